@@ -14,13 +14,11 @@
 #include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/compute/device.h"
 #include "engine/daemon/dispatch.h"
-#include "engine/daemon/evaluations/evaluations.h"
-#include "engine/daemon/faithfulness/faithfulness_jobs.h"
 #include "engine/daemon/generation/admission.h"
-#include "engine/daemon/jobs/jobs.h"
 #include "engine/daemon/library/storage.h"
 #include "engine/daemon/net/connection.h"
 #include "engine/daemon/net/listener.h"
+#include "engine/daemon/queue/job_machine.h"
 #include "engine/daemon/requests/idempotency.h"
 #include "engine/daemon/sessions/sessions.h"
 #include "engine/daemon/successor.h"
@@ -56,8 +54,7 @@ static void look_at_stopping(engine *e)
 		log_line(LOG_WARN, "stopping without waiting any longer");
 		e->forced = true;
 		uv_stop(&e->loop);
-	} else if (e->net.streams == 0 && jobs_stopped(e->jobs) && faithfulness_jobs_stopped(e->faithfulness) &&
-	           evaluations_stopped(e->evaluations) && executor_pending(e->executor) == 0) {
+	} else if (e->net.streams == 0 && job_machine_stopped(e->job_machine) && executor_pending(e->executor) == 0) {
 		listener_close(e->listener);
 		if (listener_connections(e->listener) == 0)
 			close_loop(e);
@@ -70,9 +67,7 @@ static void stop(engine *e)
 {
 	e->net.draining = true;
 	e->stop_ns = clock_ns() + (uint64_t)ENGINE_STOP_MS * 1000000;
-	jobs_stop(e->jobs);
-	evaluations_stop(e->evaluations);
-	faithfulness_jobs_stop(e->faithfulness);
+	job_machine_stop(e->job_machine);
 	listener_drain(e->listener);
 	idempotency_drain(e);
 	uv_timer_start(&e->tick, on_tick, 0, ENGINE_STOP_TICK_MS);
@@ -96,9 +91,7 @@ static void on_tick(uv_timer_t *timer)
 	store_tick(e->store);
 	storage_tick(e);
 	idempotency_tick(e);
-	jobs_tick(e->jobs);
-	evaluations_tick(e->evaluations);
-	faithfulness_jobs_tick(e->faithfulness);
+	job_machine_tick(e->job_machine);
 	if (e->net.draining)
 		look_at_stopping(e);
 	else
@@ -197,9 +190,7 @@ static status open_parts(engine *e, error *err)
 	TRY(idempotency_new(&e->idempotency));
 	TRY(catalog_new(&e->catalog, e->store));
 	TRY(sessions_new(&e->sessions, e, err));
-	TRY(evaluations_new(&e->evaluations, e, err));
-	TRY(faithfulness_jobs_new(&e->faithfulness, e, err));
-	return jobs_new(&e->jobs, e, err);
+	return job_machine_new(&e->job_machine, e, dispatch_job_kinds, err);
 }
 
 static status listen_and_watch(engine *e, error *err)
@@ -260,9 +251,7 @@ static void close_handle(uv_handle_t *handle, void *unused)
 
 static void close_parts(engine *e)
 {
-	jobs_free(e->jobs);
-	evaluations_free(e->evaluations);
-	faithfulness_jobs_free(e->faithfulness);
+	job_machine_free(e->job_machine);
 	sessions_free(e->sessions);
 	catalog_free(e->catalog);
 	idempotency_free(e->idempotency);
@@ -292,7 +281,7 @@ status engine_run(const engine_options *options, engine_end *end, error *err)
 		s = listen_and_watch(e, err);
 	if (s == STATUS_OK) {
 		announce(e);
-		jobs_start(e->jobs);
+		job_machine_tick(e->job_machine);
 		short_slice_take(); /* sends a token at once, also on the core that computes the next one */
 		uv_run(&e->loop, UV_RUN_DEFAULT);
 	} else {

@@ -93,8 +93,8 @@ static void add_training(json_t *all, const engine *e, const device_stats *d)
 	            (double)d->training_tokens);
 	metrics_add(all, "additive_engine_training_tokens_per_second", "gauge",
 	            "Speed of the running job, 0 without one.", d->training_tokens_per_second);
-	metrics_add(all, "additive_engine_jobs_waiting", "gauge", "Jobs in the queue.", jobs_waiting(e->jobs));
-	metrics_add(all, "additive_engine_jobs_running", "gauge", "1 while a job runs.", jobs_running(e->jobs));
+	metrics_add(all, "additive_engine_jobs_waiting", "gauge", "Jobs in the queue.", jobs_waiting(jobs_of(e)));
+	metrics_add(all, "additive_engine_jobs_running", "gauge", "1 while a job runs.", jobs_running(jobs_of(e)));
 }
 
 /* Latest values of the jobs that have started and not ended, one sample for each. */
@@ -127,7 +127,7 @@ static void add_jobs(json_t *all, const engine *e)
 	for (size_t i = 0; i < sizeof job_gauges / sizeof *job_gauges; i++) {
 		const struct job_gauge *g = &job_gauges[i];
 		job_samples s = {g->member, json_array()};
-		jobs_each_begun(e->jobs, add_job_sample, &s);
+		jobs_each_started(jobs_of(e), add_job_sample, &s);
 		if (json_array_size(s.samples) > 0)
 			json_array_append_new(all, json_pack("{s:s, s:s, s:s, s:O}", "name", g->name, "type", "gauge",
 			                                     "help", g->help, "samples", s.samples));

@@ -7,14 +7,15 @@
 #include "engine/base/clock.h"
 #include "engine/daemon/jobs/job_store.h"
 
-json_t *evaluation_document_new(const char *id, const json_t *params, json_t *settings, int64_t tokens)
+json_t *evaluation_document_new(const job_queue *q, const char *id, json_t *params, json_t *settings, int64_t tokens)
 {
 	const evaluation_progress none = {.total = tokens, .nats = NAN};
-	return json_pack("{s:s, s:s, s:I, s:n, s:s, s:O, s:O, s:o, s:o, s:n, s:n, s:O, s:n}", "id", id, "object",
-	                 EVALUATION_OBJECT, "created_at", (json_int_t)clock_unix(), "finished_at", "status", "queued",
-	                 "model", json_object_get(params, "model"), "file", json_object_get(params, "file"), "settings",
-	                 settings, "progress", evaluation_document_progress(&none), "error", "result", "request",
-	                 params, "run");
+	json_t *own = json_pack("{s:o, s:o}", "settings", settings, "progress", evaluation_document_progress(&none));
+	json_t *document = job_queue_document_new(q, id, params, own);
+	if (json_object_set_new(document, "run", json_null()) == 0)
+		return document;
+	json_decref(document);
+	return NULL;
 }
 
 static json_t *evaluation_document_number(double x)

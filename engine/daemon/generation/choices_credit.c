@@ -70,7 +70,7 @@ bool choices_credit_deal(choices *c)
 
 void choices_credit_look(choices *c)
 {
-	bool sends = c->plan.request.max_tokens > 0 || c->plan.request.score_prompt;
+	bool sends = c->plan.sampling.request.max_tokens > 0 || c->plan.sampling.request.score_prompt;
 	if (c->place.stalled || !sends || c->stream->credit > 0 || stream_detached(c->stream))
 		return;
 	c->place.stalled = true;

@@ -524,7 +524,7 @@ void explain_request_session(stream *s)
 static void input_read(choices *c)
 {
 	choices_plan *read = choices_get_plan(c);
-	choices_prompt *input = &read->prompts[0];
+	choices_prompt *input = &read->prompt.list[0];
 	session_log log = {.model = read->model,
 	                   .tokens = input->ids,
 	                   .count = (int64_t)input->count,
@@ -541,7 +541,7 @@ static void input_read(choices *c)
 static status check_input(const choices_plan *spec, const json_t *params, error *err)
 {
 	explain_request *x = memory_new(1, sizeof *x);
-	const choices_prompt *input = &spec->prompts[0];
+	const choices_prompt *input = &spec->prompt.list[0];
 	const attribution_request_input what = {NULL, NULL, (int64_t)input->count, (int64_t)input->n_source};
 	if (!x)
 		return STATUS_NOMEM;
@@ -561,28 +561,28 @@ static status prepare_input(stream *s, choices_plan *spec, error *err)
 	const model_dims *d = &spec->model->dims;
 	if (d->form->source && !d->source)
 		TRY(catalog_check_reads_alone(spec->model, "model", err));
-	spec->sources = json_object_get(s->params, "source");
-	if (!d->form->source != !spec->sources)
+	spec->prompt.sources = json_object_get(s->params, "source");
+	if (!d->form->source != !spec->prompt.sources)
 		return error_set(err, STATUS_INVALID, "source",
 		                 d->form->source ? "this model reads a source: it must not be missing"
 		                                 : "this model reads no source");
-	spec->masks = d->form->fills && catalog_mask(spec->model) != TOKEN_NONE;
+	spec->prompt.masks = d->form->fills && catalog_mask(spec->model) != TOKEN_NONE;
 	if (wants_weights(s->params))
 		TRY(catalog_check_explains(spec->model, false, "model", err));
 	status result = completions_read_prompts(spec, s->params, json_object_get(s->params, "input"), err);
 	if (err->param[0] && result != STATUS_OK && strcmp(err->param, "source") != 0)
 		strcpy(err->param, "input");
 	TRY(result);
-	if (spec->read)
-		spec->check = check_input;
+	if (spec->prompt.read)
+		spec->prompt.check = check_input;
 	else
 		TRY(check_input(spec, s->params, err));
-	sampling_default(&spec->request.sampling);
-	spec->request.n_logprobs = -1;
-	spec->request.explain = true;
-	spec->unstarted = d->form->source || !wants_weights(s->params);
-	spec->prompt_field = "input";
-	spec->answer = input_read;
+	sampling_default(&spec->sampling.request.sampling);
+	spec->sampling.request.n_logprobs = -1;
+	spec->sampling.request.explain = true;
+	spec->prompts_only = d->form->source || !wants_weights(s->params);
+	spec->prompt.field = "input";
+	spec->answer.send = input_read;
 	return STATUS_OK;
 }
 

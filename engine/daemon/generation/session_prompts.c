@@ -16,11 +16,11 @@ static status prepare_create(stream *s, choices_plan *spec, error *err)
 	const json_t *source = json_object_get(s->params, "source");
 	if (source && !spec->model->dims.source)
 		return error_set(err, STATUS_INVALID, "source", "this model reads no source");
-	spec->sources = source;
+	spec->prompt.sources = source;
 	TRY(completions_read_prompts(spec, s->params, json_object_get(s->params, "prompt"), err));
-	spec->request.n_logprobs = -1;
-	sampling_default(&spec->request.sampling);
-	spec->result = session_prompts_read_object;
+	spec->sampling.request.n_logprobs = -1;
+	sampling_default(&spec->sampling.request.sampling);
+	spec->answer.result = session_prompts_read_object;
 	spec->whole = true;
 	return session_task_make(s, spec->model, &spec->session, &spec->ticket, err);
 }
@@ -67,10 +67,10 @@ void session_prompts_append(stream *s)
 		stream_error(s, &err, NULL);
 		return;
 	}
-	spec->request.n_logprobs = -1;
-	sampling_default(&spec->request.sampling);
-	spec->result = session_prompts_read_object;
-	spec->prompt_field = "text";
+	spec->sampling.request.n_logprobs = -1;
+	sampling_default(&spec->sampling.request.sampling);
+	spec->answer.result = session_prompts_read_object;
+	spec->prompt.field = "text";
 	spec->whole = true;
 	choices_begin(c);
 }

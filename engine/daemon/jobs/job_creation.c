@@ -11,6 +11,7 @@
 #include "engine/daemon/jobs/job_runner.h"
 #include "engine/daemon/jobs/job_state.h"
 #include "engine/daemon/jobs/job_store.h"
+#include "engine/daemon/queue/job_draft.h"
 #include "engine/recipe/job_tokenizer.h"
 #include "engine/daemon/requests/engine.h"
 #include "engine/daemon/requests/idempotency.h"
@@ -313,9 +314,11 @@ static void cancelled(stream *s)
 
 static const stream_watch creation_watch = {.cancel = cancelled};
 
-void job_creation_begin(stream *s)
+void job_creation_begin(stream *s, job_queue *q)
 {
 	error err = ERROR_INIT;
+	if (!job_draft_admit(s, q))
+		return;
 	bool dry_run = json_is_true(json_object_get(s->params, "dry_run"));
 	if (!dry_run && !json_is_string(json_object_get(s->params, "training_file"))) {
 		stream_refuse(s, STATUS_INVALID, "missing_parameter", "training_file", "'training_file' is required");
@@ -333,7 +336,7 @@ void job_creation_begin(stream *s)
 	c->reservation.training = c->request.training;
 	c->reservation.n_training = CORPUS_MAX_FILES; /* files not read yet are "" */
 	c->reservation.validation = c->request.validation;
-	c->jobs = s->engine->jobs;
+	c->jobs = (jobs *)q;
 	c->reservation.tokenizer =
 	    job_tokenizer_file(json_object_get(json_object_get(s->params, "additive"), "tokenizer"));
 	job_table_reserve(c->jobs, &c->reservation);

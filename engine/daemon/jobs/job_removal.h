@@ -6,7 +6,6 @@
 #define ENGINE_DAEMON_JOBS_JOB_REMOVAL_H
 
 #include "engine/daemon/jobs/job_table.h"
-#include "engine/daemon/net/stream.h"
 
 enum {
 	JOB_REMOVAL_SWEEP_SECONDS = 60,
@@ -23,7 +22,7 @@ void job_removal_prune(jobs *all, const job *j);
 void job_removal_sweep(jobs *all);
 
 /* The methods job.delete and checkpoint.delete. */
-void job_removal_delete(stream *s);
-void job_removal_delete_checkpoint(stream *s);
+void job_removal_delete(stream *s, job_queue *q);
+void job_removal_delete_checkpoint(stream *s, job_queue *q);
 
 #endif

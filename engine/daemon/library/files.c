@@ -6,9 +6,7 @@
 
 #include "engine/base/log.h"
 #include "engine/base/manifest.h"
-#include "engine/daemon/evaluations/evaluations.h"
-#include "engine/daemon/faithfulness/faithfulness_jobs.h"
-#include "engine/daemon/jobs/jobs.h"
+#include "engine/daemon/queue/job_machine.h"
 #include "engine/daemon/requests/download.h"
 #include "engine/daemon/requests/idempotency.h"
 #include "engine/daemon/requests/listing.h"
@@ -122,8 +120,7 @@ void files_get(stream *s)
 
 static bool is_used(const engine *e, const char *id)
 {
-	return jobs_use_file(e->jobs, id) || evaluations_use_file(e->evaluations, id) ||
-	       faithfulness_jobs_use_file(e->faithfulness, id);
+	return job_machine_uses_file(e->job_machine, id);
 }
 
 void files_delete(stream *s)

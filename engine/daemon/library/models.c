@@ -15,9 +15,7 @@
 #include "engine/base/memory.h"
 #include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/compute/device.h"
-#include "engine/daemon/evaluations/evaluations.h"
-#include "engine/daemon/faithfulness/faithfulness_jobs.h"
-#include "engine/daemon/jobs/jobs.h"
+#include "engine/daemon/queue/job_machine.h"
 #include "engine/daemon/library/model_files.h"
 #include "engine/daemon/requests/background.h"
 #include "engine/daemon/requests/download.h"
@@ -291,12 +289,9 @@ void models_delete(stream *s)
 	if (!c)
 		return;
 	const char *user = catalog_parse_checkpoint(c->id, of, &step) ? "it is a checkpoint and belongs to its job"
-	                   : sessions_use_model(s->engine->sessions, c->id) ? "a session uses it"
-	                   : jobs_use_model(s->engine->jobs, c->id)         ? "a job that has not ended starts from it"
-	                   : evaluations_use_model(s->engine->evaluations, c->id) ||
-	                           faithfulness_jobs_use_model(s->engine->faithfulness, c->id)
-	                       ? "a job that has not ended evaluates it"
-	                       : NULL;
+	                   : sessions_use_model(s->engine->sessions, c->id)
+	                       ? "a session uses it"
+	                       : job_machine_use_of_model(s->engine->job_machine, c->id);
 	if (user) {
 		catalog_release(c);
 		stream_refuse(s, STATUS_CONFLICT, "model_in_use", "id", "the model cannot be deleted: %s", user);

@@ -60,9 +60,7 @@ struct executor;
 struct listener;
 struct catalog;
 struct sessions;
-struct jobs;
-struct evaluations;
-struct faithfulness_jobs;
+struct job_machine;
 struct idempotency;
 struct admission;
 
@@ -85,9 +83,7 @@ typedef struct engine {
 	struct listener *listener;
 	struct catalog *catalog;
 	struct sessions *sessions;
-	struct jobs *jobs;
-	struct evaluations *evaluations;
-	struct faithfulness_jobs *faithfulness;
+	struct job_machine *job_machine;
 	uint64_t storage_looked_ns; /* private to storage.c */
 	bool storage_warned, expiry_failed;
 	uv_work_t lost_sweep; /* private to storage.c */

@@ -63,6 +63,15 @@ listing_page listing_read(const json_t *params, int64_t limit)
 	                      .ascending = order && strcmp(order, "asc") == 0};
 }
 
+bool listing_limit(stream *s, json_int_t most)
+{
+	const json_int_t asked = json_integer_value(json_object_get(s->params, "limit"));
+	if (asked <= most || json_object_set_new(s->params, "limit", json_integer(most)) == 0)
+		return true;
+	stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
+	return false;
+}
+
 json_t *listing_object(json_t *data, bool more)
 {
 	const size_t n = json_array_size(data);

@@ -21,7 +21,7 @@
 #include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/dispatch.h"
 #include "engine/daemon/generation/admission.h"
-#include "engine/daemon/jobs/jobs.h"
+#include "engine/daemon/queue/job_machine.h"
 #include "engine/daemon/requests/idempotency.h"
 #include "engine/daemon/sessions/sessions.h"
 #include "engine/model/model.h"
@@ -71,7 +71,7 @@ static void open_parts(rig *d, backend_opener cpu)
 	assert_int_equal(idempotency_new(&e->idempotency), STATUS_OK);
 	assert_int_equal(catalog_new(&e->catalog, e->store), STATUS_OK);
 	assert_int_equal(sessions_new(&e->sessions, e, NULL), STATUS_OK);
-	assert_int_equal(jobs_new(&e->jobs, e, NULL), STATUS_OK);
+	assert_int_equal(job_machine_new(&e->job_machine, e, dispatch_job_kinds, NULL), STATUS_OK);
 }
 
 /* Release a hold of the executor. */
@@ -97,7 +97,7 @@ static void close_parts(rig *d)
 	rig_drop_calls(d);
 	executor_stop(e->executor);
 	uv_run(&e->loop, UV_RUN_DEFAULT);
-	jobs_free(e->jobs);
+	job_machine_free(e->job_machine);
 	sessions_free(e->sessions);
 	catalog_free(e->catalog);
 	idempotency_free(e->idempotency);
