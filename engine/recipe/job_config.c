@@ -40,6 +40,8 @@ static status take_config(job_request *r, const json_t *config, error *err)
 	status s = parsed ? architecture_read(r->architecture, parsed, config, err) : STATUS_NOMEM;
 	if (s == STATUS_OK) {
 		json_decref(r->config);
+		free(r->parsed);
+		r->parsed = parsed;
 		r->dims = *architecture_dims(parsed);
 		r->config = r->architecture->config_write(parsed);
 		json_t *names = class_names_read(config, r->dims.head == HEAD_CLASSES ? r->dims.outputs : 0);
@@ -47,8 +49,9 @@ static status take_config(job_request *r, const json_t *config, error *err)
 		        ? check_chat(config, err)
 		        : STATUS_NOMEM;
 		json_decref(names);
+	} else {
+		free(parsed);
 	}
-	free(parsed);
 	error_prefix(err, "additive.config");
 	if (s != STATUS_OK && err->status != STATUS_OK && !err->param[0])
 		strcpy(err->param, "additive.config");
@@ -290,6 +293,8 @@ status job_config_read(job_request *r, const job_sources *from, const json_t *pa
 	TRY(find_base(&r->base, from, name, err));
 	r->architecture = r->base->architecture;
 	r->config = json_incref(r->base->config);
+	r->parsed = r->base->parsed;
+	r->base->parsed = NULL;
 	r->dims = r->base->dims;
 	static const char *const own[] = {"config", "size", "tokenizer"};
 	for (int i = 0; i < 3; i++) {

@@ -18,6 +18,7 @@ typedef struct job_request {
 	const architecture *architecture;
 	job_base *base;    /* the model to continue from; NULL: from scratch */
 	json_t *config;    /* every key */
+	void *parsed;      /* the typed configuration; dims are its dimensions */
 	json_t *tokenizer; /* spec; from scratch only */
 	json_t *classes;   /* the names of the model's classes; NULL: it has none, or those of the training file */
 	model_dims dims;

@@ -136,7 +136,7 @@ static json_t *unused_event(const job_creation *c)
 static status job_creation_settle(job_creation *c, job_estimate *e, error *err)
 {
 	TRY(job_request_take_texts(&c->request, c->stream->params, &c->corpus, err));
-	return job_estimate_make(e, &c->request, c->corpus.texts.valid, c->speed, err);
+	return job_estimate_make(e, &c->request, c->corpus.texts.valid, c->speed);
 }
 
 static status create(job_creation *c, char id[STORE_ID_BYTES], json_t **document, error *err)
