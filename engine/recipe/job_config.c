@@ -18,6 +18,8 @@
 #include "engine/text/labelled.h"
 #include "gen/limits.h"
 
+#define CONFIG_FIELD "additive.config"
+
 const json_t *job_config_member(const json_t *object, const char *key)
 {
 	const json_t *found = json_object_get(object, key);
@@ -52,9 +54,9 @@ static status take_config(job_request *r, const json_t *config, error *err)
 	} else {
 		free(parsed);
 	}
-	error_prefix(err, "additive.config");
+	error_prefix(err, CONFIG_FIELD);
 	if (s != STATUS_OK && err->status != STATUS_OK && !err->param[0])
-		strcpy(err->param, "additive.config");
+		strcpy(err->param, CONFIG_FIELD);
 	return s;
 }
 
@@ -90,16 +92,30 @@ static bool says_size(const json_t *given, const json_t *small, const json_t *la
 	return false;
 }
 
+/* Copy the texts among a configuration's keys, which may choose the others. NULL when out of memory. */
+static json_t *copy_texts(const json_t *given)
+{
+	json_t *copy = json_object(), *member;
+	const char *key;
+	json_object_foreach((json_t *)(uintptr_t)given, key, member)
+	{
+		if (json_is_string(member) && json_object_set(copy, key, member) != 0) {
+			json_decref(copy);
+			return NULL;
+		}
+	}
+	return copy;
+}
+
 /* True if the configuration of the request leaves the size of a new model open. */
 static bool leaves_size_open(const architecture *a, const json_t *given)
 {
 	static const model_size sizes[] = {{.hidden = 64, .heads = 2, .layers = 2},
 	                                   {.hidden = 96, .heads = 3, .layers = 3}};
-	const json_t *stack = job_config_member(given, "stack");
 	json_t *of[2];
 	bool open = true;
 	for (int i = 0; i < 2; i++) {
-		of[i] = stack ? json_pack("{s:O}", "stack", stack) : json_object();
+		of[i] = copy_texts(given);
 		open = open && of[i] && a->complete(of[i], &sizes[i]);
 	}
 	open = open && !says_size(given, of[0], of[1]);
@@ -161,6 +177,60 @@ static json_t *copy_config(const json_t *given)
 	return copy;
 }
 
+/* --- members of "size" that errors name ------------------------------------------------------------------ */
+
+/* True if two configurations have a key with different values, at any depth. */
+static bool key_differs(const json_t *a, const json_t *b, const char *name)
+{
+	const char *key;
+	json_t *member;
+	json_object_foreach((json_t *)(uintptr_t)a, key, member)
+	{
+		const json_t *other = json_object_get(b, key);
+		if (strcmp(key, name) == 0 && !json_equal(member, other))
+			return true;
+		if (json_is_object(member) && key_differs(member, other, name))
+			return true;
+	}
+	return false;
+}
+
+/* True if a key of the configuration that an architecture completes from `given` differs between two sizes. */
+static bool size_decides(const architecture *a, const json_t *given, const model_size *s, const model_size *other,
+                         const char *key)
+{
+	json_t *one = copy_config(given), *two = copy_config(given);
+	const bool decides = one && two && a->complete(one, s) && a->complete(two, other) && key_differs(one, two, key);
+	json_decref(one);
+	json_decref(two);
+	return decides;
+}
+
+/* A refused key of the configuration may follow from a member of the request's "size". Name that member instead. */
+static void blame_size(const job_request *r, const json_t *ours, const model_size *s, error *err)
+{
+	const size_t prefix = strlen(CONFIG_FIELD ".");
+	const json_t *size = job_config_member(ours, "size");
+	if (strncmp(err->param, CONFIG_FIELD ".", prefix) != 0)
+		return;
+	for (int i = 0; i < 5; i++) {
+		static const char *const members[] = {"heads", "layers", "positions", "dropout", "hidden"};
+		model_size other = *s;
+		other.heads += i == 0;
+		other.layers += i == 1;
+		other.positions += i == 2;
+		other.dropout += i == 3 ? 0.1 : 0;
+		other.hidden += i == 4;
+		if (!job_config_member(size, members[i]) ||
+		    !size_decides(r->architecture, job_config_member(ours, "config"), s, &other, err->param + prefix))
+			continue;
+		snprintf(err->param, sizeof err->param, "additive.size.%s", members[i]);
+		return;
+	}
+}
+
+/* --- the configuration -------------------------------------------------------------------------------------- */
+
 /* A configuration with the keys that are not given. mask: TOKEN_NONE leaves it out; o: as of read_size. */
 static status complete_config(job_request *r, const json_t *ours, int64_t inputs, const vocabulary_size *t,
                               int32_t mask, const objective *o, error *err)
@@ -172,6 +242,8 @@ static status complete_config(job_request *r, const json_t *ours, int64_t inputs
 	             r->architecture->complete(config, &size);
 	status s = whole ? take_config(r, config, err) : STATUS_NOMEM;
 	json_decref(config);
+	if (s == STATUS_INVALID)
+		blame_size(r, ours, &size, err);
 	return s;
 }
 

@@ -132,6 +132,12 @@ static void gpt2_has_a_small_configuration_and_its_own_keys(void **state)
 	} wrong[] = {
 	    {"{\"model\":\"gpt2\",\"additive\":{\"config\":{\"n_head\":5}}}", "additive.config.n_head"},
 	    {"{\"model\":\"gpt2\",\"additive\":{\"config\":{\"hidden_size\":32}}}", "additive.config.hidden_size"},
+	    {"{\"model\":\"gpt2\",\"additive\":{\"size\":{\"heads\":5}}}", "additive.size.heads"},
+	    {"{\"model\":\"gpt2\",\"additive\":{\"size\":{\"heads\":5},\"config\":{\"n_head\":7}}}",
+	     "additive.config.n_head"},
+	    {"{\"model\":\"transformer\",\"additive\":{\"size\":{\"heads\":1025,\"hidden\":2050}}}",
+	     "additive.size.heads"},
+	    {"{\"additive\":{\"size\":{\"heads\":5}}}", "additive.size.heads"},
 	    {"{\"model\":\"gpt2\",\"additive\":{\"config\":{\"vocab_size\":258}}}", "additive.config.vocab_size"},
 	    {"{\"model\":\"gpt2\",\"additive\":{\"config\":{\"n_positions\":32},\"sequence_length\":33}}",
 	     "additive.sequence_length"},
