@@ -174,6 +174,8 @@ static status make_request(json_t *document, json_t *recipe, const rank_device *
 	TRY(name_files(recipe, json_object_get(document, "files")));
 	TRY(name_base(recipe, document));
 	TRY(check_schema(recipe, err));
+	if (!job_request_name_model(recipe))
+		return STATUS_NOMEM;
 	const job_sources from = rank_plan_sources(document, 0, d);
 	status s = rank_plan_settle(&r, &c, &from, recipe, err);
 	if (s == STATUS_OK && json_object_set_new(document, "request", job_request_write(&r, c.holdout)) != 0)

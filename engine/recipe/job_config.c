@@ -108,20 +108,38 @@ static json_t *copy_texts(const json_t *given)
 }
 
 /* True if the configuration of the request leaves the size of a new model open. */
-static bool leaves_size_open(const architecture *a, const json_t *given)
+static bool leaves_size_open(const architecture *a, const json_t *given, const model_size *s)
 {
-	static const model_size sizes[] = {{.hidden = 64, .heads = 2, .layers = 2},
-	                                   {.hidden = 96, .heads = 3, .layers = 3}};
 	json_t *of[2];
 	bool open = true;
 	for (int i = 0; i < 2; i++) {
+		const model_size size = {.hidden = i ? 96 : 64,
+		                         .heads = i ? 3 : 2,
+		                         .layers = i ? 3 : 2,
+		                         .bidirectional = s->bidirectional,
+		                         .reads_source = s->reads_source};
 		of[i] = copy_texts(given);
-		open = open && of[i] && a->complete(of[i], &sizes[i]);
+		open = open && of[i] && a->complete(of[i], &size);
 	}
 	open = open && !says_size(given, of[0], of[1]);
 	json_decref(of[0]);
 	json_decref(of[1]);
 	return open;
+}
+
+/* The objective that a request names; NULL: none, or an unknown one, which is refused later. */
+static const objective *objective_of(const json_t *ours)
+{
+	const char *name = json_string_value(job_config_member(ours, "objective"));
+	return name ? objective_find(name) : NULL;
+}
+
+bool job_request_name_model(json_t *params)
+{
+	const objective *o = objective_of(job_config_member(params, "additive"));
+	const char *name = o ? o->model : architecture_additive.name;
+	return json_is_string(json_object_get(params, "model")) ||
+	       json_object_set_new(params, "model", json_string(name)) == 0;
 }
 
 /* A length that is out of range is refused later. */
@@ -138,6 +156,7 @@ static model_size read_size(const job_request *r, const json_t *ours, int64_t id
 {
 	const json_t *size = job_config_member(ours, "size"), *dropout = job_config_member(size, "dropout");
 	const json_t *config = job_config_member(ours, "config");
+	const objective *named = objective_of(ours);
 	const int64_t bound = o ? job_defaults_bound(o) : TRAINING_OPTIONS_SEQUENCE_LENGTH_DEFAULT;
 	int64_t length = length_or(ours, "sequence_length", TRAINING_OPTIONS_SEQUENCE_LENGTH_MAX,
 	                           r->fitted_length ? r->fitted_length : bound),
@@ -157,8 +176,10 @@ static model_size read_size(const job_request *r, const json_t *ours, int64_t id
 	    .padding = t->padding,
 	    .end = t->end,
 	    .dropout = dropout ? json_number_value(dropout) : -1,
+	    .bidirectional = named && named->head == HEAD_VOCABULARY && !named->causal,
+	    .reads_source = named && named->source,
 	};
-	if (size || !config || leaves_size_open(r->architecture, config))
+	if (size || !config || leaves_size_open(r->architecture, config, &s))
 		job_defaults_size(o, &s);
 	return s;
 }
@@ -250,8 +271,7 @@ static status complete_config(job_request *r, const json_t *ours, int64_t inputs
 /* The objective that is given, or the usual one of a model of these dimensions; NULL: there is none. */
 const objective *job_config_objective(const job_request *r, const json_t *ours)
 {
-	const char *name = json_string_value(job_config_member(ours, "objective"));
-	return name ? objective_find(name) : objective_usual(&r->dims);
+	return job_config_member(ours, "objective") ? objective_of(ours) : objective_usual(&r->dims);
 }
 
 /* The configuration of a model from scratch, for a tokenizer and r->classes. One that reads masks has an id more than a

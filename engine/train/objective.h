@@ -38,6 +38,7 @@ typedef struct example {
 
 typedef struct objective {
 	const char *name;           /* name in recipes */
+	const char *model;          /* usual architecture of a new model */
 	const char *const *options; /* train_options that only objectives read, NULL-terminated; may be NULL */
 	head_kind head;             /* required head of the model */
 	bool causal;                /* with HEAD_VOCABULARY: the model must be causal; false: it must not */

@@ -321,7 +321,7 @@ void job_creation_begin(stream *s)
 		stream_refuse(s, STATUS_INVALID, "missing_parameter", "training_file", "'training_file' is required");
 		return;
 	}
-	job_creation *c = memory_new(1, sizeof *c);
+	job_creation *c = job_request_name_model(s->params) ? memory_new(1, sizeof *c) : NULL;
 	if (!c) {
 		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
 		return;

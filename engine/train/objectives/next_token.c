@@ -65,6 +65,7 @@ static bool at_chance(const train_progress *p)
 
 const objective objective_next_token = {
     .name = "next_token",
+    .model = "additive",
     .head = HEAD_VOCABULARY,
     .causal = true,
     .records = RECORD_BLOCK,
