@@ -246,11 +246,7 @@ static double count_vectors(const train_options *o, double tokens, int64_t layer
  * estimate is a lower bound: weights, gradients and moments, and count_vectors of each stack. */
 static status check_memory(const job_request *r, error *err)
 {
-	void *config = memory_new(1, r->architecture->config_bytes);
-	status s = config ? architecture_read(r->architecture, config, r->config, err) : STATUS_NOMEM;
-	double parameters = s == STATUS_OK ? (double)architecture_count_parameters(r->architecture, config) : 0;
-	free(config);
-	TRY(s);
+	const double parameters = (double)architecture_count_parameters(r->architecture, r->parsed);
 	if (parameters < 0)
 		return STATUS_NOMEM;
 	const model_dims *d = &r->dims;
@@ -313,12 +309,20 @@ status job_request_read(job_request *out, const job_sources *from, const json_t 
 	return try_model(out, err);
 }
 
+void job_base_fini(job_base *b)
+{
+	json_decref(b->config);
+	free(b->parsed);
+	*b = (job_base){0};
+}
+
 void job_request_fini(job_request *r)
 {
 	if (r->base)
-		json_decref(r->base->config);
+		job_base_fini(r->base);
 	free(r->base);
 	json_decref(r->config);
+	free(r->parsed);
 	json_decref(r->tokenizer);
 	json_decref(r->classes);
 	*r = (job_request){0};
@@ -505,7 +509,7 @@ status job_request_restore(const json_t *stored, const job_sources *from, corpus
 		TRY(job_check_blame(err, from->find_model(from->context, base, &found, err), "model", base));
 		snprintf(c->folder, sizeof c->folder, "%s", found.folder);
 		c->vocab = model_dims_ids(&found.dims);
-		json_decref(found.config);
+		job_base_fini(&found);
 	}
 	return STATUS_OK;
 }

@@ -38,6 +38,7 @@ typedef struct example {
 
 typedef struct objective {
 	const char *name;           /* name in recipes */
+	const char *model;          /* usual architecture of a new model */
 	const char *const *options; /* train_options that only objectives read, NULL-terminated; may be NULL */
 	const model_form *form;     /* form that the model must have */
 	bool uneven;                /* records of one length may have different numbers of labels */

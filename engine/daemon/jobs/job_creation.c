@@ -137,7 +137,7 @@ static json_t *unused_event(const job_creation *c)
 static status job_creation_settle(job_creation *c, job_estimate *e, error *err)
 {
 	TRY(job_request_take_texts(&c->request, c->stream->params, &c->corpus, err));
-	return job_estimate_make(e, &c->request, c->corpus.texts.valid, c->speed, err);
+	return job_estimate_make(e, &c->request, c->corpus.texts.valid, c->speed);
 }
 
 static status create(job_creation *c, char id[STORE_ID_BYTES], json_t **document, error *err)
@@ -324,7 +324,7 @@ void job_creation_begin(stream *s, job_queue *q)
 		stream_refuse(s, STATUS_INVALID, "missing_parameter", "training_file", "'training_file' is required");
 		return;
 	}
-	job_creation *c = memory_new(1, sizeof *c);
+	job_creation *c = job_request_name_model(s->params) ? memory_new(1, sizeof *c) : NULL;
 	if (!c) {
 		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
 		return;

@@ -1,7 +1,9 @@
 #include "engine/daemon/jobs/job_store.h"
 
 #include <stdio.h>
+#include <string.h>
 
+#include "engine/base/memory.h"
 #include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/compute/device.h"
 #include "engine/daemon/jobs/rank_training.h"
@@ -20,11 +22,19 @@ static status find_model(void *context, const char *name, job_base *out, error *
 	const engine *e = context;
 	model_entry *m;
 	TRY(catalog_open(e->catalog, name, &m, err));
-	*out = (job_base){.architecture = m->architecture, .config = json_incref(m->config), .dims = m->dims};
+	*out = (job_base){.architecture = m->architecture,
+	                  .config = json_incref(m->config),
+	                  .parsed = memory_new(1, m->architecture->config_bytes),
+	                  .dims = m->dims};
+	if (out->parsed)
+		memcpy(out->parsed, m->parsed, m->architecture->config_bytes);
 	snprintf(out->id, sizeof out->id, "%s", m->id);
 	snprintf(out->folder, sizeof out->folder, "%s", m->folder);
 	catalog_release(m);
-	return STATUS_OK;
+	if (out->parsed)
+		return STATUS_OK;
+	job_base_fini(out);
+	return STATUS_NOMEM;
 }
 
 static void path_of(const void *context, const char *id, char path[PATH_MAX])

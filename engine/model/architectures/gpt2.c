@@ -40,7 +40,7 @@ typedef struct gpt2_config {
 	double resid, embd, attn; /* dropout */
 	double eps, std;
 	bool scaled, scaled_by_layer;
-	softmax_options layer[ARCHITECTURE_MAX_LAYERS];
+	attention_options layer[ARCHITECTURE_MAX_LAYERS];
 } gpt2_config;
 
 static const struct {
@@ -84,19 +84,30 @@ static double residual_std(const gpt2_config *c)
 	return c->std / sqrt(2 * (double)c->dims.layers);
 }
 
+static const attention_layout gpt2_attention = {
+    .names = {[ATTENTION_QUERY] = "c_attn", [ATTENTION_OUTPUT] = "c_proj"},
+    .bias = true,
+    .transposed = true,
+};
+
 static void set_layers(gpt2_config *c)
 {
-	double scale = c->scaled ? 1 / sqrt((double)c->dims.hidden / (double)c->dims.heads) : 1;
-	for (int64_t l = 0; l < c->dims.layers; l++)
-		c->layer[l] = (softmax_options){
-		    .hidden = c->dims.hidden,
-		    .heads = c->dims.heads,
-		    .window = c->dims.positions,
-		    .scale = c->scaled_by_layer ? scale / (double)(l + 1) : scale,
-		    .dropout = c->attn,
-		    .std = c->std,
-		    .residual_std = residual_std(c),
+	const model_dims *d = &c->dims;
+	double scale = c->scaled ? 1 / sqrt((double)d->hidden / (double)d->heads) : 1;
+	for (int64_t l = 0; l < d->layers; l++) {
+		c->layer[l] = (attention_options){
+		    .layout = &gpt2_attention,
+		    .hidden = d->hidden,
+		    .heads = d->heads,
+		    .kv_heads = d->heads,
+		    .key_width = d->hidden / d->heads,
+		    .value_width = d->hidden / d->heads,
+		    .causal = true,
+		    .std = {.query = c->std, .value = c->std, .output = residual_std(c)},
+		    .reach.capacity = d->positions,
+		    .scoring = {.scale = c->scaled_by_layer ? scale / (double)(l + 1) : scale, .dropout = c->attn},
 		};
+	}
 }
 
 static status gpt2_read_config(void *config, const json_t *json, error *err)
@@ -195,7 +206,7 @@ static json_t *gpt2_write_config(const void *config)
 static const mixer *gpt2_layer_mixer(const void *config, int64_t layer, const void **options)
 {
 	*options = &((const gpt2_config *)config)->layer[layer];
-	return &mixer_softmax;
+	return &mixer_attention;
 }
 
 /* --- parameters ---------------------------------------------------------------------- */
@@ -218,7 +229,7 @@ static void gpt2_parameters(const void *config, parameter_list *list)
 		builder_layernorm_parameters(list, d, LAYER "ln_1", l);
 		char prefix[PREFIX_BYTES];
 		snprintf(prefix, sizeof prefix, ATTENTION, l);
-		mixer_softmax.parameters(&c->layer[l], prefix, list);
+		mixer_attention.parameters(&c->layer[l], prefix, list);
 		builder_layernorm_parameters(list, d, LAYER "ln_2", l);
 		gpt2_linear_parameters(list, c->std, inner, d, "mlp.c_fc", l);
 		gpt2_linear_parameters(list, residual_std(c), d, inner, "mlp.c_proj", l);
@@ -245,7 +256,7 @@ static value gpt2_layer_forward(builder *b, const gpt2_config *c, int l, value h
 	float eps = (float)c->eps, p = (float)c->resid;
 	snprintf(prefix, sizeof prefix, ATTENTION, l);
 	value attended =
-	    mixer_softmax.forward(b, &c->layer[l], l, prefix, builder_layernorm(b, h, eps, LAYER "ln_1", l));
+	    mixer_attention.forward(b, &c->layer[l], l, prefix, builder_layernorm(b, h, eps, LAYER "ln_1", l));
 	h = op_add(b->g, h, builder_dropout(b, attended, p));
 	if (l == c->dims.layers - 1)
 		h = builder_needed_rows(b, h);

@@ -38,7 +38,7 @@ typedef struct bart_config {
 	bool linear;                 /* attention of the encoder */
 	double dropout, inner_dropout, weight_dropout, head_dropout, std;
 	linear_options linear_attention; /* for the encoder */
-	projected_options softmax_attention, self_attention, cross_attention;
+	attention_options softmax_attention, self_attention, cross_attention;
 } bart_config;
 
 /* Keys that bart_read reads. */

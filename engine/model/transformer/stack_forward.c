@@ -91,29 +91,27 @@ static value attention(journey *j, value x, value memory, value later, const sta
 	char prefix[2 * STACK_NAME];
 	stack_layer_prefix(prefix, n);
 	value self_mask = j->in.key_mask == VALUE_NONE ? j->in.mask : j->in.key_mask;
-	attention_rows r = {.x = x,
-	                    .memory = cross || j->whole ? VALUE_NONE : memory,
-	                    .later = later,
-	                    .source = cross ? j->in.source : VALUE_NONE,
-	                    .query_mask = j->in.mask,
-	                    .key_mask = cross ? j->in.source_mask : self_mask,
-	                    .visible = cross ? j->in.source_visible : j->in.visible,
-	                    .bias = j->bias,
-	                    .back = j->back,
-	                    .ahead = j->ahead,
-	                    .bias_first = j->bias_first,
-	                    .scores = cross ? j->source_scores : j->scores,
-	                    .positions = j->positions,
-	                    .first = j->first,
-	                    .xpos_center = j->xpos_center,
-	                    .whole = j->whole,
-	                    .memory_rows = j->memory_rows,
-	                    .memory_keys = j->memory_keys,
-	                    .memory_values = j->memory_values,
-	                    .outputs = j->outputs,
-	                    .place = cross       ? ATTENTION_TO_SOURCE
-	                             : s->logits ? ATTENTION_OF_TOKENS
-	                                         : ATTENTION_OF_SOURCE};
+	attention_rows r = attention_rows_of(j->b, x);
+	r.memory = cross || j->whole ? VALUE_NONE : memory;
+	r.later = later;
+	r.source = cross ? j->in.source : VALUE_NONE;
+	r.query_mask = j->in.mask;
+	r.key_mask = cross ? j->in.source_mask : self_mask;
+	r.visible = cross ? j->in.source_visible : j->in.visible;
+	r.bias = j->bias;
+	r.back = j->back;
+	r.ahead = j->ahead;
+	r.bias_first = j->bias_first;
+	r.scores = cross ? j->source_scores : j->scores;
+	r.positions = j->positions;
+	r.first = j->first;
+	r.xpos_center = j->xpos_center;
+	r.whole = j->whole;
+	r.memory_rows = j->memory_rows;
+	r.memory_keys = j->memory_keys;
+	r.memory_values = j->memory_values;
+	r.outputs = j->outputs;
+	r.place = cross ? ATTENTION_TO_SOURCE : s->logits ? ATTENTION_OF_TOKENS : ATTENTION_OF_SOURCE;
 	int layer = stack_count(o, o->order[e], e);
 	int index = stack_count(o, 'a', e) + stack_count(o, 'c', e);
 	value y = attention_forward(j->b, cross ? &s->cross : &s->self, layer, index, prefix, &r);
@@ -208,7 +206,7 @@ static value stack_forward_leave(const journey *j, value x, int e)
 	if (!by)
 		return read_by_others(j, x, e);
 	const attention_rows place = {.positions = j->positions, .first = j->first, .xpos_center = j->xpos_center};
-	for (int64_t back = 1; back <= s->self.earlier; back++) {
+	for (int64_t back = 1; back <= s->self.reach.earlier; back++) {
 		const int64_t layer = (stack_count(o, 'a', e) + (layers - by) * back) % layers;
 		int reader = 0;
 		while (o->order[reader] != 'a' || stack_count(o, 'a', reader) < layer)
@@ -231,7 +229,7 @@ static value entry(journey *j, value x, int e)
 	value memory = VALUE_NONE, later = VALUE_NONE;
 	if (o->order[e] == 'a' && b->pool == VALUE_NONE)
 		memory = read_by_others(j, stack_forward_remember(j, x, stack_count(o, 'a', e)), e);
-	else if (o->order[e] == 'a' && j->s->self.earlier && !j->whole)
+	else if (o->order[e] == 'a' && j->s->self.reach.earlier && !j->whole)
 		later = stack_forward_leave(j, x, e);
 	j->unshifted = o->pre_norm ? norm(j, x, &n, 0) : x;
 	value y = shift(j, j->unshifted, e);

@@ -127,7 +127,7 @@ const mixer *transformer_mixer(const void *config, int64_t layer, const void **o
 	if (self && attention_logs_matrix(&s->self))
 		return s->self.causal && !c->dims.form->source ? &mixer_attention_stepped : &mixer_attention_whole;
 	/* Biases are stored by the tokens' positions, which must then be their indices in the sequence. */
-	bool hidden = s->self.biased && s->self.causal && s->self.segment && stack_positions(&s->options);
+	bool hidden = s->self.scoring.biased && s->self.causal && s->self.reach.segment && stack_positions(&s->options);
 	return !self || hidden ? &mixer_attention_unexplained : &mixer_attention;
 }
 

@@ -65,6 +65,7 @@ static bool at_chance(const train_progress *p)
 
 const objective objective_next_token = {
     .name = "next_token",
+    .model = "additive",
     .form = &form_causal,
     .records = RECORD_BLOCK,
     .skips_excluded = true,

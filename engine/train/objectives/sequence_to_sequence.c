@@ -67,6 +67,7 @@ static void sequence_to_sequence_measure(const evaluation *e, double *metrics)
 
 const objective objective_sequence_to_sequence = {
     .name = "sequence_to_sequence",
+    .model = "transformer",
     .options = (const char *const[]){"source_length", NULL},
     .form = &form_encoder_decoder,
     .uneven = true,

@@ -164,6 +164,7 @@ static void text_infilling_measure(const evaluation *e, double *metrics)
 
 const objective objective_text_infilling = {
     .name = "text_infilling",
+    .model = "transformer",
     .options = (const char *const[]){"source_length", NULL},
     .form = &form_encoder_decoder,
     .uneven = true,

@@ -59,13 +59,12 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* Read a request in JSON. The fixture's file is added, and the architecture additive if the request has no model. */
+/* Read a request in JSON. The fixture's file is added, and the usual architecture if the request has no model. */
 static status read_json(fixture *f, job_request *out, const char *json, error *err)
 {
 	json_t *params = json_loads(json, 0, NULL);
 	assert_non_null(params);
-	if (!json_object_get(params, "model"))
-		json_object_set_new(params, "model", json_string("additive"));
+	assert_true(job_request_name_model(params));
 	json_object_set_new(params, "training_file", json_string(f->file));
 	const job_sources from = job_store_sources(f->engine);
 	status s = job_request_read(out, &from, params, NULL, err);
@@ -132,6 +131,12 @@ static void gpt2_has_a_small_configuration_and_its_own_keys(void **state)
 	} wrong[] = {
 	    {"{\"model\":\"gpt2\",\"additive\":{\"config\":{\"n_head\":5}}}", "additive.config.n_head"},
 	    {"{\"model\":\"gpt2\",\"additive\":{\"config\":{\"hidden_size\":32}}}", "additive.config.hidden_size"},
+	    {"{\"model\":\"gpt2\",\"additive\":{\"size\":{\"heads\":5}}}", "additive.size.heads"},
+	    {"{\"model\":\"gpt2\",\"additive\":{\"size\":{\"heads\":5},\"config\":{\"n_head\":7}}}",
+	     "additive.config.n_head"},
+	    {"{\"model\":\"transformer\",\"additive\":{\"size\":{\"heads\":1025,\"hidden\":2050}}}",
+	     "additive.size.heads"},
+	    {"{\"additive\":{\"size\":{\"heads\":5}}}", "additive.size.heads"},
 	    {"{\"model\":\"gpt2\",\"additive\":{\"config\":{\"vocab_size\":258}}}", "additive.config.vocab_size"},
 	    {"{\"model\":\"gpt2\",\"additive\":{\"config\":{\"n_positions\":32},\"sequence_length\":33}}",
 	     "additive.sequence_length"},
@@ -151,6 +156,32 @@ static void gpt2_has_a_small_configuration_and_its_own_keys(void **state)
 		error err = ERROR_INIT;
 		assert_int_equal(read_json(*state, &r, wrong[i].json, &err), STATUS_INVALID);
 		assert_string_equal(err.param, wrong[i].param);
+		job_request_fini(&r);
+	}
+}
+
+static void a_request_without_a_model_trains_the_usual_one_of_its_objective(void **state)
+{
+	static const struct {
+		const char *json, *architecture;
+		bool causal, reads_source;
+	} cases[] = {
+	    {"{}", "additive", true, false},
+	    {"{\"additive\":{\"objective\":\"next_token\"}}", "additive", true, false},
+	    {"{\"additive\":{\"objective\":\"classification\"}}", "linear_encoder", false, false},
+	    {"{\"additive\":{\"objective\":\"fill_mask\"}}", "transformer", false, false},
+	    {"{\"additive\":{\"objective\":\"sequence_to_sequence\"}}", "transformer", true, true},
+	    {"{\"additive\":{\"objective\":\"span_corruption\"}}", "transformer", true, true},
+	    {"{\"additive\":{\"objective\":\"text_infilling\"}}", "transformer", true, true},
+	    {"{\"model\":\"transformer\",\"additive\":{\"objective\":\"fill_mask\",\"config\":{\"depth\":3}}}",
+	     "transformer", false, false},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		job_request r;
+		must_read(*state, &r, cases[i].json);
+		assert_string_equal(r.architecture->name, cases[i].architecture);
+		assert_int_equal(r.dims.causal, cases[i].causal);
+		assert_int_equal(r.dims.reads_source, cases[i].reads_source);
 		job_request_fini(&r);
 	}
 }
@@ -467,6 +498,7 @@ int main(void)
 	    cmocka_unit_test(a_time_is_given_with_two_digits_in_a_fitting_unit),
 	    cmocka_unit_test(a_new_model_has_positions_for_the_texts_it_is_trained_on),
 	    cmocka_unit_test(gpt2_has_a_small_configuration_and_its_own_keys),
+	    cmocka_unit_test(a_request_without_a_model_trains_the_usual_one_of_its_objective),
 	    cmocka_unit_test(a_new_model_gets_a_rate_a_warm_up_and_an_initialization_for_its_size),
 	    cmocka_unit_test(additive_fields_override_hyperparameters_which_override_method),
 	    cmocka_unit_test(epochs_are_converted_to_steps_and_steps_to_epochs),
