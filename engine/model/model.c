@@ -56,7 +56,7 @@ dtype model_stored_type(const model *m, const parameter_spec *p)
 }
 
 /* The limits of the configuration's keys keep this far from overflow. */
-size_t model_stored_bytes(const model *m, const parameter_spec *p)
+static size_t model_stored_bytes(const model *m, const parameter_spec *p)
 {
 	size_t bytes;
 	bool fits = shape_bytes(p->shape, model_stored_type(m, p), &bytes);

@@ -55,7 +55,8 @@ status sampling_check_plain(const sampling *s, const char *reason, error *err)
 	return STATUS_OK;
 }
 
-bool sampling_penalises(const sampling *s)
+/* True if the settings depend on how often tokens have occurred. */
+static bool sampling_penalises(const sampling *s)
 {
 	return s->repetition_penalty != 1 || s->presence_penalty != 0 || s->frequency_penalty != 0;
 }

@@ -278,32 +278,3 @@ status dataset_make(dataset **train, dataset **valid, const tokenizer *t, const 
 	}
 	return s;
 }
-
-static status from_memory(dataset **train, dataset **valid, const tokenizer *t, const char *text, size_t bytes,
-                          const dataset_options *o, error *err)
-{
-	byte_source *source;
-	token_cache *tokens;
-	*train = NULL;
-	TRY(check_options(o, err));
-	TRY(byte_source_memory(&source, text, bytes, err));
-	TRY(corpus_tokens_build(&tokens, source, t, &(corpus_tokens_options){.threads = 1}, err));
-	status s = dataset_make(train, valid, t, &(dataset_text){tokens, 1}, 1, o, err);
-	token_cache_free(tokens);
-	return s;
-}
-
-status dataset_new(dataset **out, const tokenizer *t, const char *text, size_t bytes, int64_t length, error *err)
-{
-	return from_memory(out, NULL, t, text, bytes, &(dataset_options){.length = length}, err);
-}
-
-status dataset_split(dataset **train, dataset **valid, const tokenizer *t, const char *text, size_t bytes,
-                     int64_t length, double fraction, error *err)
-{
-	*train = *valid = NULL;
-	if (!(fraction > 0))
-		return error_set(err, STATUS_INVALID, "validation_fraction", "must be between 0 and 1");
-	return from_memory(train, valid, t, text, bytes, &(dataset_options){.length = length, .held_back = fraction},
-	                   err);
-}

@@ -29,6 +29,9 @@ typedef struct outgoing {
 static const char out_of_memory[] =
     "{\"status\":503,\"code\":\"out_of_memory\",\"message\":\"out of memory\",\"param\":null,\"retry_after\":1}";
 
+/* Send a frame without payload; its JSON is copied. */
+static void connection_send_copy(connection *c, const frame *f);
+
 static void send_text(connection *c, const frame *f, char *text, const char *fallback)
 {
 	frame whole = *f;
@@ -266,7 +269,7 @@ static void look_at_queue(connection *c)
 	}
 }
 
-void connection_send_copy(connection *c, const frame *f)
+static void connection_send_copy(connection *c, const frame *f)
 {
 	size_t bytes = FRAME_HEADER_BYTES + f->json_bytes;
 	char *at = c->state < CONNECTION_CLOSING && !c->broken ? connection_reserve(c, bytes) : NULL;
@@ -285,7 +288,9 @@ void connection_send_copy(connection *c, const frame *f)
 	look_at_queue(c);
 }
 
-void connection_send(connection *c, const frame *f, char *json, void *payload)
+/* Send a frame. json (from json_text_reserve, or NULL) and payload (from malloc, or NULL) are taken over. Never closes
+ * the connection at once, so the stream of the calling handler stays valid. */
+static void connection_send(connection *c, const frame *f, char *json, void *payload)
 {
 	if (!payload && f->json_bytes < STREAM_LARGE) {
 		frame whole = *f;

@@ -14,7 +14,7 @@ enum { JIT_STACK_BYTES = 64 << 10, JIT_STACK_MAX = 8 << 20 };
 
 struct pattern {
 	pcre2_code *code;
-	bool jit, empty;
+	bool jit;
 };
 
 /* NULL: *code, *at say why. */
@@ -30,9 +30,6 @@ static pattern *pattern_compile(const char *text, size_t bytes, uint32_t options
 		free(p);
 		return NULL;
 	}
-	uint32_t empty = 0;
-	pcre2_pattern_info(p->code, PCRE2_INFO_MATCHEMPTY, &empty);
-	p->empty = empty;
 	p->jit = pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE) == 0;
 	return p;
 }
@@ -88,11 +85,6 @@ void pattern_free(pattern *p)
 	if (p)
 		pcre2_code_free(p->code);
 	free(p);
-}
-
-bool pattern_matches_empty(const pattern *p)
-{
-	return p->empty;
 }
 
 /* --- searching --------------------------------------------------------------------------------- */

@@ -16,8 +16,6 @@ status pattern_own(pattern **out, const char *text, error *err);
 /* The "pattern" of a part of a tokenizer.json: {"String": …} or {"Regex": …}. */
 status pattern_read(pattern **out, const json_t *part, const char *path, error *err);
 void pattern_free(pattern *p);
-/* True if it can match the empty text. */
-bool pattern_matches_empty(const pattern *p);
 
 /* State that a thread needs to search the parts of one text. Zero-initialise. */
 typedef struct pattern_search {

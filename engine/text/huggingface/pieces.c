@@ -35,7 +35,8 @@ void pieces_fini(text_buffer *b)
 	*b = (text_buffer){0};
 }
 
-status pieces_reserve(text_buffer *b, size_t more)
+/* Room for `more` bytes, which the caller appends. STATUS_NOMEM; STATUS_INVALID: past a limit. */
+static status pieces_reserve(text_buffer *b, size_t more)
 {
 	b->made += more;
 	if (b->limit && (more > b->limit - b->bytes || b->made / PIECES_REUSES > b->limit))

@@ -34,8 +34,6 @@ typedef struct text_buffer {
 	bool mapped;
 } text_buffer;
 void pieces_fini(text_buffer *b);
-/* Room for `more` bytes, which the caller appends. STATUS_NOMEM; STATUS_INVALID: past a limit. */
-status pieces_reserve(text_buffer *b, size_t more);
 /* Append bytes of a piece as they are. */
 status pieces_copy(text_buffer *b, const text_piece *p, size_t first, size_t bytes);
 /* Append bytes that replace `origin`. */
