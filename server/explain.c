@@ -26,7 +26,6 @@ static const struct {
     {"text/html", "text/html; charset=utf-8", NULL},
     {"image/svg+xml", "image/svg+xml", NULL},
     {"text/csv", "text/csv; charset=utf-8", "csv"},
-    {"application/vnd.apache.arrow.stream", "application/vnd.apache.arrow.stream", "arrow"},
     {"application/vnd.safetensors", "application/vnd.safetensors", "safetensors"},
     {"application/octet-stream", "application/octet-stream", "safetensors"},
 };
