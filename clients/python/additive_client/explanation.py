@@ -21,8 +21,8 @@ def numbers(value: Any, at: dict[str, Any]) -> Iterator[dict[str, Any]]:
         at["first"] = value.get("window", [0])[0]
         for key, member in value.items():
             path = f"{at['path']}.{key}" if at["path"] else key
-            inside = {"span": {"position": None}, "source": {"side": "source"}}.get(key, {})
-            yield from numbers(member, {**at, "path": path, **inside})
+            within: dict[str, dict[str, Any]] = {"span": {"position": None}, "source": {"side": "source"}}
+            yield from numbers(member, {**at, "path": path, **within.get(key, {})})
     elif isinstance(value, list) and value and isinstance(value[0], dict):
         for member in value:
             yield from numbers(member, at)
