@@ -121,3 +121,11 @@ size_t pieces_write(uint32_t c, char out[4])
 {
 	return (size_t)utf8proc_encode_char((utf8proc_int32_t)c, (utf8proc_uint8_t *)out);
 }
+
+uint32_t pieces_spelling(int byte)
+{
+	/* A printable byte is its own character; the others map to 256 and above, in order. */
+	if ((byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || (byte >= 0xAE && byte <= 0xFF))
+		return (uint32_t)byte;
+	return 256 + (uint32_t)(byte <= ' ' ? byte : byte <= 0xA0 ? byte - 0x7F + 33 : 67);
+}

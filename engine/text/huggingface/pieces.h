@@ -48,5 +48,7 @@ uint32_t pieces_first(const char *text, size_t *bytes);
 uint32_t pieces_last(const char *text, size_t bytes, size_t *length);
 /* Encode a code point; returns the bytes written. */
 size_t pieces_write(uint32_t c, char out[4]);
+/* Return the character with which byte-level vocabularies spell a byte. */
+uint32_t pieces_spelling(int byte);
 
 #endif
