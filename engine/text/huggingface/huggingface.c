@@ -82,14 +82,6 @@ static status read_vocabulary(huggingface *h, const json_t *list, const json_t *
 	return STATUS_OK;
 }
 
-/* Truncation and padding, which the library's users leave in a file, are not applied: no text is cut or filled up. */
-static status check_top(const json_t *json, error *err)
-{
-	static const char *const keys[] = {"version", "truncation",    "padding",        "added_tokens", "normalizer",
-	                                   "model",   "pre_tokenizer", "post_processor", "decoder",      NULL};
-	return reading_keys(json, "the file", keys, err);
-}
-
 static status mark_specials(huggingface *h, int32_t size, error *err)
 {
 	h->special = memory_new((size_t)size, sizeof *h->special);
@@ -172,7 +164,11 @@ static status read_parts(tokenizer *t, huggingface *h, const json_t *json, error
 {
 	const json_t *model = json_object_get(json, "model"), *more = json_object_get(json, "added_tokens");
 	json_t *names;
-	TRY(check_top(json, err));
+	/* Truncation and padding, which the library's users leave in a file, are not applied: no text is cut or filled
+	 * up. */
+	static const char *const keys[] = {"version", "truncation",    "padding",        "added_tokens", "normalizer",
+	                                   "model",   "pre_tokenizer", "post_processor", "decoder",      NULL};
+	TRY(reading_keys(json, "the file", keys, err));
 	TRY(word_model_check(&h->model, model, err));
 	TRY(normalizer_read(&h->normalizer, json_object_get(json, "normalizer"), err));
 	TRY(pre_tokenizer_read(&h->words, json_object_get(json, "pre_tokenizer"), err));

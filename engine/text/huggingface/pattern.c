@@ -89,15 +89,6 @@ void pattern_free(pattern *p)
 
 /* --- searching --------------------------------------------------------------------------------- */
 
-static status search_prepare(pattern_search *s)
-{
-	if (!s->data)
-		s->data = pcre2_match_data_create(1, NULL);
-	if (!s->context)
-		s->context = pcre2_match_context_create(NULL);
-	return s->data && s->context ? STATUS_OK : STATUS_NOMEM;
-}
-
 /* Compiled patterns run on 32 KB of the thread's own stack. Few texts need more, and making a larger one takes longer
  * than encoding a line. */
 static status search_enlarge(pattern_search *s)
@@ -135,11 +126,6 @@ static int64_t search_clock(void)
 	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static bool search_is_spent(const pattern_search *s)
-{
-	return s->spent > NS_PER_TEXT + (int64_t)s->longest * NS_PER_BYTE;
-}
-
 /* Matches that begin at `from` to `last`. -> what PCRE2 returns. */
 static int search_run(const pattern *p, pattern_search *s, const char *text, size_t bytes, size_t from, size_t last)
 {
@@ -162,13 +148,18 @@ status pattern_find(const pattern *p, pattern_search *s, const char *text, size_
                     byte_range *match)
 {
 	*found = false;
-	TRY(search_prepare(s));
+	if (!s->data)
+		s->data = pcre2_match_data_create(1, NULL);
+	if (!s->context)
+		s->context = pcre2_match_context_create(NULL);
+	if (!(s->data && s->context))
+		return STATUS_NOMEM;
 	if (bytes > s->longest)
 		s->longest = bytes;
 	int rc;
 	size_t last;
 	do {
-		if (search_is_spent(s))
+		if (s->spent > NS_PER_TEXT + (int64_t)s->longest * NS_PER_BYTE)
 			return STATUS_TOO_LARGE;
 		last = bytes - from > STARTS ? from + STARTS : bytes;
 		const int64_t start = search_clock();

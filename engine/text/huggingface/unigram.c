@@ -106,20 +106,15 @@ static status unigram_reserve(run *r, word_room *room)
 
 /* --- tokens ---------------------------------------------------------------------------------------------- */
 
-static void add_bytes(const unigram *u, word_room *room, const char *text, size_t bytes)
-{
-	for (size_t i = 0; i < bytes; i++)
-		word_room_add(room, u->bytes[(unsigned char)text[i]], 1);
-}
-
 /* A token, or a character that has none, which belongs to an unknown one before it. */
 static void unigram_add(const run *r, word_room *room, size_t at, const node *n)
 {
 	const unigram *u = r->model;
 	const bool unknown = n->id == u->unknown;
-	if (unknown && u->has_bytes)
-		add_bytes(u, room, r->text + at, n->bytes);
-	else if (unknown && room->count > 0 && room->ids[room->count - 1] == n->id && n->id >= 0)
+	if (unknown && u->has_bytes) {
+		for (size_t i = 0; i < n->bytes; i++)
+			word_room_add(room, u->bytes[(unsigned char)(r->text + at)[i]], 1);
+	} else if (unknown && room->count > 0 && room->ids[room->count - 1] == n->id && n->id >= 0)
 		room->lengths[room->count - 1] += n->bytes;
 	else if (n->id >= 0)
 		word_room_add(room, n->id, n->bytes);
