@@ -44,22 +44,19 @@ static int explain_pick(request *r, int offers)
 	return accept_pick(request_header_value(r, "Accept"), accepts, offers);
 }
 
-static void explain_reply_page(request *r, const json_t *explanation, buffer *out)
-{
-	char nonce[40], policy[160];
-	request_make_id(nonce, sizeof nonce, "");
-	snprintf(policy, sizeof policy, "default-src 'none'; style-src 'unsafe-inline'; script-src 'nonce-%s'", nonce);
-	(json_object_get(explanation, "compare") ? compare_html_write : explain_html_write)(explanation, nonce, out);
-	reply_header(r, "Content-Security-Policy", policy);
-}
-
 /* The explanation is stolen. */
 static void explain_reply_drawn(request *r, json_t *explanation, int offer)
 {
 	buffer drawn = {0};
-	if (offer == EXPLAIN_PAGE)
-		explain_reply_page(r, explanation, &drawn);
-	else if (json_object_get(explanation, "compare"))
+	if (offer == EXPLAIN_PAGE) {
+		char nonce[40], policy[160];
+		request_make_id(nonce, sizeof nonce, "");
+		snprintf(policy, sizeof policy, "default-src 'none'; style-src 'unsafe-inline'; script-src 'nonce-%s'",
+		         nonce);
+		(json_object_get(explanation, "compare") ? compare_html_write : explain_html_write)(explanation, nonce,
+		                                                                                    &drawn);
+		reply_header(r, "Content-Security-Policy", policy);
+	} else if (json_object_get(explanation, "compare"))
 		compare_svg_write(explanation, &drawn);
 	else
 		explain_svg_write(explanation, &drawn);
