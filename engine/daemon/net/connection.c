@@ -364,14 +364,6 @@ static stream *add_stream(connection *c, const frame *f)
 	return s;
 }
 
-static void refuse_stream(connection *c, uint64_t id, int http, const char *code, const char *message)
-{
-	json_t *object = stream_error_object(http, code, message, NULL, 1);
-	char *text = json_text_reserve(object, JSON_COMPACT);
-	json_decref(object);
-	send_text(c, &(frame){.type = FRAME_ERROR, .stream = id}, text, out_of_memory);
-}
-
 void connection_cancel_streams(connection *c)
 {
 	for (int i = c->n_streams - 1; i >= 0; i--) {
@@ -440,8 +432,12 @@ static void on_request(connection *c, const frame *f)
 	reserve_forget();
 	stream *s = full ? NULL : add_stream(c, f);
 	if (!s) {
-		refuse_stream(c, f->stream, full ? 429 : 503, full ? "too_many_streams" : "out_of_memory",
-		              full ? "too many requests at once on this connection" : "out of memory");
+		json_t *object = stream_error_object(
+		    full ? 429 : 503, full ? "too_many_streams" : "out_of_memory",
+		    full ? "too many requests at once on this connection" : "out of memory", NULL, 1);
+		char *text = json_text_reserve(object, JSON_COMPACT);
+		json_decref(object);
+		send_text(c, &(frame){.type = FRAME_ERROR, .stream = f->stream}, text, out_of_memory);
 		return;
 	}
 	s->upload = !(f->flags & FRAME_FLAG_END);
