@@ -255,23 +255,19 @@ static status from_scratch(job_request *r, const job_sources *from, const json_t
 	return s == STATUS_OK ? make_config(r, ours, size, err) : s;
 }
 
-/* The name may be that of an architecture, mistyped. */
-static void suggest_architecture(const char *name, error *err)
-{
-	enum { MOST = 32 };
-	const char *names[MOST + 1] = {0};
-	const size_t used = strlen(err->message);
-	for (int i = 0; i < MOST && architecture_at(i); i++)
-		names[i] = architecture_at(i)->name;
-	choice_suggest(name, names, err->message + used, sizeof err->message - used);
-}
-
 static status find_base(job_base **out, const job_sources *from, const char *name, error *err)
 {
 	job_base *base = memory_new(1, sizeof *base);
 	status s = base ? from->find_model(from->context, name, base, err) : STATUS_NOMEM;
-	if (s == STATUS_NOT_FOUND)
-		suggest_architecture(name, err);
+	if (s == STATUS_NOT_FOUND) {
+		/* The name may be that of an architecture, mistyped. */
+		enum { MOST = 32 };
+		const char *names[MOST + 1] = {0};
+		const size_t used = strlen(err->message);
+		for (int i = 0; i < MOST && architecture_at(i); i++)
+			names[i] = architecture_at(i)->name;
+		choice_suggest(name, names, err->message + used, sizeof err->message - used);
+	}
 	if (s != STATUS_OK) {
 		free(base);
 		return s;
