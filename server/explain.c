@@ -10,11 +10,8 @@
 #include "proto/json_memory.h"
 #include "server/accept.h"
 #include "server/compare.h"
-#include "server/compare_html.h"
-#include "server/compare_svg.h"
 #include "server/download.h"
-#include "server/explain_html.h"
-#include "server/explain_svg.h"
+#include "server/explain_view.h"
 #include "server/forward.h"
 
 /* Response types; a comparison has only the first three. With a format, the engine renders it and sends it in pieces.

@@ -11,7 +11,6 @@
 #include "engine/base/json_text.h"
 #include "engine/base/file.h"
 #include "engine/base/memory.h"
-#include "engine/recipe/corpus_lengths.h"
 #include "engine/recipe/job_check.h"
 #include "engine/recipe/job_defaults.h"
 #include "engine/recipe/job_tokenizer.h"

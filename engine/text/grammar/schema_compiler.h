@@ -85,4 +85,8 @@ const json_t *schema_follow(const schema_compiler *c, const json_t *schema);
 grammar_node schema_reference_node(schema_compiler *c, const json_t *ref, const schema_tags *tags);
 void schema_references_fini(schema_compiler *c);
 
+/* string_formats.c: a regular expression whose strings are of the format: all of them, or the ordinary ones where the format is wider.
+ * NULL: the name is unknown, or only describes a value, such as "password". */
+const char *string_format_pattern(const char *name);
+
 #endif

@@ -6,7 +6,6 @@
 
 #include "engine/text/grammar/number_range.h"
 #include "engine/text/grammar/pattern.h"
-#include "engine/text/grammar/string_formats.h"
 
 /* --- nodes that are made once ------------------------------------------------------------------- */
 

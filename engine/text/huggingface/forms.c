@@ -4,7 +4,7 @@
  *
  * utf8proc has the tables. Its own sorting of marks is quadratic and its interface knows no segments, so both are
  * implemented here. */
-#include "engine/text/huggingface/forms.h"
+#include "engine/text/huggingface/normalizer.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,6 @@
 #include <utf8proc.h>
 
 #include "engine/base/memory.h"
-#include "engine/text/huggingface/forms.h"
 #include "engine/text/huggingface/pieces.h"
 #include "engine/text/huggingface/reading.h"
 

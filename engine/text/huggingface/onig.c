@@ -8,7 +8,7 @@
  *   {,n}           {0,n}
  *   {n,m}+         a repeated repeat, where PCRE2 has a possessive one: refused
  *   [a[b]] [a&&b]  sets within sets: refused */
-#include "engine/text/huggingface/onig.h"
+#include "engine/text/huggingface/pattern.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,6 @@
 #include <time.h>
 
 #include "engine/base/memory.h"
-#include "engine/text/huggingface/onig.h"
 #include "engine/text/huggingface/pieces.h"
 #include "engine/text/huggingface/reading.h"
 
