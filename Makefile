@@ -484,7 +484,7 @@ soak: all $(VENV)/ready
 
 # Measurements, never tests: programs on the folders of the engine.
 BENCH_BIN := $(patsubst tests/bench/%.c,$(OUT)/bench/%,$(sort $(wildcard tests/bench/*.c)))
-BENCH_SUPPORT := $(call objects,$(sort $(wildcard tests/bench/support/*.c)))
+BENCH_SUPPORT := $(call objects,$(sort $(wildcard tests/bench/support/*.c)) tests/unit/support/datasets.c)
 $(BENCH_BIN): $(OUT)/bench/%: $(OUT)/obj/tests/bench/%.o $(BENCH_SUPPORT) $$(call objects,$$(call sources,engine/serve engine/explain)) $$(CORE_OBJ)
 	@mkdir -p $(@D)
 	$(call say,link,$@)

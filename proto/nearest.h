@@ -12,6 +12,9 @@ typedef struct nearest {
 	size_t distance; /* distance of the closest word so far */
 } nearest;
 
+/* The edits between the first n bytes of `a` and m bytes of `b`; n and m are less than NEAREST_BYTES. */
+size_t nearest_distance(const char *a, size_t n, const char *b, size_t m);
+
 nearest nearest_of(const char *word);
 /* Offer a known word, which is copied. Words of NEAREST_BYTES and more are ignored. */
 void nearest_offer(nearest *n, const char *known);

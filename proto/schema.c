@@ -146,14 +146,6 @@ static bool holds_nul(const json_t *json)
 	return held;
 }
 
-static void write_real(double x, char *out, size_t size)
-{
-	char text[32];
-
-	snprintf(text, sizeof(text), "%.10g", x);
-	append(out, size, "%s%s", text, strpbrk(text, ".e") ? "" : ".0");
-}
-
 static void write_given(const json_t *json, char *out, size_t size)
 {
 	switch (json_typeof(json)) {
@@ -168,9 +160,12 @@ static void write_given(const json_t *json, char *out, size_t size)
 	case JSON_INTEGER:
 		append(out, size, "%lld", (long long)json_integer_value(json));
 		break;
-	case JSON_REAL:
-		write_real(json_real_value(json), out, size);
-		break;
+	case JSON_REAL: {
+		char text[32];
+
+		snprintf(text, sizeof(text), "%.10g", json_real_value(json));
+		append(out, size, "%s%s", text, strpbrk(text, ".e") ? "" : ".0");
+	} break;
 	case JSON_ARRAY:
 		append(out, size, "an array of length %zu", json_array_size(json));
 		break;
@@ -413,12 +408,6 @@ static void drop_nulls(json_t *object)
 	}
 }
 
-/* A parser may give an integer of more than 63 bits as a real. */
-static bool beyond_integers(const field *f, const json_t *json)
-{
-	return f->type == FIELD_INTEGER && json_is_real(json) && fabs(json_real_value(json)) >= 0x1p63;
-}
-
 static bool check(const field *f, json_t *json, const place *at, schema_error *err)
 {
 	if (f->type == FIELD_ANY || f->type == FIELD_IGNORED)
@@ -426,7 +415,12 @@ static bool check(const field *f, json_t *json, const place *at, schema_error *e
 	if (f->type == FIELD_UNION)
 		return check_union(f, json, at, err);
 	if (!type_fits(f, json))
-		return mismatch(f, json, at, beyond_integers(f, json) ? "out_of_range" : "invalid_type", err);
+		return mismatch(
+		    f, json, at,
+		    (f->type == FIELD_INTEGER && json_is_real(json) && fabs(json_real_value(json)) >= 0x1p63)
+		        ? "out_of_range"
+		        : "invalid_type",
+		    err);
 	if (f->type == FIELD_OBJECT && !is_open(f))
 		drop_nulls(json);
 	if (!f->nul && (json_is_string(json) || is_open(f)) && holds_nul(json))

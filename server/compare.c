@@ -81,16 +81,6 @@ static void compare_columns(compare_view *v, const json_t *pairs)
 	compare_fill(v, &next_i, &next_j, v->first.n, v->second.n);
 }
 
-static bool compare_same_target(const compare_view *v)
-{
-	static const char *const said[] = {"kind", "token", "other"};
-	const json_t *a = json_object_get(v->first.parts, "target"), *b = json_object_get(v->second.parts, "target");
-	bool same = a && b;
-	for (size_t i = 0; same && i < sizeof said / sizeof *said; i++)
-		same = json_equal(json_object_get(a, said[i]), json_object_get(b, said[i]));
-	return same;
-}
-
 bool compare_view_init(compare_view *v, const json_t *answer)
 {
 	const json_t *second = json_object_get(answer, "compare");
@@ -104,7 +94,12 @@ bool compare_view_init(compare_view *v, const json_t *answer)
 		v->first.max = v->second.max = fmax(v->first.max, v->second.max);
 	v->model[0] = json_object_get(answer, "model");
 	v->model[1] = json_object_get(second, "model");
-	v->same_target = compare_same_target(v);
+	static const char *const said[] = {"kind", "token", "other"};
+	const json_t *a = json_object_get(v->first.parts, "target"), *b = json_object_get(v->second.parts, "target");
+	bool same = a && b;
+	for (size_t i = 0; same && i < sizeof said / sizeof *said; i++)
+		same = json_equal(json_object_get(a, said[i]), json_object_get(b, said[i]));
+	v->same_target = same;
 	compare_columns(v, json_object_get(second, "same_tokens"));
 	return true;
 }

@@ -9,6 +9,9 @@
 #ifndef SERVER_COMPARE_H
 #define SERVER_COMPARE_H
 
+#include <jansson.h>
+
+#include "server/buffer.h"
 #include "server/explain_view.h"
 
 typedef struct compare_column {
@@ -47,5 +50,13 @@ size_t compare_top(const compare_view *v, size_t *top, size_t k);
 /* Find the k columns without a difference that have the largest numbers, the largest first; readers and zeros count
  * too. Returns their number: 0 if one side has contributions and the other weights. */
 size_t compare_top_unmatched(const compare_view *v, size_t *top, size_t k);
+
+/* compare_html.c and compare_svg.c: a self-contained page, and a picture, without network.
+ * Append the page for an answer of compare_join. nonce: that of the Content-Security-Policy, letters and digits.
+ * Contents of tokens are shown as text, never as markup or script. */
+void compare_html_write(const json_t *answer, const char *nonce, buffer *out);
+
+/* Append the picture for an answer of compare_join. */
+void compare_svg_write(const json_t *answer, buffer *out);
 
 #endif

@@ -1,8 +1,7 @@
-#include "server/compare_html.h"
+#include "server/compare.h"
 
 #include <math.h>
 
-#include "server/compare.h"
 #include "server/template.h"
 
 enum { COMPARE_TABLE_ROWS = 20 };

@@ -1,6 +1,5 @@
-#include "server/compare_svg.h"
-
 #include "server/compare.h"
+
 #include "server/svg.h"
 
 enum { COMPARE_LABELS = 12, COMPARE_LINES = 4 }; /* columns of the labels; lines of a strip with the gap below */

@@ -92,17 +92,16 @@ static void link_end_call(engine_link *l, engine_call *c, const frame *f)
 	free(c);
 }
 
-static void link_end_with(engine_link *l, engine_call *c, const char *error)
-{
-	frame f = {.type = FRAME_ERROR, .stream = c->id, .json = error, .json_bytes = strlen(error)};
-	link_end_call(l, c, &f);
-}
-
 static void link_end_all(engine_link *l)
 {
 	for (int i = 0; i < LINK_BUCKETS; i++)
-		while (l->calls[i])
-			link_end_with(l, l->calls[i], link_gone);
+		while (l->calls[i]) {
+			frame f = {.type = FRAME_ERROR,
+			           .stream = l->calls[i]->id,
+			           .json = link_gone,
+			           .json_bytes = strlen(link_gone)};
+			link_end_call(l, l->calls[i], &f);
+		}
 }
 
 /* --- going away --------------------------------------------------------------- */
@@ -209,15 +208,6 @@ static void link_refuse_protocol(engine_link *l, int protocol)
 	link_drop(l, reason);
 }
 
-/* FNV-1a: neither secret nor guarded against. */
-static void link_fingerprint(engine_link *l, const frame *f)
-{
-	uint64_t hash = 0xcbf29ce484222325;
-	for (size_t i = 0; i < f->json_bytes; i++)
-		hash = (hash ^ (unsigned char)f->json[i]) * 0x100000001b3;
-	snprintf(l->fingerprint, sizeof l->fingerprint, "fp_%016llx", (unsigned long long)hash);
-}
-
 static void link_greet(engine_link *l, const frame *f)
 {
 	json_t *hello =
@@ -232,7 +222,11 @@ static void link_greet(engine_link *l, const frame *f)
 		link_refuse_protocol(l, theirs >= 0 && theirs <= 1000000 ? (int)theirs : -1);
 	} else {
 		l->hello = hello;
-		link_fingerprint(l, f);
+		/* FNV-1a: neither secret nor guarded against. */
+		uint64_t hash = 0xcbf29ce484222325;
+		for (size_t i = 0; i < f->json_bytes; i++)
+			hash = (hash ^ (unsigned char)f->json[i]) * 0x100000001b3;
+		snprintf(l->fingerprint, sizeof l->fingerprint, "fp_%016llx", (unsigned long long)hash);
 		l->state = LINK_UP;
 		l->backoff_ms = LINK_BACKOFF_FIRST_MS;
 		l->reason[0] = '\0';

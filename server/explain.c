@@ -10,11 +10,8 @@
 #include "proto/json_memory.h"
 #include "server/accept.h"
 #include "server/compare.h"
-#include "server/compare_html.h"
-#include "server/compare_svg.h"
 #include "server/download.h"
-#include "server/explain_html.h"
-#include "server/explain_svg.h"
+#include "server/explain_view.h"
 #include "server/forward.h"
 
 /* Response types; a comparison has only the first three. With a format, the engine renders it and sends it in pieces.
@@ -26,7 +23,6 @@ static const struct {
     {"text/html", "text/html; charset=utf-8", NULL},
     {"image/svg+xml", "image/svg+xml", NULL},
     {"text/csv", "text/csv; charset=utf-8", "csv"},
-    {"application/vnd.apache.arrow.stream", "application/vnd.apache.arrow.stream", "arrow"},
     {"application/vnd.safetensors", "application/vnd.safetensors", "safetensors"},
     {"application/octet-stream", "application/octet-stream", "safetensors"},
 };
@@ -45,22 +41,19 @@ static int explain_pick(request *r, int offers)
 	return accept_pick(request_header_value(r, "Accept"), accepts, offers);
 }
 
-static void explain_reply_page(request *r, const json_t *explanation, buffer *out)
-{
-	char nonce[40], policy[160];
-	request_make_id(nonce, sizeof nonce, "");
-	snprintf(policy, sizeof policy, "default-src 'none'; style-src 'unsafe-inline'; script-src 'nonce-%s'", nonce);
-	(json_object_get(explanation, "compare") ? compare_html_write : explain_html_write)(explanation, nonce, out);
-	reply_header(r, "Content-Security-Policy", policy);
-}
-
 /* The explanation is stolen. */
 static void explain_reply_drawn(request *r, json_t *explanation, int offer)
 {
 	buffer drawn = {0};
-	if (offer == EXPLAIN_PAGE)
-		explain_reply_page(r, explanation, &drawn);
-	else if (json_object_get(explanation, "compare"))
+	if (offer == EXPLAIN_PAGE) {
+		char nonce[40], policy[160];
+		request_make_id(nonce, sizeof nonce, "");
+		snprintf(policy, sizeof policy, "default-src 'none'; style-src 'unsafe-inline'; script-src 'nonce-%s'",
+		         nonce);
+		(json_object_get(explanation, "compare") ? compare_html_write : explain_html_write)(explanation, nonce,
+		                                                                                    &drawn);
+		reply_header(r, "Content-Security-Policy", policy);
+	} else if (json_object_get(explanation, "compare"))
 		compare_svg_write(explanation, &drawn);
 	else
 		explain_svg_write(explanation, &drawn);

@@ -1,12 +1,11 @@
 /* The server writes the first view into the page, so the page says something without scripts; the script draws the
  * others: contributions or weights, any row, any position, what a token has read and what has read it. The data travels
  * inside the page as JSON in which every "<" is written as an escape, so no token can end its element. */
-#include "server/explain_html.h"
+#include "server/explain_view.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "server/explain_view.h"
 #include "server/markup.h"
 #include "server/template.h"
 

@@ -1,4 +1,4 @@
-#include "server/explain_svg.h"
+#include "server/explain_view.h"
 
 #include <string.h>
 

@@ -16,15 +16,6 @@ static void explain_view_from_array(explain_view *v, const json_t *values, json_
 		v->value[(size_t)first + i] = json_number_value(json_array_get(values, i));
 }
 
-static void explain_view_from_scores(explain_view *v, const json_t *row)
-{
-	const json_t *scores = json_object_get(row, "score"), *size = json_object_get(row, "window_size");
-	double m = json_number_value(json_array_get(json_object_get(row, "log_normalizer"), v->position));
-	size_t window = json_integer_value(size) > 0 ? (size_t)json_integer_value(size) : v->n;
-	for (size_t j = v->position + 1, k = 0; v->n > 0 && j-- > 0 && k < window; k++)
-		v->value[j] = exp(json_number_value(json_array_get(scores, j)) - m);
-}
-
 static void explain_view_from_weights(explain_view *v, const json_t *explanation)
 {
 	const json_t *aggregate = json_object_get(explanation, "aggregate");
@@ -41,8 +32,15 @@ static void explain_view_from_weights(explain_view *v, const json_t *explanation
 		if (json_object_get(row, "alpha"))
 			explain_view_from_array(v, json_object_get(row, "alpha"),
 			                        json_integer_value(json_array_get(json_object_get(row, "window"), 0)));
-		else
-			explain_view_from_scores(v, row);
+		else {
+			const json_t *scores = json_object_get(row, "score"),
+			             *size = json_object_get(row, "window_size");
+			double m =
+			    json_number_value(json_array_get(json_object_get(row, "log_normalizer"), v->position));
+			size_t window = json_integer_value(size) > 0 ? (size_t)json_integer_value(size) : v->n;
+			for (size_t j = v->position + 1, k = 0; v->n > 0 && j-- > 0 && k < window; k++)
+				v->value[j] = exp(json_number_value(json_array_get(scores, j)) - m);
+		}
 	}
 	for (size_t i = 0; i < v->n; i++)
 		if (!(v->value[i] >= 0 && v->value[i] <= 1))

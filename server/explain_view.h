@@ -58,4 +58,13 @@ void explain_view_title(const explain_view *v, buffer *out);
 double explain_view_sum(const explain_view *v, const char *name);
 double explain_view_number(const explain_view *v, const char *name);
 
+/* explain_html.c and explain_svg.c: a self-contained page, and a picture, without network.
+ * Append the page. nonce: that of the Content-Security-Policy, letters and digits. Contents of tokens are shown as
+ * text, never as markup or script. */
+void explain_html_write(const json_t *explanation, const char *nonce, buffer *out);
+
+/* Append the picture: the explained output, the text with a coloured box around each token, and the scale. A negative
+ * value is blue with a dotted line below, a positive one orange with a solid line. */
+void explain_svg_write(const json_t *explanation, buffer *out);
+
 #endif

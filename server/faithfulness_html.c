@@ -143,14 +143,6 @@ static void faithfulness_write_counts(buffer *out, const faithfulness_page *p)
 	    json_number_value(json_object_get(e, "seconds")));
 }
 
-static void faithfulness_write_verdict(buffer *out, int verdict)
-{
-	if (verdict > 0)
-		buffer_string(out, " <abbr title=\"better than recency\">▲</abbr>");
-	else if (verdict < 0)
-		buffer_string(out, " <abbr title=\"worse than recency\">▼</abbr>");
-}
-
 static void faithfulness_write_overview(buffer *out, const faithfulness_page *p)
 {
 	const size_t metrics = json_array_size(p->metrics);
@@ -172,7 +164,11 @@ static void faithfulness_write_overview(buffer *out, const faithfulness_page *p)
 			buffer_string(out, "<td>");
 			faithfulness_write_value(
 			    out, faithfulness_number(json_object_get(faithfulness_numbers(p, i, k), "mean")));
-			faithfulness_write_verdict(out, faithfulness_verdict(p, i, k));
+			const int verdict = faithfulness_verdict(p, i, k);
+			if (verdict > 0)
+				buffer_string(out, " <abbr title=\"better than recency\">▲</abbr>");
+			else if (verdict < 0)
+				buffer_string(out, " <abbr title=\"worse than recency\">▼</abbr>");
 			buffer_string(out, "</td>");
 		}
 		buffer_string(out, "</tr>\n");

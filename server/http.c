@@ -141,16 +141,6 @@ static void http_peer_end_request(http_peer *p)
 	http_peer_deadline(p, p->http->server->limits.request_ms); /* for the next request */
 }
 
-/* The library now adds every query argument to the connection's memory. When that runs out, it forgets that it has
- * begun an error answer: the connection is neither answered nor read again. uri.c handles the arguments, so their
- * text is taken out of the library's buffer, which is writable, and there is nothing to add. */
-static void http_hide_arguments(const char *target)
-{
-	char *mark = target ? strchr(target, '?') : NULL;
-	if (mark)
-		mark[1] = '\0';
-}
-
 /* After this call the library may end the request without http_on_completed, for instance when a second error follows a
  * first one. So the peer owns the request: it ends at the latest with the connection. */
 static void *http_on_target(void *context, const char *target, struct MHD_Connection *connection)
@@ -161,7 +151,9 @@ static void *http_on_target(void *context, const char *target, struct MHD_Connec
 		http_peer_end_request(p);
 		p->request = request_new(h->server, p, connection, target);
 	}
-	http_hide_arguments(target);
+	char *mark = target ? strchr(target, '?') : NULL;
+	if (mark)
+		mark[1] = '\0';
 	return NULL;
 }
 
@@ -341,16 +333,10 @@ static bool http_peer_stuck(http_peer *p, bool unread)
 	return stuck;
 }
 
-/* True if the client has read some of the bytes that the kernel holds for it. */
-static bool http_peer_takes(http_peer *p)
-{
-	int before = p->unsent;
-	return ioctl(p->fd, SIOCOUTQ, &p->unsent) == 0 && p->unsent < before;
-}
-
 static void http_sweep_peer(http_peer *p, uint64_t now)
 {
-	bool takes = http_peer_takes(p);
+	int before = p->unsent;
+	bool takes = ioctl(p->fd, SIOCOUTQ, &p->unsent) == 0 && p->unsent < before;
 	int unread = 0;
 	bool known = ioctl(p->fd, FIONREAD, &unread) == 0;
 	if (p->deadline && now >= p->deadline)
@@ -545,17 +531,6 @@ bool http_on_loopback(const http *h)
 	return h->loopback;
 }
 
-/* Name what a stop waits for: without the line, the grace time would look like a program that hangs. */
-static void http_log_waiting(const http *h, uint64_t grace_ms)
-{
-	int running = 0;
-	for (const http_peer *p = h->peers; p; p = p->next)
-		running += p->request && !p->request->endless;
-	if (running > 0 && grace_ms > 0)
-		log_line(LOG_INFO, "stopping: %d running request%s may take another %g s; a second signal ends %s",
-		         running, running == 1 ? "" : "s", (double)grace_ms / 1000, running == 1 ? "it" : "them");
-}
-
 void http_drain(http *h, uint64_t grace_ms, void (*done)(void *context), void *context)
 {
 	uint64_t now = uv_now(h->server->loop);
@@ -566,7 +541,13 @@ void http_drain(http *h, uint64_t grace_ms, void (*done)(void *context), void *c
 	h->server->draining = true;
 	h->drain_began = now;
 	h->grace_end = now + grace_ms;
-	http_log_waiting(h, grace_ms);
+	/* Name what a stop waits for: without the line, the grace time would look like a program that hangs. */
+	int running = 0;
+	for (const http_peer *p = h->peers; p; p = p->next)
+		running += p->request && !p->request->endless;
+	if (running > 0 && grace_ms > 0)
+		log_line(LOG_INFO, "stopping: %d running request%s may take another %g s; a second signal ends %s",
+		         running, running == 1 ? "" : "s", (double)grace_ms / 1000, running == 1 ? "it" : "them");
 	h->drained = done;
 	h->drained_context = context;
 	MHD_quiesce_daemon(h->daemon); /* hands the listener back */

@@ -44,21 +44,17 @@ static void job_metrics_row(buffer *out, const json_t *event)
 	buffer_string(out, "\n");
 }
 
-static void job_metrics_header(buffer *out)
-{
-	buffer_string(out, "created_at");
-	for (int i = 0; i < JOB_METRICS_COLUMNS; i++)
-		buffer_format(out, ",%s", job_metrics_columns[i]);
-	buffer_string(out, "\n");
-}
-
 static void job_metrics_begin(request *r, buffer *rows)
 {
 	job_metrics *m = r->state;
 	m->started = true;
 	reply_begin(r, m->plot ? "image/svg+xml" : "text/csv; charset=utf-8", REPLY_SIZE_UNKNOWN, false);
-	if (!m->plot)
-		job_metrics_header(rows);
+	if (!m->plot) {
+		buffer_string(rows, "created_at");
+		for (int i = 0; i < JOB_METRICS_COLUMNS; i++)
+			buffer_format(rows, ",%s", job_metrics_columns[i]);
+		buffer_string(rows, "\n");
+	}
 }
 
 static void job_metrics_take(job_metrics *m, const json_t *event, buffer *rows)

@@ -11,12 +11,6 @@ typedef struct job_plot_range {
 	double low, high;
 } job_plot_range;
 
-static int job_plot_column(const job_plot *p, json_int_t step)
-{
-	const double at = (double)(step - 1) / (double)p->total * JOB_PLOT_COLUMNS;
-	return at < 0 ? 0 : at >= JOB_PLOT_COLUMNS ? JOB_PLOT_COLUMNS - 1 : (int)at;
-}
-
 void job_plot_add(job_plot *p, const json_t *data)
 {
 	const json_t *train = json_object_get(data, "train_loss"), *valid = json_object_get(data, "valid_loss");
@@ -24,7 +18,8 @@ void job_plot_add(job_plot *p, const json_t *data)
 	p->total = p->total ? p->total : json_integer_value(json_object_get(data, "total_steps"));
 	if (step < 1 || p->total < 1)
 		return;
-	const int column = job_plot_column(p, step);
+	const double at = (double)(step - 1) / (double)p->total * JOB_PLOT_COLUMNS;
+	const int column = at < 0 ? 0 : at >= JOB_PLOT_COLUMNS ? JOB_PLOT_COLUMNS - 1 : (int)at;
 	p->latest = step > p->latest ? step : p->latest;
 	if (json_is_number(train)) {
 		p->sum[column] += json_number_value(train);

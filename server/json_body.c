@@ -79,7 +79,9 @@ static void json_body_make_integers(json_t *json)
 	}
 }
 
-json_t *json_body_parse(char *text, size_t bytes, problem *out)
+/* Parse an object; its integers become integers in every notation (1, 1.0, 1e0). NULL, with *out set, if the text is
+ * not an object or memory ran out. The text may be changed. */
+static json_t *json_body_parse(char *text, size_t bytes, problem *out)
 {
 	json_error_t where;
 	json_t *json = json_memory_parse(text, bytes, JSON_BODY_FLAGS, &where);

@@ -18,10 +18,6 @@ typedef struct json_body {
 	problem problem; /* the error, if json is NULL */
 } json_body;
 
-/* Parse an object; its integers become integers in every notation (1, 1.0, 1e0). NULL, with *out set, if the text is
- * not an object or memory ran out. The text may be changed. */
-json_t *json_body_parse(char *text, size_t bytes, problem *out);
-
 /* Parse and check against a schema (NULL: none). */
 void json_body_read(json_body *out, char *text, size_t bytes, const schema *expected);
 void json_body_fini(json_body *b);

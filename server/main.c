@@ -108,15 +108,6 @@ static void watch_signal(program *p, uv_signal_t *signal, int number)
 
 /* --- the beginning ---------------------------------------------------------------------------- */
 
-static void warn_if_open(const options *o, const http *h)
-{
-	if (!http_on_loopback(h) && !options_text(o, "api-key-file"))
-		fprintf(
-		    stderr,
-		    "additive-httpd: listening on %s without --api-key-file: every client that reaches it may use it\n",
-		    http_address(h));
-}
-
 /* Read --allow-host into list->sites, which has room for all options. False if one is malformed. */
 static bool read_sites(const options *o, site_list *list)
 {
@@ -142,7 +133,11 @@ static int run(program *p, const options *o)
 	p->http = http_new(s, listen_address(o));
 	if (!p->http)
 		return 1;
-	warn_if_open(o, p->http);
+	if (!http_on_loopback(p->http) && !options_text(o, "api-key-file"))
+		fprintf(
+		    stderr,
+		    "additive-httpd: listening on %s without --api-key-file: every client that reaches it may use it\n",
+		    http_address(p->http));
 	s->engine = engine_link_new(&p->loop, &link);
 	if (!s->engine) {
 		fprintf(stderr, "additive-httpd: --engine %s: expected unix:PATH or HOST:PORT\n", link.address);

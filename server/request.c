@@ -351,17 +351,6 @@ static void request_read_body(request *r)
 	request_take_body(r, &body);
 }
 
-/* The whole request is here. */
-static void request_work(request *r)
-{
-	r->phase = REQUEST_WORKING;
-	http_peer_deadline(r->peer, 0);
-	if (r->route->body == BODY_FORM || r->route->body == BODY_OCTETS)
-		r->taken(r);
-	else
-		request_read_body(r);
-}
-
 /* --- the library's calls --------------------------------------------------------------------- */
 
 enum MHD_Result request_access(request *r, const char *method, const char *version, const char *data, size_t *bytes)
@@ -388,8 +377,15 @@ enum MHD_Result request_access(request *r, const char *method, const char *versi
 	if (r->linger)
 		return MHD_NO;
 	r->must_close |= http_peer_head_is_last(r->peer);
-	if (r->phase == REQUEST_BODY && !r->status)
-		request_work(r);
+	if (r->phase == REQUEST_BODY && !r->status) {
+		/* The whole request is here. */
+		r->phase = REQUEST_WORKING;
+		http_peer_deadline(r->peer, 0);
+		if (r->route->body == BODY_FORM || r->route->body == BODY_OCTETS)
+			r->taken(r);
+		else
+			request_read_body(r);
+	}
 	if (r->status)
 		return reply_queue(r);
 	request_suspend(r);
@@ -464,14 +460,6 @@ void request_stuck(request *r)
 	http_peer_deadline(r->peer, 1);
 }
 
-static void request_log(const request *r)
-{
-	char client[ADDRESS_TEXT_BYTES];
-	http_peer_address(r->peer, client);
-	log_line(LOG_INFO, "%s %s %s %s %d %.3f", client, r->id, r->route ? r->route->method : "-",
-	         r->route ? r->route->path : "-", r->status, request_seconds(r));
-}
-
 void request_over(request *r)
 {
 	request_cancel(r);
@@ -480,8 +468,12 @@ void request_over(request *r)
 	if (r->release)
 		r->release(r);
 	metrics_request_ends(r->server->metrics, r->route, r->status, request_seconds(r));
-	if (r->server->access_log)
-		request_log(r);
+	if (r->server->access_log) {
+		char client[ADDRESS_TEXT_BYTES];
+		http_peer_address(r->peer, client);
+		log_line(LOG_INFO, "%s %s %s %s %d %.3f", client, r->id, r->route ? r->route->method : "-",
+		         r->route ? r->route->path : "-", r->status, request_seconds(r));
+	}
 	r->server->buffered -= r->reserved;
 	reply_fini(r);
 	buffer_fini(&r->text);

@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "gen/routes.h"
+#include "proto/nearest.h"
 
 const route *router_row(int i)
 {
@@ -128,40 +129,14 @@ bool router_param_name(const route *row, int n, char *out, size_t size)
 
 /* --- the nearest path ---------------------------------------------------------------- */
 
-/* The distance of segments is the number of changed characters. A missing or extra segment counts as NEAREST_SEGMENT,
- * and a parameter's value as one. */
-enum { NEAREST_BYTES = 32, NEAREST_SEGMENT = 3 };
+/* The distance of segments is that of nearest.h. A missing or extra segment counts as NEAREST_SEGMENT, and a
+ * parameter's value as one. */
+enum { NEAREST_SEGMENT = 3 };
 
-static size_t router_least(size_t a, size_t b, size_t c)
-{
-	size_t least = a < b ? a : b;
-	return least < c ? least : c;
-}
-
-static size_t router_segment_bytes(const char *segment)
-{
-	size_t bytes = strcspn(segment, "/");
-	return bytes < NEAREST_BYTES ? bytes : NEAREST_BYTES;
-}
-
-/* Levenshtein's distance of the segments' first NEAREST_BYTES bytes. */
 static size_t router_segment_distance(const char *a, const char *b)
 {
-	size_t n = router_segment_bytes(a), m = router_segment_bytes(b), row[NEAREST_BYTES + 1];
-	if (*b == '{')
-		return 1;
-	for (size_t j = 0; j <= m; j++)
-		row[j] = j;
-	for (size_t i = 1; i <= n; i++) {
-		size_t diagonal = row[0];
-		row[0] = i;
-		for (size_t j = 1; j <= m; j++) {
-			size_t above = row[j];
-			row[j] = router_least(above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1]));
-			diagonal = above;
-		}
-	}
-	return row[m];
+	const size_t n = strlen(a), m = strcspn(b, "/");
+	return *b == '{' ? 1 : nearest_distance(a, n < NEAREST_BYTES ? n : NEAREST_BYTES - 1, b, m);
 }
 
 /* Edit distance over segments. */
@@ -175,8 +150,9 @@ static size_t router_distance(const uri *u, const char *path)
 		row[0] += NEAREST_SEGMENT;
 		for (int i = 1; i <= u->n_segments; i++) {
 			size_t above = row[i];
-			row[i] = router_least(above + NEAREST_SEGMENT, row[i - 1] + NEAREST_SEGMENT,
-			                      diagonal + router_segment_distance(u->segments[i - 1], at + 1));
+			const size_t changed = diagonal + router_segment_distance(u->segments[i - 1], at + 1);
+			const size_t shifted = (above < row[i - 1] ? above : row[i - 1]) + NEAREST_SEGMENT;
+			row[i] = changed < shifted ? changed : shifted;
 			diagonal = above;
 		}
 	}
@@ -185,7 +161,7 @@ static size_t router_distance(const uri *u, const char *path)
 
 const char *router_nearest(const uri *u)
 {
-	const char *nearest = NULL;
+	const char *closest = NULL;
 	size_t least = SIZE_MAX;
 	const route *row;
 	if (u->n_segments == 0 || strcmp(u->segments[0], "v1") != 0)
@@ -194,8 +170,8 @@ const char *router_nearest(const uri *u)
 		size_t changes = strncmp(row->path, "/v1/", 4) == 0 ? router_distance(u, row->path) : SIZE_MAX;
 		if (changes < least) {
 			least = changes;
-			nearest = row->path;
+			closest = row->path;
 		}
 	}
-	return nearest;
+	return closest;
 }

@@ -34,18 +34,14 @@ void svg_box(buffer *out, size_t line, size_t column, size_t columns, double hea
 		              colour, heat < 0 ? " stroke-dasharray=\"2\"" : "");
 }
 
-void svg_edge(buffer *out, size_t line, size_t column, size_t columns)
-{
-	buffer_format(out, "<rect x=\"%.1f\" y=\"%zu\" width=\"%.1f\" height=\"%d\" fill=\"none\" stroke=\"#000\"/>",
-	              svg_x(column), svg_y(line), (double)columns * svg_column, SVG_BOX);
-}
-
 void svg_token(buffer *out, const explain_view *v, size_t i, const buffer *shown, size_t line, size_t column,
                size_t columns)
 {
 	svg_box(out, line, column, columns, explain_view_heat(v, i), v->parts != NULL);
 	if (i == v->position)
-		svg_edge(out, line, column, columns);
+		buffer_format(out,
+		              "<rect x=\"%.1f\" y=\"%zu\" width=\"%.1f\" height=\"%d\" fill=\"none\" stroke=\"#000\"/>",
+		              svg_x(column), svg_y(line), (double)columns * svg_column, SVG_BOX);
 	buffer_format(out, "<text x=\"%.1f\" y=\"%zu\" textLength=\"%.1f\" xml:space=\"preserve\"><title>token %zu: ",
 	              svg_x(column), svg_y(line) + SVG_BASELINE, (double)columns * svg_column, i);
 	explain_view_value(v, v->value[i], out);

@@ -20,8 +20,6 @@ void svg_text(buffer *out, size_t line, size_t column);
 /* Draw a box in the colour of `heat`, -1 to 1. Signed values have a line below: solid if positive, dotted if
  * negative. */
 void svg_box(buffer *out, size_t line, size_t column, size_t columns, double heat, bool is_signed);
-/* Draw an empty box with an edge. */
-void svg_edge(buffer *out, size_t line, size_t column, size_t columns);
 /* Draw a token of a view, whose text explain_view_token wrote in this many columns: its box, an edge if its prediction
  * is explained, and its number as a tooltip. */
 void svg_token(buffer *out, const explain_view *v, size_t i, const buffer *shown, size_t line, size_t column,

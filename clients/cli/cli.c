@@ -146,16 +146,6 @@ static void suggest(const cli *c, text *message)
 	json_decref(all);
 }
 
-static void append_field(const cli *c, const char *field, text *message)
-{
-	text_string(message, " (");
-	if (!field_names_option(c, field, message)) {
-		text_string(message, "field ");
-		terminal_escape(message, field, strlen(field), false);
-	}
-	text_string(message, ")");
-}
-
 int cli_complain(const cli *c)
 {
 	const http_problem p = *http_get_problem(c->http);
@@ -168,8 +158,14 @@ int cli_complain(const cli *c)
 	const char *shown = errors_as_json ? p.message : text_get(&translated);
 	terminal_escape(&message, shown, strlen(shown), true);
 	text_free(&translated);
-	if (p.param[0] && !strstr(p.message, p.param) && !errors_as_json)
-		append_field(c, p.param, &message);
+	if (p.param[0] && !strstr(p.message, p.param) && !errors_as_json) {
+		text_string(&message, " (");
+		if (!field_names_option(c, p.param, &message)) {
+			text_string(&message, "field ");
+			terminal_escape(&message, p.param, strlen(p.param), false);
+		}
+		text_string(&message, ")");
+	}
 	if (p.status == 404 && !strstr(p.message, "did you mean"))
 		suggest(c, &message);
 	print_error(text_get(&message), p.code[0] ? p.code : "unreachable", p.param, p.status);

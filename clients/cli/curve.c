@@ -84,16 +84,6 @@ static void gather(const curve *c, const curve_bin *bins, const plot *p, double 
 		out[x] = counts[x] ? sums[x] / counts[x] : NAN;
 }
 
-static void find_range(plot *p)
-{
-	p->least = INFINITY;
-	p->greatest = -INFINITY;
-	for (int x = 0; x < p->dots_wide; x++) {
-		p->least = fmin(p->least, fmin(p->train[x], p->valid[x]));
-		p->greatest = fmax(p->greatest, fmax(p->train[x], p->valid[x]));
-	}
-}
-
 /* The row of dots of a loss, the greatest in row 0. Halves, since the difference of two losses may overflow. */
 static int curve_row_of(const plot *p, double loss)
 {
@@ -161,15 +151,6 @@ static void draw_marks(plot *p)
 
 /* --- text ------------------------------------------------------------------------------------------ */
 
-static void write_cell(const plot *p, int row, int column, text *out)
-{
-	const unsigned char dots = p->cells[row][column];
-	/* U+2800 and the pattern */
-	const char braille[4] = {(char)0xe2, (char)(0xa0 | dots >> 6), (char)(0x80 | (dots & 0x3f)), '\0'};
-
-	text_string(out, p->marks[row][column] ? "o" : !dots ? " " : p->utf8 ? braille : "*");
-}
-
 static void write_row(const plot *p, int row, const char *label, int label_width, text *out)
 {
 	int used = 0;
@@ -178,8 +159,13 @@ static void write_row(const plot *p, int row, const char *label, int label_width
 	for (int column = 0; column < p->columns; column++)
 		if (p->cells[row][column] || p->marks[row][column])
 			used = column + 1;
-	for (int column = 0; column < used; column++)
-		write_cell(p, row, column, out);
+	for (int column = 0; column < used; column++) {
+		const unsigned char dots = p->cells[row][column];
+		/* U+2800 and the pattern */
+		const char braille[4] = {(char)0xe2, (char)(0xa0 | dots >> 6), (char)(0x80 | (dots & 0x3f)), '\0'};
+
+		text_string(out, p->marks[row][column] ? "o" : !dots ? " " : p->utf8 ? braille : "*");
+	}
 	text_string(out, "\n");
 }
 
@@ -215,7 +201,12 @@ static bool lay_out(const curve *c, plot *p, int columns, int rows)
 		return false;
 	gather(c, c->train, p, p->train);
 	gather(c, c->valid, p, p->valid);
-	find_range(p);
+	p->least = INFINITY;
+	p->greatest = -INFINITY;
+	for (int x = 0; x < p->dots_wide; x++) {
+		p->least = fmin(p->least, fmin(p->train[x], p->valid[x]));
+		p->greatest = fmax(p->greatest, fmax(p->train[x], p->valid[x]));
+	}
 	return true;
 }
 

@@ -14,7 +14,7 @@ enum { TOP = 10 };
 static const option_row explain_options[] = {
     EXPLAIN_OPTIONS,
     {"top", OPTION_INTEGER, "K", "number of tokens to list (10); with --span the answer has only these", NULL},
-    {"format", OPTION_TEXT, "NAME:csv|arrow|safetensors|json", "write the numbers in this format", NULL},
+    {"format", OPTION_TEXT, "NAME:csv|safetensors|json", "write the numbers in this format", NULL},
     {"output", OPTION_TEXT, "FILE", "output file; the default is stdout (-o)", NULL},
     {"compare", OPTION_TEXT, "TEXT", "also explain this text, and show the differences", "compare.input"},
     {"compare-source", OPTION_TEXT, "TEXT", "also explain the text with this source", "compare.source"},
@@ -69,10 +69,7 @@ static int write_drawn(cli *c, json_t *request, const char *option, const char *
 
 static const struct {
 	const char *name, *type;
-} formats[] = {{"csv", "text/csv"},
-               {"arrow", "application/vnd.apache.arrow.stream"},
-               {"safetensors", "application/vnd.safetensors"},
-               {"json", "application/json"}};
+} formats[] = {{"csv", "text/csv"}, {"safetensors", "application/vnd.safetensors"}, {"json", "application/json"}};
 
 /* The type of --format; NULL: there is none of that name. */
 static const char *type_of(const char *format)
@@ -449,9 +446,9 @@ static const char *fault(const cli *c)
 	const char *format = options_text(&c->options, "format");
 
 	if (format && !type_of(format))
-		return "--format is csv, arrow, safetensors or json";
+		return "--format must be csv, safetensors or json";
 	if (!format && options_text(&c->options, "output"))
-		return "say as which --format: csv, arrow, safetensors or json";
+		return "-o needs a --format: csv, safetensors or json";
 	return NULL;
 }
 
@@ -488,8 +485,7 @@ const command explain_commands[] = {
      "--compare, --compare-source and --compare-model explain a second text, or the text behind a second source or in "
      "a\n"
      "second model, and list how the numbers of the same tokens differ.\n"
-     "--format writes all numbers of the answer, -o FILE into a file: a line for each in csv and arrow, tensors in "
-     "safetensors.\n"
+     "--format writes all numbers of the answer, -o FILE into a file: a line for each in csv, tensors in safetensors.\n"
      "Without TEXT it is read from stdin.",
      explain_options, explain_run},
     {NULL, NULL, 0, 0, NULL, NULL, NULL, NULL}};

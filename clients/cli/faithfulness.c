@@ -201,11 +201,6 @@ int faithfulness_follow(cli *c, const char *id)
 	return exit;
 }
 
-static int evaluate_file(cli *c, json_t *request, const char *file)
-{
-	return follow_create(c, service_path, request, file, faithfulness_follow);
-}
-
 /* --- the command -------------------------------------------------------------------------------------------------- */
 
 static int evaluate_text(cli *c, json_t *request)
@@ -230,7 +225,8 @@ static int evaluate(cli *c, const char *input)
 	if (!request || !options_fill(&c->options, request) || !explain_add_kind(c, request))
 		status = cli_fail("the text is not valid UTF-8");
 	else
-		status = file ? evaluate_file(c, request, file) : evaluate_text(c, request);
+		status = file ? follow_create(c, service_path, request, file, faithfulness_follow)
+		              : evaluate_text(c, request);
 	json_decref(request);
 	return status;
 }

@@ -167,15 +167,6 @@ static json_t *make_messages(const generate_what *w)
 	return json_pack("[{s:s, s:s}, o]", "role", "system", "content", w->system, user);
 }
 
-/* A session calls the limit of an answer as completions do. */
-static void rename_limit(json_t *request)
-{
-	json_t *most = json_incref(json_object_get(request, "max_completion_tokens"));
-
-	json_object_del(request, "max_completion_tokens");
-	json_object_set_new(request, "max_tokens", most);
-}
-
 /* NULL when a text is not valid UTF-8. */
 static json_t *make_request(cli *c, const generate_what *w)
 {
@@ -193,8 +184,13 @@ static json_t *make_request(cli *c, const generate_what *w)
 		json_object_del(request, "model");
 	else
 		json_object_set_new(request, "model", json_string(w->model));
-	if (w->session && w->chat)
-		rename_limit(request);
+	if (w->session && w->chat) {
+		/* A session calls the limit of an answer as completions do. */
+		json_t *most = json_incref(json_object_get(request, "max_completion_tokens"));
+
+		json_object_del(request, "max_completion_tokens");
+		json_object_set_new(request, "max_tokens", most);
+	}
 	return request;
 }
 

@@ -28,12 +28,6 @@ static const option_row fsck_options[] = {
      NULL},
     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
-/* Options of requests mean nothing to the engine. */
-static bool is_for_engine(const option_row *row)
-{
-	return strcmp(row->name, "url") != 0 && strcmp(row->name, "api-key") != 0;
-}
-
 static int become(cli *c, const char *word)
 {
 	const options *o = &c->options;
@@ -50,7 +44,8 @@ static int become(cli *c, const char *word)
 	argv[n++] = path;
 	argv[n++] = (char *)(uintptr_t)word;
 	for (int i = 0; i < o->n_given; i++)
-		if (is_for_engine(o->given[i].row) && !(argv[n++] = options_write(&o->given[i])))
+		if ((strcmp(o->given[i].row->name, "url") != 0 && strcmp(o->given[i].row->name, "api-key") != 0) &&
+		    !(argv[n++] = options_write(&o->given[i])))
 			return cli_fail("out of memory");
 	argv[n++] = (char *)(uintptr_t) "--";
 	for (int i = 0; i < o->n_arguments; i++)

@@ -108,13 +108,6 @@ static bool make_parts(push *p, const char *id)
 	return true;
 }
 
-static int push_archive(cli *c, const char *file, const char *id)
-{
-	const http_part parts[] = {{"id", id, NULL, NULL}, {"archive", NULL, file, NULL}, {NULL, NULL, NULL, NULL}};
-
-	return cli_answer(c, http_form(c->http, "/v1/models", parts));
-}
-
 int model_folder_push(cli *c, const char *folder, const char *id)
 {
 	push p = {.folder = folder};
@@ -123,8 +116,12 @@ int model_folder_push(cli *c, const char *folder, const char *id)
 
 	if (stat(folder, &st) != 0)
 		return cli_fail("cannot read %s: %s", folder, strerror(errno));
-	if (!S_ISDIR(st.st_mode))
-		return push_archive(c, folder, id);
+	if (!S_ISDIR(st.st_mode)) {
+		const http_part parts[] = {
+		    {"id", id, NULL, NULL}, {"archive", NULL, folder, NULL}, {NULL, NULL, NULL, NULL}};
+
+		return cli_answer(c, http_form(c->http, "/v1/models", parts));
+	}
 	if (collect(&p) && (json_object_get(p.paths, MODEL_SUMS) || add_sums(&p)) && make_parts(&p, id))
 		status = cli_answer(c, http_form(c->http, "/v1/models", p.parts));
 	free(p.parts);

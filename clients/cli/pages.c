@@ -12,12 +12,6 @@ static const char prefix[] = "additive-";
 
 /* --- one page ------------------------------------------------------------------------------ */
 
-static void add_usage(text *lines, const command *k)
-{
-	text_format(lines, "%sadditive %s %s%s[OPTIONS]", lines->used ? "\n" : "", k->name, k->arguments,
-	            *k->arguments ? " " : "");
-}
-
 /* The summary as a sentence, and the details. */
 static void write_description(FILE *file, const command *k)
 {
@@ -57,7 +51,8 @@ static void write_page(FILE *file, int n)
 	manual_begin(file, text_get(&name), 1, commands_summary(first, summary));
 	manual_heading(file, "Synopsis");
 	for (int i = n; (k = commands_at(i)) && strcmp(commands_word(k, other), word) == 0; i++)
-		add_usage(&usage, k);
+		text_format(&usage, "%sadditive %s %s%s[OPTIONS]", usage.used ? "\n" : "", k->name, k->arguments,
+		            *k->arguments ? " " : "");
 	manual_usage(file, text_get(&usage));
 	manual_heading(file, grouped ? "Commands" : "Description");
 	for (int i = n; (k = commands_at(i)) && strcmp(commands_word(k, other), word) == 0; i++)

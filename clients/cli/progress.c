@@ -74,16 +74,6 @@ static void write_duration(double seconds, char *out, size_t size)
 		snprintf(out, size, "ETA %lld:%02lld", s / 60, s % 60);
 }
 
-static void write_rate(double tokens, char *out, size_t size)
-{
-	if (tokens >= 1e6)
-		snprintf(out, size, "%.1fM tokens/s", tokens / 1e6);
-	else if (tokens >= 1e4)
-		snprintf(out, size, "%.1fk tokens/s", tokens / 1e3);
-	else
-		snprintf(out, size, "%.0f tokens/s", tokens);
-}
-
 /* The parts right of the bar, the most wanted first. */
 static int write_parts(const progress *p, char parts[MAX_PARTS][PART_BYTES])
 {
@@ -99,8 +89,15 @@ static int write_parts(const progress *p, char parts[MAX_PARTS][PART_BYTES])
 		snprintf(parts[n++], PART_BYTES, "%.3f bits/byte", p->bits_per_byte);
 	if (!isnan(p->accuracy))
 		snprintf(parts[n++], PART_BYTES, "accuracy %.4g", p->accuracy);
-	if (!isnan(p->tokens_per_second))
-		write_rate(p->tokens_per_second, parts[n++], PART_BYTES);
+	if (!isnan(p->tokens_per_second)) {
+		char *out = parts[n++];
+		if (p->tokens_per_second >= 1e6)
+			snprintf(out, PART_BYTES, "%.1fM tokens/s", p->tokens_per_second / 1e6);
+		else if (p->tokens_per_second >= 1e4)
+			snprintf(out, PART_BYTES, "%.1fk tokens/s", p->tokens_per_second / 1e3);
+		else
+			snprintf(out, PART_BYTES, "%.0f tokens/s", p->tokens_per_second);
+	}
 	return n;
 }
 

@@ -187,16 +187,6 @@ static void bury(service *s)
 	}
 }
 
-static void read_signals(service *s)
-{
-	struct signalfd_siginfo info;
-
-	while (read(s->signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
-		s->stopping = s->stopping || info.ssi_signo == SIGINT || info.ssi_signo == SIGTERM;
-	if (!s->stopping)
-		bury(s);
-}
-
 static void start_due(service *s)
 {
 	child *const both[] = {&s->engine, &s->front};
@@ -219,8 +209,14 @@ static void run(service *s)
 		bool waiting = s->engine.restart_ms || s->front.restart_ms || (!s->ready && s->url[0]);
 
 		poll(wait, 3, waiting ? PROBE_MS : -1);
-		if (wait[0].revents)
-			read_signals(s);
+		if (wait[0].revents) {
+			struct signalfd_siginfo info;
+
+			while (read(s->signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
+				s->stopping = s->stopping || info.ssi_signo == SIGINT || info.ssi_signo == SIGTERM;
+			if (!s->stopping)
+				bury(s);
+		}
 		if (s->engine.output >= 0 && wait[1].revents)
 			read_output(s, &s->engine, take_engine_line);
 		if (s->front.output >= 0 && wait[2].revents)

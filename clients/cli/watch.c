@@ -134,16 +134,6 @@ static void print_preview(watch *w, const json_t *data)
 	text_free(&line);
 }
 
-static void add_to_curve(watch *w, const json_t *data)
-{
-	const json_t *train = json_object_get(data, "train_loss"), *valid = json_object_get(data, "valid_loss");
-
-	if (w->curve)
-		curve_add(w->curve, json_integer_value(json_object_get(data, "step")),
-		          json_is_number(train) ? json_number_value(train) : NAN,
-		          json_is_number(valid) ? json_number_value(valid) : NAN);
-}
-
 static bool take_event(void *context, const char *id, const json_t *event, const char *raw)
 {
 	watch *w = context;
@@ -158,7 +148,12 @@ static bool take_event(void *context, const char *id, const json_t *event, const
 	const json_t *data = json_object_get(event, "data");
 	progress_update(&w->progress, data);
 	progress_estimate(&w->progress, data, json_integer_value(json_object_get(event, "created_at")));
-	add_to_curve(w, data);
+	const json_t *train = json_object_get(data, "train_loss"), *valid = json_object_get(data, "valid_loss");
+
+	if (w->curve)
+		curve_add(w->curve, json_integer_value(json_object_get(data, "step")),
+		          json_is_number(train) ? json_number_value(train) : NAN,
+		          json_is_number(valid) ? json_number_value(valid) : NAN);
 	if (!type || strcmp(type, "metrics") != 0)
 		print_message(w, event);
 	else

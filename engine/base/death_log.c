@@ -72,20 +72,15 @@ void death_log_guard_thread(void)
 		sigaltstack(&(stack_t){.ss_sp = stack, .ss_size = sizeof stack}, NULL);
 }
 
-static void watch_exits(void)
+static void watch_crashes(page *p)
 {
+	crashing = p;
 	if (!watched) {
 		atexit(on_exit_unasked);
 		if (__sanitizer_set_death_callback)
 			__sanitizer_set_death_callback(on_exit_unasked);
 	}
 	watched = getpid();
-}
-
-static void watch_crashes(page *p)
-{
-	crashing = p;
-	watch_exits();
 	death_log_guard_thread();
 	for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
 		struct sigaction before;
@@ -94,16 +89,6 @@ static void watch_crashes(page *p)
 		    before.sa_handler == SIG_DFL) /* a sanitizer has its own */
 			sigaction(signals[i], &mine, NULL);
 	}
-}
-
-static void ignore_crashes(void)
-{
-	for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
-		struct sigaction now;
-		if (sigaction(signals[i], NULL, &now) == 0 && now.sa_handler == on_crash)
-			signal(signals[i], SIG_DFL);
-	}
-	crashing = NULL;
 }
 
 /* Processes that the kernel has killed for want of memory since the machine started; -1: unknown. */
@@ -188,8 +173,14 @@ void death_log_close(death_log *l)
 {
 	if (!l)
 		return;
-	if (crashing == l->page)
-		ignore_crashes();
+	if (crashing == l->page) {
+		for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+			struct sigaction now;
+			if (sigaction(signals[i], NULL, &now) == 0 && now.sa_handler == on_crash)
+				signal(signals[i], SIG_DFL);
+		}
+		crashing = NULL;
+	}
 	munmap(l->page, sizeof *l->page);
 	pthread_mutex_destroy(&l->lock);
 	free(l);
@@ -242,12 +233,6 @@ static entry *find_room(death_log *l)
 	return oldest;
 }
 
-static void release_unused(entry *e)
-{
-	if (!e->running && !e->deaths)
-		*e = (entry){0};
-}
-
 void death_log_begin(death_log *l, const char *work)
 {
 	if (!l)
@@ -275,7 +260,8 @@ static entry *death_log_take(death_log *l, const char *work)
 
 static void give_back(death_log *l, entry *e)
 {
-	release_unused(e);
+	if (!e->running && !e->deaths)
+		*e = (entry){0};
 	pthread_mutex_unlock(&l->lock);
 }
 

@@ -15,19 +15,17 @@ void mt19937_seed(mt19937 *m, uint32_t seed)
 	m->next = MT19937_WORDS;
 }
 
-static void renew(mt19937 *m)
-{
-	for (int i = 0; i < MT19937_WORDS; i++) {
-		const uint32_t joined = (m->word[i] & 0x80000000U) | (m->word[(i + 1) % MT19937_WORDS] & 0x7fffffffU);
-		m->word[i] = m->word[(i + SHIFT) % MT19937_WORDS] ^ joined >> 1 ^ (joined & 1 ? 0x9908b0dfU : 0);
-	}
-	m->next = 0;
-}
-
 uint32_t mt19937_next(mt19937 *m)
 {
-	if (m->next == MT19937_WORDS)
-		renew(m);
+	if (m->next == MT19937_WORDS) {
+		for (int i = 0; i < MT19937_WORDS; i++) {
+			const uint32_t joined =
+			    (m->word[i] & 0x80000000U) | (m->word[(i + 1) % MT19937_WORDS] & 0x7fffffffU);
+			m->word[i] =
+			    m->word[(i + SHIFT) % MT19937_WORDS] ^ joined >> 1 ^ (joined & 1 ? 0x9908b0dfU : 0);
+		}
+		m->next = 0;
+	}
 	uint32_t x = m->word[m->next++];
 	x ^= x >> 11;
 	x ^= x << 7 & 0x9d2c5680U;

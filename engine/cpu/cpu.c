@@ -10,7 +10,6 @@
 
 #include "engine/base/memory.h"
 #include "engine/cpu/host.h"
-#include "engine/cpu/parts.h"
 #include "engine/cpu/kernels/kernels.h"
 
 /* Kernels that replace those of AVX-512. */

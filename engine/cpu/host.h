@@ -13,4 +13,7 @@ enum { HOST_ALIGNMENT = 64 }; /* a cache line, and the widest vector register */
  * and close are the caller's. */
 void host_init(backend *b);
 
+/* backend.side_by_side of the CPU. Loops within a part have one thread. */
+status parts_run(backend *b, int n, status (*part)(void *context, int i), void *context);
+
 #endif

@@ -1,4 +1,4 @@
-/* parts.c - see parts.h.
+/* parts.c - backend.side_by_side (host.h).
  *
  * The threads are OpenMP's, but their cores are not left to the system alone. When one thread wakes another, Linux may
  * put it on the waker's core, to keep caches warm or to let another core sleep (usual in a virtual machine). Two parts
@@ -6,7 +6,7 @@
  * on its core until the parts are done. A thread that finds itself on the core of another thread of the team moves to a
  * free one, where it also wakes up the next time. With 2 cores and 64 rows a step, d 128 and 6 layers, that gives 1.5
  * times the tokens per second. */
-#include "engine/cpu/parts.h"
+#include "engine/cpu/host.h"
 
 #include <sched.h>
 #include <stdatomic.h>

@@ -8,13 +8,9 @@
 #include <string.h>
 
 #include "engine/base/reserve.h"
-#include "engine/daemon/generation/chat.h"
-#include "engine/daemon/generation/classify.h"
+#include "engine/daemon/generation/methods.h"
 #include "engine/daemon/generation/completions.h"
-#include "engine/daemon/generation/embeddings.h"
 #include "engine/daemon/generation/explain_request.h"
-#include "engine/daemon/generation/fill_mask.h"
-#include "engine/daemon/generation/session_prompts.h"
 #include "engine/daemon/generation/tokens.h"
 #include "engine/daemon/library/files.h"
 #include "engine/daemon/library/models.h"

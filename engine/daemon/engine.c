@@ -38,16 +38,6 @@ static void on_check(uv_check_t *handle)
 	connection_flush_all(&((engine *)handle->data)->net);
 }
 
-static void close_loop(engine *e)
-{
-	executor_stop(e->executor);
-	uv_close((uv_handle_t *)&e->tick, NULL);
-	uv_close((uv_handle_t *)&e->before_sleep, NULL);
-	uv_close((uv_handle_t *)&e->after_sleep, NULL);
-	uv_close((uv_handle_t *)&e->terminate, NULL);
-	uv_close((uv_handle_t *)&e->interrupt, NULL);
-}
-
 static void look_at_stopping(engine *e)
 {
 	if (clock_ns() > e->stop_ns) {
@@ -56,8 +46,14 @@ static void look_at_stopping(engine *e)
 		uv_stop(&e->loop);
 	} else if (e->net.streams == 0 && job_machine_stopped(e->job_machine) && executor_pending(e->executor) == 0) {
 		listener_close(e->listener);
-		if (listener_connections(e->listener) == 0)
-			close_loop(e);
+		if (listener_connections(e->listener) == 0) {
+			executor_stop(e->executor);
+			uv_close((uv_handle_t *)&e->tick, NULL);
+			uv_close((uv_handle_t *)&e->before_sleep, NULL);
+			uv_close((uv_handle_t *)&e->after_sleep, NULL);
+			uv_close((uv_handle_t *)&e->terminate, NULL);
+			uv_close((uv_handle_t *)&e->interrupt, NULL);
+		}
 	}
 }
 
@@ -114,13 +110,6 @@ static void on_signal(uv_signal_t *handle, int number)
 
 /* --- starting ------------------------------------------------------------------- */
 
-static status open_death_log(engine *e, error *err)
-{
-	char path[PATH_MAX];
-	store_death_log_path(e->store, path);
-	return death_log_open(&e->deaths, path, err);
-}
-
 /* Threads of libuv's pool: its default, or the number in the environment. */
 static int pool_threads(void)
 {
@@ -155,15 +144,6 @@ static status start_pool(engine *e, error *err)
 	return STATUS_OK;
 }
 
-/* Create all threads before the engine is ready. libuv and the OpenMP runtime end the process if they cannot create a
- * thread, which would otherwise happen during the first request. */
-static status start_threads(engine *e, error *err)
-{
-	TRY(thread_check(device_threads(e->device) + pool_threads(), err));
-	TRY(executor_start(&e->executor, &e->loop, &device_work, e->device, err));
-	return start_pool(e, err);
-}
-
 /* True if the data folder must exist; a successor's does. */
 static bool must_exist(const engine_options *o)
 {
@@ -179,14 +159,18 @@ static status open_parts(engine *e, error *err)
 	TRY(admission_new(&e->admission, o->limits.max_generations));
 	TRY(must_exist(o) ? store_open_existing(&e->store, o->data, o->data_identity, err)
 	                  : store_open(&e->store, o->data, err));
-	TRY(open_death_log(e, err));
+	char path[PATH_MAX];
+	store_death_log_path(e->store, path);
+	TRY(death_log_open(&e->deaths, path, err));
 	on.deaths = e->net.deaths = e->deaths;
 	store_set_budget(e->store, o->data_budget);
 	store_cache_folder(e->store, e->cache_folder);
 	e->cache_budget = o->corpus_cache_bytes;
 	cache_folder_collect(e->cache_folder, e->cache_budget);
 	TRY(device_open(&e->device, &on, err));
-	TRY(start_threads(e, err));
+	TRY(thread_check(device_threads(e->device) + pool_threads(), err));
+	TRY(executor_start(&e->executor, &e->loop, &device_work, e->device, err));
+	TRY(start_pool(e, err));
 	TRY(idempotency_new(&e->idempotency));
 	TRY(catalog_new(&e->catalog, e->store));
 	TRY(sessions_new(&e->sessions, e, err));

@@ -38,15 +38,6 @@ static void metrics_add(json_t *all, const char *name, const char *type, const c
 	                                     help, "samples", "labels", "value", number));
 }
 
-/* A gauge that is always 1; its labels name the device. */
-static void add_device(json_t *all, const engine *e)
-{
-	json_array_append_new(all, json_pack("{s:s, s:s, s:s, s:[{s:{s:s, s:s}, s:i}]}", "name", "additive_engine_info",
-	                                     "type", "gauge", "help", "The backend and the device that compute.",
-	                                     "samples", "labels", "backend", device_backend_name(e->device), "device",
-	                                     device_description(e->device), "value", 1));
-}
-
 static void add_ticks(json_t *all, const device_stats *d)
 {
 	json_t *buckets = json_array();
@@ -141,7 +132,11 @@ void metrics_read(stream *s)
 	device_stats d;
 	json_t *all = json_array();
 	device_snapshot(e->device, &d);
-	add_device(all, e);
+	/* A gauge that is always 1; its labels name the device. */
+	json_array_append_new(all, json_pack("{s:s, s:s, s:s, s:[{s:{s:s, s:s}, s:i}]}", "name", "additive_engine_info",
+	                                     "type", "gauge", "help", "The backend and the device that compute.",
+	                                     "samples", "labels", "backend", device_backend_name(e->device), "device",
+	                                     device_description(e->device), "value", 1));
 	metrics_add(all, "additive_engine_uptime_seconds", "gauge", "Since the engine started.", uptime(e));
 	metrics_add(all, "additive_engine_storage_damaged", "gauge", "Stored objects that were found damaged.",
 	            store_damaged_count(e->store));

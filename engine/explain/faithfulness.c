@@ -151,16 +151,6 @@ static double largest_size(const double *numbers, int64_t n)
 	return most;
 }
 
-/* Write draw s of an order: the set that comprehensiveness removes and the one that sufficiency removes. */
-static void write_soft(const faithfulness *f, const double *numbers, double most, int s, bool *first, bool *second)
-{
-	for (int64_t j = 0; j < f->n; j++) {
-		const bool drawn = most > 0 && (double)uniform(f, s, j, 0) < fabs(numbers[j]) / most;
-		first[faithfulness_place_of(f, j)] = drawn;
-		second[faithfulness_place_of(f, j)] = !drawn;
-	}
-}
-
 /* Write the sets of the first and of the last far tokens. */
 static void write_far(const faithfulness *f, const ranked *order, bool *first, bool *last)
 {
@@ -185,8 +175,16 @@ static void write_order(const faithfulness *f, const double *numbers, const rank
 			absent[(counts + c) * row + place] = i >= f->counts[c];
 		}
 	absent += 2 * counts * row;
-	for (int s = 0; s < f->options->soft; s++, absent += 2 * row)
-		write_soft(f, numbers, largest_size(numbers, f->n), s, absent, absent + row);
+	for (int s = 0; s < f->options->soft; s++, absent += 2 * row) {
+		/* Write draw s of an order: the set that comprehensiveness removes and the one that sufficiency
+		 * removes. */
+		const double most = largest_size(numbers, f->n);
+		for (int64_t j = 0; j < f->n; j++) {
+			const bool drawn = most > 0 && (double)uniform(f, s, j, 0) < fabs(numbers[j]) / most;
+			absent[faithfulness_place_of(f, j)] = drawn;
+			absent[row + faithfulness_place_of(f, j)] = !drawn;
+		}
+	}
 	if (f->far > 0)
 		write_far(f, order, absent, absent + row);
 }

@@ -24,16 +24,6 @@ typedef struct training {
 
 /* --- the recipe ---------------------------------------------------------------------- */
 
-/* A tokenizer is trained by a child process of the same program, which an application cannot be. */
-static status refuse_tokenizer_training(const json_t *recipe, error *err)
-{
-	const json_t *spec = json_object_get(json_object_get(recipe, "additive"), "tokenizer");
-	return json_is_object(spec) && !json_object_get(spec, "file") && tokenizer_trains(spec)
-	           ? error_set(err, STATUS_UNSUPPORTED, "additive.tokenizer.type",
-	                       "the library trains no tokenizer; give the file of one as additive.tokenizer.file")
-	           : STATUS_OK;
-}
-
 static status parse_recipe(json_t **out, const char *text, const char *file, error *err)
 {
 	json_error_t where;
@@ -45,7 +35,11 @@ static status parse_recipe(json_t **out, const char *text, const char *file, err
 		return error_set(err, STATUS_INVALID, "recipe", "is no object");
 	if (file && json_object_set_new(*out, "training_file", json_string(file)) != 0)
 		return error_set(err, STATUS_INVALID, "text", "the path is not UTF-8");
-	return refuse_tokenizer_training(*out, err);
+	const json_t *spec = json_object_get(json_object_get(*out, "additive"), "tokenizer");
+	return json_is_object(spec) && !json_object_get(spec, "file") && tokenizer_trains(spec)
+	           ? error_set(err, STATUS_UNSUPPORTED, "additive.tokenizer.type",
+	                       "the library trains no tokenizer; give the file of one as additive.tokenizer.file")
+	           : STATUS_OK;
 }
 
 static status make_plan(training *t, const char *recipe, const char *file, error *err)
@@ -112,23 +106,19 @@ static bool is_stopped(const training *t, unsigned events)
 	return (events & (TRAIN_STEP | TRAIN_EVAL)) && t->progress && t->progress(t->context, &now) != 0;
 }
 
-static status save_checkpoint(training *t, error *err)
-{
-	char folder[PATH_MAX], name[32];
-	TRY(trainer_settle(t->trainer, err));
-	snprintf(name, sizeof name, "step-%lld", (long long)trainer_progress(t->trainer)->step);
-	snprintf(folder, sizeof folder, "%.4000s/%s", t->folder, name);
-	return trainer_save(t->trainer, t->corpus.texts.tokenizer, folder, name, NULL, err);
-}
-
 static status run_training(training *t, error *err)
 {
 	const char *result = rank_plan_text(t->document, "result");
 	for (unsigned events = 0; !(events & TRAIN_FINISHED);) {
 		TRY(trainer_advance(t->trainer, 0, &events, err));
 		const bool stopped = is_stopped(t, events);
-		if (events & TRAIN_CHECKPOINT_DUE || stopped)
-			TRY(save_checkpoint(t, err));
+		if (events & TRAIN_CHECKPOINT_DUE || stopped) {
+			char folder[PATH_MAX], name[32];
+			TRY(trainer_settle(t->trainer, err));
+			snprintf(name, sizeof name, "step-%lld", (long long)trainer_progress(t->trainer)->step);
+			snprintf(folder, sizeof folder, "%.4000s/%s", t->folder, name);
+			TRY(trainer_save(t->trainer, t->corpus.texts.tokenizer, folder, name, NULL, err));
+		}
 		if (stopped)
 			return error_set(err, STATUS_CANCELLED, NULL, "stopped after step %lld",
 			                 (long long)trainer_progress(t->trainer)->step);

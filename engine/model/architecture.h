@@ -77,7 +77,7 @@ typedef struct model_size {
 	int64_t padding;   /* padding token id; -1: none */
 	int64_t end;       /* token id that ends a text; -1: none */
 	double dropout;
-	bool bidirectional, reads_source; /* required by the training; false: as the architecture has it */
+	const model_form *form; /* required by the training; NULL: as the architecture has it */
 } model_size;
 
 /* Set absent members: 6 layers of width 128 and 4 heads, or the size for `parameters`: 12 · layers · d², with a layer

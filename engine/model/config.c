@@ -95,21 +95,6 @@ void config_fail(config_reader *r, const char *key, const char *format, ...)
 	r->status = error_set(r->err, STATUS_INVALID, key, "%s", message);
 }
 
-static void check_model_type(config_reader *r, const architecture *a)
-{
-	const json_t *type = json_object_get(r->json, "model_type");
-	const char *text = json_string_value(type);
-	if (type && (!text || (strcmp(text, a->model_type) != 0 && strcmp(text, a->name) != 0)))
-		config_fail(r, "model_type", "model_type must be \"%s\"", a->model_type);
-}
-
-static void refuse_key(config_reader *r, const char *key, const architecture *a, const char *const *keys)
-{
-	char meant[80];
-	choice_suggest(key, keys, meant, sizeof meant);
-	config_fail(r, key, "\"%.60s\" is not a configuration key of the architecture %s%s", key, a->name, meant);
-}
-
 config_reader config_begin(const json_t *json, const architecture *a, const char *const *keys, error *err)
 {
 	config_reader r = {json, err, STATUS_OK};
@@ -117,14 +102,21 @@ config_reader config_begin(const json_t *json, const architecture *a, const char
 		config_fail(&r, NULL, "a model's configuration must be a JSON object");
 		return r;
 	}
-	check_model_type(&r, a);
+	const json_t *type = json_object_get(r.json, "model_type");
+	const char *text = json_string_value(type);
+	if (type && (!text || (strcmp(text, a->model_type) != 0 && strcmp(text, a->name) != 0)))
+		config_fail(&r, "model_type", "model_type must be \"%s\"", a->model_type);
 	/* jansson's signature lacks the const; the iterator does not change the object. */
 	json_t *object = (json_t *)(uintptr_t)json;
 	for (void *i = json_object_iter(object); i; i = json_object_iter_next(object, i)) {
 		const char *key = json_object_iter_key(i);
 		bool ours = strcmp(key, "model_type") == 0 || strcmp(key, CONFIG_TRAINED) == 0;
-		if (key[0] != '_' && !ours && !listed(key, keys) && !listed(key, bookkeeping))
-			refuse_key(&r, key, a, keys);
+		if (key[0] != '_' && !ours && !listed(key, keys) && !listed(key, bookkeeping)) {
+			char meant[80];
+			choice_suggest(key, keys, meant, sizeof meant);
+			config_fail(&r, key, "\"%.60s\" is not a configuration key of the architecture %s%s", key,
+			            a->name, meant);
+		}
 	}
 	return r;
 }

@@ -56,7 +56,7 @@ dtype model_stored_type(const model *m, const parameter_spec *p)
 }
 
 /* The limits of the configuration's keys keep this far from overflow. */
-size_t model_stored_bytes(const model *m, const parameter_spec *p)
+static size_t model_stored_bytes(const model *m, const parameter_spec *p)
 {
 	size_t bytes;
 	bool fits = shape_bytes(p->shape, model_stored_type(m, p), &bytes);
@@ -460,11 +460,6 @@ static value gradient_of(const graph *g, const parameter_spec *p)
 	return p->fixed ? VALUE_NONE : graph_gradient(g, graph_find(g, p->name));
 }
 
-static bool carries_pool(const model *m, const forward_spec *spec)
-{
-	return spec->train.carried && m->architecture->carries_states;
-}
-
 static graph *model_build(const model *m, const forward_spec *spec)
 {
 	graph *g = graph_new();
@@ -475,7 +470,7 @@ static graph *model_build(const model *m, const forward_spec *spec)
 		graph_weight(g, p->name, is_bf16(p, spec) ? DTYPE_BF16 : model_stored_type(m, p), p->shape);
 	}
 	builder b = builder_begin(g, spec, &m->states);
-	if (carries_pool(m, spec))
+	if (spec->train.carried && m->architecture->carries_states)
 		builder_carry(&b);
 	m->architecture->forward(m->config, &b);
 	if (spec->explain.attribution)

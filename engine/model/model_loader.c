@@ -75,24 +75,10 @@ static status model_loader_read_config(model **out, const manifest *about, const
 
 /* --- names and shapes ---------------------------------------------------------------------- */
 
-static bool is_real(safetensors_type type)
-{
-	return type == ST_F64 || type == ST_F32 || type == ST_F16 || type == ST_BF16;
-}
-
-static status missing_tensor(const parameter_spec *p, error *err)
-{
-	char want[96];
-	const char *name = p->written == WRITE_ALIAS ? p->alias : p->name;
-	return error_set(err, STATUS_INVALID, name,
-	                 "tensor \"%s\" is missing, the configuration needs it with shape %s", name,
-	                 shape_text(parameter_stored_shape(p), want, sizeof want));
-}
-
 static status check_entry(const parameter_spec *p, const safetensors_entry *e, error *err)
 {
 	shape stored = parameter_stored_shape(p);
-	if (!is_real(e->type))
+	if (!(e->type == ST_F64 || e->type == ST_F32 || e->type == ST_F16 || e->type == ST_BF16))
 		return error_set(err, STATUS_INVALID, e->name,
 		                 "tensor \"%.100s\" holds %s, expected F32, F16, BF16 or F64", e->name,
 		                 safetensors_type_name(e->type));
@@ -154,8 +140,13 @@ static status check_names(const model *m, const safetensors *st, error *err)
 	for (int i = 0; i < m->parameters.count; i++) {
 		const parameter_spec *p = &m->parameters.items[i];
 		const safetensors_entry *e[2] = {model_loader_find(m, st, p->name), model_loader_find(m, st, p->alias)};
-		if (!e[0] && !e[1])
-			return missing_tensor(p, err);
+		if (!e[0] && !e[1]) {
+			char want[96];
+			const char *name = p->written == WRITE_ALIAS ? p->alias : p->name;
+			return error_set(err, STATUS_INVALID, name,
+			                 "tensor \"%s\" is missing, the configuration needs it with shape %s", name,
+			                 shape_text(parameter_stored_shape(p), want, sizeof want));
+		}
 		for (int k = 0; k < 2; k++) {
 			if (!e[k])
 				continue;
@@ -448,14 +439,6 @@ static status read_piece(model_loader *l, const place *from, int64_t *rows, erro
 	return STATUS_OK;
 }
 
-static void end_parameter(model_loader *l, int parameter)
-{
-	l->digests[parameter] = digest_stream_value(l->digest);
-	digest_stream_reset(l->digest);
-	l->at++;
-	l->row = l->staged = 0;
-}
-
 status model_loader_step(model_loader *l, bool *done, error *err)
 {
 	model *m = l->model;
@@ -468,7 +451,10 @@ status model_loader_step(model_loader *l, bool *done, error *err)
 			TRY(upload(l, from, rows, err));
 		l->row += rows;
 		if (l->row == shape_rows(parameter_at(l, from)->shape)) {
-			end_parameter(l, from->parameter);
+			l->digests[from->parameter] = digest_stream_value(l->digest);
+			digest_stream_reset(l->digest);
+			l->at++;
+			l->row = l->staged = 0;
 		}
 	}
 	*done = l->at == m->parameters.count;

@@ -28,8 +28,7 @@ status model_describe(model **out, const architecture *a, const json_t *config, 
 /* Build the graph of a spec, with its gradients, for a model from model_describe. The caller frees *out, also on
  * failure. Errors as for model_plan. */
 status model_graph(graph **out, const model *m, const forward_spec *spec, error *err);
-/* Return the type of a parameter in the arena, and its bytes without padding. */
+/* Return the type of a parameter in the arena. */
 dtype model_stored_type(const model *m, const parameter_spec *p);
-size_t model_stored_bytes(const model *m, const parameter_spec *p);
 
 #endif

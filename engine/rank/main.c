@@ -87,13 +87,6 @@ static void complain(const ranks *r, const error *err)
 	log_line(LOG_ERROR, "rank %d: %s%s%s", r->rank, err->param, err->param[0] ? ": " : "", error_message(err));
 }
 
-/* Return the seconds that a rank without anything to save waits for rank 0. Fewer if another rank cannot be reached,
- * because rank 0 may not have noticed. */
-static unsigned patience(status s)
-{
-	return s == STATUS_CANCELLED ? PATIENCE_SECONDS : s == STATUS_UNAVAILABLE ? LOST_SECONDS : 0;
-}
-
 /* The end of one rank makes mpirun end the others: SIGTERM, then SIGKILL after a delay or when the first of them
  * ends. */
 static void leave_early(ranks *r, status s, unsigned seconds, const error *err)
@@ -134,7 +127,11 @@ static int rank_main_run(const options *o, ranks *r)
 	                              .report = r->rank == 0 ? rank_report_new(options_text(o, "plan")) : NULL};
 	s = rank_run(&run, &err);
 	if (s != STATUS_OK)
-		leave_early(r, s, patience(s), &err);
+		leave_early(r, s,
+		            s == STATUS_CANCELLED     ? PATIENCE_SECONDS
+		            : s == STATUS_UNAVAILABLE ? LOST_SECONDS
+		                                      : 0,
+		            &err);
 	rank_report_free(run.report);
 	json_decref(document);
 	device_sums_close(r, b, false);

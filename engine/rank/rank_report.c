@@ -34,13 +34,6 @@ void rank_report_free(rank_report *r)
 	free(r);
 }
 
-static void take_answer(rank_report *r, char byte)
-{
-	r->rows_missing = byte == 'l';
-	if (byte != 'w' && r->unanswered > 0)
-		r->unanswered--;
-}
-
 rank_wish rank_report_wish(rank_report *r)
 {
 	struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
@@ -53,8 +46,11 @@ rank_wish rank_report_wish(rank_report *r)
 			r->wish = WISH_STOP;
 		else if (byte == 's')
 			r->wish = WISH_SAVE;
-		else
-			take_answer(r, byte);
+		else {
+			r->rows_missing = byte == 'l';
+			if (byte != 'w' && r->unanswered > 0)
+				r->unanswered--;
+		}
 	}
 	return r->wish;
 }

@@ -11,7 +11,6 @@
 #include "engine/base/json_text.h"
 #include "engine/base/file.h"
 #include "engine/base/memory.h"
-#include "engine/recipe/corpus_lengths.h"
 #include "engine/recipe/job_check.h"
 #include "engine/recipe/job_defaults.h"
 #include "engine/recipe/job_tokenizer.h"
@@ -110,14 +109,6 @@ typedef struct text_form {
 	uint64_t digest;                   /* digest of all these */
 } text_form;
 
-static status make_key(const corpus *c, const text_form *form, const char *path, uint64_t *out, error *err)
-{
-	uint64_t words[5] = {FORMAT, tokenizer_digest(c->texts.tokenizer), 0, form->digest, corpus_hint_of_file(path)};
-	TRY(job_check_hash(path, &words[2], err));
-	*out = digest_bytes(words, sizeof words);
-	return STATUS_OK;
-}
-
 static pair_lengths lengths_of(const corpus *c)
 {
 	return (pair_lengths){c->source_length, c->length};
@@ -192,7 +183,9 @@ static status open_text(corpus *c, const text_form *form, size_t number, const c
 	byte_source *source;
 	corpus_tokens_options o = {.cancel = &c->cancel};
 	c->paths.path(c->paths.context, id, path);
-	TRY(make_key(c, form, path, &o.key, err));
+	uint64_t words[5] = {FORMAT, tokenizer_digest(c->texts.tokenizer), 0, form->digest, corpus_hint_of_file(path)};
+	TRY(job_check_hash(path, &words[2], err));
+	o.key = digest_bytes(words, sizeof words);
 	snprintf(cached, sizeof cached, "%s/%016llx.tokens", c->cache.folder, (unsigned long long)o.key);
 	if (open_cached(c, cached, o.key, out) == STATUS_OK)
 		return STATUS_OK;
@@ -312,16 +305,6 @@ static status make_records(const corpus *c, const labelled_text *x, double share
 	                                 : labelled_make(train, valid, t, x, c->length, share, err);
 }
 
-/* The names of the classes, NULL-terminated, to be freed; NULL: not given, or (STATUS_NOMEM) out of memory. */
-static status list_classes(const corpus *c, const char ***out)
-{
-	size_t n = json_array_size(c->classes);
-	*out = c->classes ? memory_new(n + 1, sizeof **out) : NULL;
-	for (size_t i = 0; *out && i < n; i++)
-		(*out)[i] = json_string_value(json_array_get(c->classes, i));
-	return c->classes && !*out ? STATUS_NOMEM : STATUS_OK;
-}
-
 static status build_training_records(corpus *c, const char *const *classes, error *err)
 {
 	labelled_text x;
@@ -361,7 +344,13 @@ static status build_validation_records(corpus *c, error *err)
 static status build_records(corpus *c, error *err)
 {
 	const char **classes;
-	TRY(list_classes(c, &classes));
+	/* The names of the classes, NULL-terminated, to be freed; NULL: not given, or (STATUS_NOMEM) out of memory. */
+	size_t n = json_array_size(c->classes);
+	classes = c->classes ? memory_new(n + 1, sizeof *classes) : NULL;
+	for (size_t i = 0; classes && i < n; i++)
+		classes[i] = json_string_value(json_array_get(c->classes, i));
+	if (c->classes && !classes)
+		return STATUS_NOMEM;
 	status s = blame(build_fitting_records(c, classes, err), err, "training_file");
 	free(classes);
 	return s == STATUS_OK && c->validation[0] ? blame(build_validation_records(c, err), err, "validation_file") : s;

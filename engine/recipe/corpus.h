@@ -86,4 +86,8 @@ status corpus_count(const corpus_texts *t, int64_t vocab, int64_t **out, error *
 int64_t corpus_memory(const corpus_texts *t);
 void corpus_free(corpus_texts *t);
 
+/* Lower the lengths of a corpus, where c->fit says so, to what its training records need, and count those that are
+ * longer in c->cut. *changed: the datasets have to be built again. */
+status corpus_lengths_fit(corpus *c, bool *changed, error *err);
+
 #endif

@@ -1,4 +1,4 @@
-#include "engine/recipe/corpus_lengths.h"
+#include "engine/recipe/corpus.h"
 
 #include <stdlib.h>
 

@@ -113,11 +113,8 @@ static bool leaves_size_open(const architecture *a, const json_t *given, const m
 	json_t *of[2];
 	bool open = true;
 	for (int i = 0; i < 2; i++) {
-		const model_size size = {.hidden = i ? 96 : 64,
-		                         .heads = i ? 3 : 2,
-		                         .layers = i ? 3 : 2,
-		                         .bidirectional = s->bidirectional,
-		                         .reads_source = s->reads_source};
+		const model_size size = {
+		    .hidden = i ? 96 : 64, .heads = i ? 3 : 2, .layers = i ? 3 : 2, .form = s->form};
 		of[i] = copy_texts(given);
 		open = open && of[i] && a->complete(of[i], &size);
 	}
@@ -176,8 +173,7 @@ static model_size read_size(const job_request *r, const json_t *ours, int64_t id
 	    .padding = t->padding,
 	    .end = t->end,
 	    .dropout = dropout ? json_number_value(dropout) : -1,
-	    .bidirectional = named && named->head == HEAD_VOCABULARY && !named->causal,
-	    .reads_source = named && named->source,
+	    .form = named ? named->form : NULL,
 	};
 	if (size || !config || leaves_size_open(r->architecture, config, &s))
 		job_defaults_size(o, &s);
@@ -350,23 +346,19 @@ static status from_scratch(job_request *r, const job_sources *from, const json_t
 	return s == STATUS_OK ? make_config(r, ours, size, err) : s;
 }
 
-/* The name may be that of an architecture, mistyped. */
-static void suggest_architecture(const char *name, error *err)
-{
-	enum { MOST = 32 };
-	const char *names[MOST + 1] = {0};
-	const size_t used = strlen(err->message);
-	for (int i = 0; i < MOST && architecture_at(i); i++)
-		names[i] = architecture_at(i)->name;
-	choice_suggest(name, names, err->message + used, sizeof err->message - used);
-}
-
 static status find_base(job_base **out, const job_sources *from, const char *name, error *err)
 {
 	job_base *base = memory_new(1, sizeof *base);
 	status s = base ? from->find_model(from->context, name, base, err) : STATUS_NOMEM;
-	if (s == STATUS_NOT_FOUND)
-		suggest_architecture(name, err);
+	if (s == STATUS_NOT_FOUND) {
+		/* The name may be that of an architecture, mistyped. */
+		enum { MOST = 32 };
+		const char *names[MOST + 1] = {0};
+		const size_t used = strlen(err->message);
+		for (int i = 0; i < MOST && architecture_at(i); i++)
+			names[i] = architecture_at(i)->name;
+		choice_suggest(name, names, err->message + used, sizeof err->message - used);
+	}
 	if (s != STATUS_OK) {
 		free(base);
 		return s;

@@ -158,17 +158,6 @@ static status read_options(job_request *r, const json_t *params, const json_t *o
 
 /* --- the objective -------------------------------------------------------------------------- */
 
-/* Refuse options that need running text. */
-static status refuse_text_options(const job_request *r, error *err)
-{
-	const train_options *o = &r->options;
-	const char *wrong = r->n_training > 1           ? "additive.training_files"
-	                    : o->loss_on != LOSS_ON_ALL ? "additive.loss_on"
-	                    : o->reset_at_document      ? "additive.reset_at_document"
-	                                                : NULL;
-	return wrong ? error_set(err, STATUS_INVALID, wrong, "is for running text alone") : STATUS_OK;
-}
-
 static status check_objective(job_request *r, error *err)
 {
 	const json_t *names = r->dims.form->head == HEAD_CLASSES ? json_object_get(r->config, "id2label") : NULL;
@@ -177,18 +166,20 @@ static status check_objective(job_request *r, error *err)
 		s = objective_check_carry(&r->options, &r->dims, err);
 	error_prefix(err, "additive");
 	TRY(s);
-	if (r->options.objective->records != RECORD_BLOCK)
-		TRY(refuse_text_options(r, err));
+	if (r->options.objective->records != RECORD_BLOCK) {
+		/* Refuse options that need running text. */
+		const train_options *o = &r->options;
+		const char *wrong = r->n_training > 1           ? "additive.training_files"
+		                    : o->loss_on != LOSS_ON_ALL ? "additive.loss_on"
+		                    : o->reset_at_document      ? "additive.reset_at_document"
+		                                                : NULL;
+		if (wrong)
+			return error_set(err, STATUS_INVALID, wrong, "is for running text alone");
+	}
 	if (r->dims.form->head != HEAD_CLASSES || (!names && !r->base))
 		return STATUS_OK;
 	r->classes = class_names_read(r->config, r->dims.outputs);
 	return r->classes ? STATUS_OK : STATUS_NOMEM;
-}
-
-/* True for an option that an objective may reject; otherwise it is a key of the model's configuration. */
-static bool is_option(const char *param)
-{
-	return strcmp(param, "tokenizer") == 0 || strcmp(param, "span_length") == 0;
 }
 
 /* A head that reads a text at its end token needs a tokenizer that writes it. */
@@ -401,7 +392,9 @@ status job_request_take_texts(job_request *r, const json_t *params, const corpus
 	TRY(check_end(r, texts->texts.tokenizer, err));
 	if (o->check) {
 		status s = o->check(texts->texts.train, &r->dims, &r->options, err);
-		error_prefix(err, is_option(err->param) ? "additive" : "additive.config");
+		error_prefix(err, (strcmp(err->param, "tokenizer") == 0 || strcmp(err->param, "span_length") == 0)
+		                      ? "additive"
+		                      : "additive.config");
 		TRY(s);
 	}
 	TRY(job_request_settle(r, dataset_records(texts->texts.train), texts->texts.valid != NULL, err));

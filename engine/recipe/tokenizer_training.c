@@ -28,12 +28,6 @@ bool tokenizer_training_is_asked(int argc, char **argv)
 	return argc > 1 && strcmp(argv[1], NAME) == 0;
 }
 
-static int usage(void)
-{
-	fputs("usage: additived " NAME " --spec JSON --out FOLDER [--json] FILE...\n", stderr);
-	return 2;
-}
-
 static bool parse(asked *a, int argc, char **argv)
 {
 	static const struct option options[] = {{"spec", required_argument, NULL, 's'},
@@ -107,8 +101,10 @@ int tokenizer_training_run(int argc, char **argv)
 	error err = ERROR_INIT;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	setpriority(PRIO_PROCESS, 0, NICE);
-	if (!parse(&a, argc, argv))
-		return usage();
+	if (!parse(&a, argc, argv)) {
+		fputs("usage: additived " NAME " --spec JSON --out FOLDER [--json] FILE...\n", stderr);
+		return 2;
+	}
 	status s = run(&a, &err);
 	return s == STATUS_OK ? 0 : report(&a, s, &err);
 }

@@ -96,12 +96,6 @@ static void sort_sets(ablation *x)
 
 /* --- lanes ---------------------------------------------------------------------------------- */
 
-/* True if a token of the piece is removed. */
-static bool lacks_tokens(const lane *l)
-{
-	return l->without && memchr(l->absent + l->at, 1, (size_t)l->piece * sizeof *l->absent) != NULL;
-}
-
 static status begin_piece(ablation *x, lane *l, error *err)
 {
 	const int64_t left = l->end - l->at;
@@ -110,7 +104,7 @@ static status begin_piece(ablation *x, lane *l, error *err)
 	read_pass_form form = plain_form(x);
 	l->piece = read_pass_piece_of(x->model, form, l->at, left);
 	l->read = false;
-	const bool lacks = lacks_tokens(l);
+	const bool lacks = l->without && memchr(l->absent + l->at, 1, (size_t)l->piece * sizeof *l->absent) != NULL;
 	form.masked = lacks && replacement < 0;
 	/* A source is read together with the whole sequence, as one piece. */
 	const int64_t source = q->n_source, count = l->piece - source;

@@ -46,11 +46,6 @@ static void attribution_run_choose(attribution_run *a)
 	                      a->sequence->parts);
 }
 
-static double attribution_run_score(const attribution_run *a)
-{
-	return explain_score_of(a->logits + outputs_of(a), a->logits, outputs_of(a));
-}
-
 static void end_reading(attribution_run *a)
 {
 	read_pass_end(a->model, a->pass);
@@ -78,16 +73,6 @@ static status read_all_parts(const attribution_run *a, port_role source, port_ro
 }
 
 /* --- weights ------------------------------------------------------------------------------- */
-
-static status step_weights(attribution_run *a, bool *done, error *err)
-{
-	read_pass_piece p = whole_piece(a);
-	p.log = a->sequence->log;
-	if (!a->pass)
-		return read_pass_begin(&a->pass, a->model, (read_pass_form){.log = true, .both = p.n_source > 0}, &p,
-		                       err);
-	return read_pass_step(a->pass, done);
-}
 
 /* --- contributions and gradients ----------------------------------------------------------- */
 
@@ -154,14 +139,6 @@ static bool is_end(const attribution_run *a)
 	return a->run == 0 || a->run > a->options.steps;
 }
 
-static void finish_path(attribution_run *a)
-{
-	explain_parts *p = a->sequence->parts;
-	p->difference = p->score - a->empty;
-	for (int64_t j = 0; j < all_tokens(a); j++)
-		p->words[j] = (float)a->sum[j];
-}
-
 /* Choose the points of the path, which depend on the size of the word vectors. */
 static status choose_path(attribution_run *a)
 {
@@ -184,13 +161,17 @@ static status path_logits(attribution_run *a, bool *done)
 		attribution_run_choose(a);
 		TRY(choose_path(a));
 	} else {
-		a->empty = attribution_run_score(a);
+		a->empty = explain_score_of(a->logits + outputs_of(a), a->logits, outputs_of(a));
 	}
 	end_reading(a);
 	*done = a->run > a->options.steps;
 	a->run++;
-	if (*done)
-		finish_path(a);
+	if (*done) {
+		explain_parts *p = a->sequence->parts;
+		p->difference = p->score - a->empty;
+		for (int64_t j = 0; j < all_tokens(a); j++)
+			p->words[j] = (float)a->sum[j];
+	}
 	return STATUS_OK;
 }
 
@@ -226,14 +207,6 @@ static status begin_removing(attribution_run *a, error *err)
 	return ablation_new(&a->ablation, a->model, r, a->sequence, a->slot, err);
 }
 
-static status step_removing(attribution_run *a, uint64_t slice_ns, bool *done, error *err)
-{
-	TRY(ablation_step(a->ablation, slice_ns, done, err));
-	for (int64_t j = 0; *done && a->options.method == EXPLAIN_LEAVE_ONE_OUT && j < all_tokens(a); j++)
-		a->sequence->parts->words[j] = (float)(a->sequence->parts->score - a->sum[j]);
-	return STATUS_OK;
-}
-
 /* --- all methods ------------------------------------------------------------------------------- */
 
 static status attribution_run_allocate(attribution_run *a)
@@ -263,10 +236,20 @@ status attribution_run_new(attribution_run **out, served_model *m, const explain
 status attribution_run_step(attribution_run *a, uint64_t slice_ns, bool *done, error *err)
 {
 	*done = false;
-	if (removes(a))
-		return step_removing(a, slice_ns, done, err);
-	if (a->options.method == EXPLAIN_WEIGHTS)
-		return step_weights(a, done, err);
+	if (removes(a)) {
+		TRY(ablation_step(a->ablation, slice_ns, done, err));
+		for (int64_t j = 0; *done && a->options.method == EXPLAIN_LEAVE_ONE_OUT && j < all_tokens(a); j++)
+			a->sequence->parts->words[j] = (float)(a->sequence->parts->score - a->sum[j]);
+		return STATUS_OK;
+	}
+	if (a->options.method == EXPLAIN_WEIGHTS) {
+		read_pass_piece p = whole_piece(a);
+		p.log = a->sequence->log;
+		if (!a->pass)
+			return read_pass_begin(&a->pass, a->model,
+			                       (read_pass_form){.log = true, .both = p.n_source > 0}, &p, err);
+		return read_pass_step(a->pass, done);
+	}
 	return a->options.method == EXPLAIN_INTEGRATED ? step_path(a, done, err) : step_once(a, done, err);
 }
 

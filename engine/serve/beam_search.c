@@ -165,12 +165,6 @@ static void add_biases(beam_search *b, float *logits)
 	}
 }
 
-static void remove_biases(const beam_search *b, float *logits)
-{
-	for (int32_t i = 0; i < b->bias.count; i++)
-		logits[b->bias.rows[i].token] = b->unbiased[i];
-}
-
 void beam_search_read(beam_search *b, int rank, float *logits)
 {
 	const beam *x = &b->beams[rank];
@@ -186,7 +180,8 @@ void beam_search_read(beam_search *b, int rank, float *logits)
 		b->candidates[b->n_candidates++] =
 		    (candidate){.sum = x->sum + (logits[token] - biased), .token = token, .beam = rank};
 	}
-	remove_biases(b, logits);
+	for (int32_t i = 0; i < b->bias.count; i++)
+		logits[b->bias.rows[i].token] = b->unbiased[i];
 	for (int i = first; i < b->n_candidates; i++)
 		b->candidates[i].logprob = (float)(logits[b->candidates[i].token] - own);
 }

@@ -293,19 +293,15 @@ static status copy_some(beams *b, error *err)
 	return b->n_copies == 0 ? read_on(b, err) : STATUS_OK;
 }
 
-/* The first beam has read the prompt; account it for every client. */
-static void prompt_read(beams *b)
-{
-	b->n_prompt = b->generations[0]->session->tokens;
-	for (int i = 0; i < b->n_clients; i++)
-		b->generations[i]->prompted_ns = clock_ns();
-}
-
 status beams_arrive(generation *g, error *err)
 {
 	beams *b = g->beams;
-	if (g->phase == GENERATION_PROMPT)
-		prompt_read(b);
+	if (g->phase == GENERATION_PROMPT) {
+		/* The first beam has read the prompt; account it for every client. */
+		b->n_prompt = b->generations[0]->session->tokens;
+		for (int i = 0; i < b->n_clients; i++)
+			b->generations[i]->prompted_ns = clock_ns();
+	}
 	g->phase = GENERATION_PROMPT;
 	TRY(session_fetch(g->session));
 	if (beam_search_ended(b->search))

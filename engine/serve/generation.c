@@ -108,14 +108,6 @@ bool generation_tallied(const generation *g)
 	return g->n_tallied == g->to_tally;
 }
 
-/* Count the tokens that the session has read and those of the prompt; in a long text, only a first slice. */
-static status generation_begin_tally(generation *g)
-{
-	TRY(tally_init(&g->tally, &g->sampling));
-	g->to_tally = g->tally.penalises ? g->session->tokens + g->n_prompt : 0;
-	return generation_tally(g);
-}
-
 static const bool *generation_pick(bool *out, const bool *chosen, int64_t n)
 {
 	if (chosen)
@@ -210,7 +202,10 @@ static status generation_copy(generation *g, const generation_request *r, error 
 	if (bias > 0)
 		memcpy(g->sampling.bias, r->sampling.bias, bias * sizeof *g->sampling.bias);
 	TRY(stop_filter_init(&g->stop, r->stops, r->n_stops, err));
-	TRY(generation_begin_tally(g));
+	/* Count the tokens that the session has read and those of the prompt; in a long text, only a first slice. */
+	TRY(tally_init(&g->tally, &g->sampling));
+	g->to_tally = g->tally.penalises ? g->session->tokens + g->n_prompt : 0;
+	TRY(generation_tally(g));
 	TRY(generation_prepare_alpha(g, r, err));
 	if (r->constraint)
 		TRY(generation_check_constrained(constrained_text_new(&g->constrained, r->constraint, g->stop_tokens,
@@ -538,11 +533,6 @@ status generation_score(generation *g, uint64_t slice_ns, error *err)
 
 /* --- delivering a token ----------------------------------------------------------------- */
 
-static status generation_push(generation *g, int32_t token, error *err)
-{
-	return generation_check_constrained(constrained_text_push(g->constrained, token), err);
-}
-
 status generation_deliver(generation *g, int32_t token, error *err)
 {
 	session *x = g->session;
@@ -558,7 +548,7 @@ status generation_deliver(generation *g, int32_t token, error *err)
 	TRY(session_reserve(x, 1, err));
 	TRY(tally_reserve(&g->tally));
 	if (g->constrained && !generation_ends(g, token))
-		TRY(generation_push(g, token, err));
+		TRY(generation_check_constrained(constrained_text_push(g->constrained, token), err));
 	if (g->phase == GENERATION_PROMPT)
 		g->prompted_ns = clock_ns();
 	token_logprob picked = {.token = token, .logprob = -INFINITY};

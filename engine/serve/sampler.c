@@ -55,11 +55,6 @@ status sampling_check_plain(const sampling *s, const char *reason, error *err)
 	return STATUS_OK;
 }
 
-bool sampling_penalises(const sampling *s)
-{
-	return s->repetition_penalty != 1 || s->presence_penalty != 0 || s->frequency_penalty != 0;
-}
-
 sample_setting sampling_setting(const sampling *s, uint64_t position)
 {
 	return (sample_setting){
@@ -110,7 +105,7 @@ status tally_reserve(tally *t)
 
 status tally_init(tally *t, const sampling *s)
 {
-	t->penalises = sampling_penalises(s);
+	t->penalises = s->repetition_penalty != 1 || s->presence_penalty != 0 || s->frequency_penalty != 0;
 	for (int i = 0; i < s->n_bias; i++) {
 		TRY(tally_reserve(t));
 		tally_row(t, s->bias[i].token)->bias += s->bias[i].bias;

@@ -32,8 +32,6 @@ typedef struct sampling {
 void sampling_default(sampling *s);
 /* Check ranges and bias tokens. STATUS_INVALID names the field. The functions below expect checked settings. */
 status sampling_check(const sampling *s, int64_t vocab, error *err);
-/* True if the settings depend on how often tokens have occurred. */
-bool sampling_penalises(const sampling *s);
 /* Check that all settings except biases and the seed are defaults. If not, STATUS_INVALID names one; its message ends
  * with `reason`. */
 status sampling_check_plain(const sampling *s, const char *reason, error *err);

@@ -84,24 +84,18 @@ status scheduler_session_delete(scheduler *s, session *x, error *err)
 	return STATUS_OK;
 }
 
-static status fork_begin(scheduler *s, session *x, const char *id, session **copy, error *err)
-{
-	TRY(session_ready(x, err));
-	TRY(admit(s, x->model, id, err));
-	TRY(session_fork(copy, x, id, err));
-	TRY(enlist(s, copy, err));
-	(*copy)->busy = true;
-	return STATUS_OK;
-}
-
 status scheduler_session_fork_step(scheduler *s, session *x, const char *id, size_t *moved, session **out, error *err)
 {
 	bool done = false;
 	session *copy = NULL;
 	*out = NULL;
-	if (*moved == 0)
-		TRY(fork_begin(s, x, id, &copy, err));
-	else
+	if (*moved == 0) {
+		TRY(session_ready(x, err));
+		TRY(admit(s, x->model, id, err));
+		TRY(session_fork(&copy, x, id, err));
+		TRY(enlist(s, &copy, err));
+		copy->busy = true;
+	} else
 		copy = scheduler_session_find(s, id);
 	if (!copy)
 		return error_set(err, STATUS_DEVICE, NULL, "the device failed while the session was copied");

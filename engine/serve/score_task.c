@@ -39,20 +39,15 @@ static status begin_carried(const score_task *x, const score_sequence *q)
 	                     : statepool_clear(p, x->slot);
 }
 
-static int64_t piece_of(const score_task *x, const score_sequence *q)
-{
-	const int64_t left = q->count - x->tokens_read, first = q->before + x->tokens_read;
-	return q->next
-	           ? model_dims_piece(model_dimensions(x->model->model), first, left, read_pass_scored_piece(x->model))
-	           : read_pass_piece_of(x->model, form_of(x), first, left);
-}
-
 static status score_task_begin(score_task *x, error *err)
 {
 	const score_sequence *q = &x->request.sequences[x->read];
 	const read_pass_form form = form_of(x);
 	TRY(begin_carried(x, q));
-	x->piece = piece_of(x, q);
+	const int64_t left = q->count - x->tokens_read, first = q->before + x->tokens_read;
+	x->piece =
+	    q->next ? model_dims_piece(model_dimensions(x->model->model), first, left, read_pass_scored_piece(x->model))
+	            : read_pass_piece_of(x->model, form_of(x), first, left);
 	x->is_read = false;
 	x->scored = 0;
 	read_pass_piece p = {.ids = q->ids + x->tokens_read,
@@ -63,16 +58,6 @@ static status score_task_begin(score_task *x, error *err)
 	                     .n_rows = q->n_rows,
 	                     .log = q->log ? q->log + x->tokens_read * x->model->log_floats : NULL};
 	return read_pass_begin(&x->pass, x->model, form, &p, err);
-}
-
-/* Update the mean over the pieces so far. On entry `out` has the mean of the last piece. */
-static void add_mean(const score_task *x, float *out)
-{
-	double tokens = (double)(x->tokens_read + x->piece);
-	for (int64_t k = 0; k < x->request.width; k++) {
-		x->sum[k] = (x->tokens_read > 0 ? x->sum[k] : 0) + (double)out[k] * (double)x->piece;
-		out[k] = (float)(x->sum[k] / tokens);
-	}
 }
 
 /* Score the token that follows the next token of the piece. */
@@ -92,8 +77,14 @@ static status read_values(score_task *x)
 {
 	float *out = x->request.out + x->written * x->request.width;
 	TRY(read_pass_values(x->pass, out));
-	if (read_pass_by_pieces(x->model, form_of(x)) && x->request.embedding == POOL_MEAN)
-		add_mean(x, out);
+	if (read_pass_by_pieces(x->model, form_of(x)) && x->request.embedding == POOL_MEAN) {
+		/* Update the mean over the pieces so far. On entry `out` has the mean of the last piece. */
+		double tokens = (double)(x->tokens_read + x->piece);
+		for (int64_t k = 0; k < x->request.width; k++) {
+			x->sum[k] = (x->tokens_read > 0 ? x->sum[k] : 0) + (double)out[k] * (double)x->piece;
+			out[k] = (float)(x->sum[k] / tokens);
+		}
+	}
 	return STATUS_OK;
 }
 

@@ -68,17 +68,6 @@ static status hash_model(served_model *m, const char *folder, error *err)
 	return s;
 }
 
-/* False where plans are recorded: their steps are padded, so a short step takes nearly as long as a long one. */
-static bool can_read_any_pieces(const served_model *m)
-{
-	const void *options;
-	const architecture *a = model_architecture(m->model);
-	bool any = !model_backend(m->model)->fetch;
-	for (int64_t i = 0; i < model_dimensions(m->model)->layers; i++)
-		any &= a->mixer(model_config(m->model), i, &options)->any_pieces;
-	return any;
-}
-
 /* Set *out to the floats of a slot that a session's first token writes. */
 static status first_floats(const served_model *m, int64_t *out)
 {
@@ -118,7 +107,12 @@ static status served_model_equip(served_model *m, const served_model_loading *l,
 	TRY(sample_plan_new(&m->from_row, b, 1, vocab, &place, err));
 	if (!model_dimensions(m->model)->form->source)
 		m->log_floats = explain_token_floats(model_architecture(m->model), model_config(m->model));
-	m->any_pieces = can_read_any_pieces(m);
+	const void *options;
+	const architecture *a = model_architecture(m->model);
+	bool any = !model_backend(m->model)->fetch;
+	for (int64_t i = 0; i < model_dimensions(m->model)->layers; i++)
+		any &= a->mixer(model_config(m->model), i, &options)->any_pieces;
+	m->any_pieces = any;
 	return hash_model(m, l->folder, err);
 }
 

@@ -43,17 +43,6 @@ static int64_t size_for(int64_t n, int64_t least, int64_t factor, int64_t most)
 	return size < most ? size : most;
 }
 
-/* Return the smallest shape of served_model.h that holds a step. */
-static served_shape shape_for(const served_model *m, int rows, int64_t tokens, bool log)
-{
-	assert(rows >= 1 && rows <= m->max_batch && tokens >= 0 && tokens <= served_model_prompt_tokens(m));
-	served_shape s = {.prompt = tokens > 0, .log = log};
-	s.rows = s.prompt ? size_for(rows, 1, 4, served_model_prompt_rows(m)) : size_for(rows, 1, 2, m->max_batch);
-	s.tokens = s.prompt ? size_for(tokens, 16, 4, served_model_prompt_tokens(m)) : s.rows;
-	assert(rows <= s.rows);
-	return s;
-}
-
 /* Return the number of parts for a step; 1: it is not cut. There are two parts for each thread, so a thread that shares
  * its core runs fewer. More parts would have fewer rows each and use each weight that a product loads less often. */
 static int parts_for(const backend *b, int64_t rows, int64_t tokens)
@@ -149,7 +138,12 @@ static void prepare_parts(served_model *m, served_plan *p, int64_t adjusts)
 status served_model_plan(served_model *m, int rows, int64_t tokens, bool log, int64_t adjusts, served_plan **out,
                          error *err)
 {
-	served_shape most = shape_for(m, rows, tokens, log);
+	assert(rows >= 1 && rows <= m->max_batch && tokens >= 0 && tokens <= served_model_prompt_tokens(m));
+	served_shape most = {.prompt = tokens > 0, .log = log};
+	most.rows =
+	    most.prompt ? size_for(rows, 1, 4, served_model_prompt_rows(m)) : size_for(rows, 1, 2, m->max_batch);
+	most.tokens = most.prompt ? size_for(tokens, 16, 4, served_model_prompt_tokens(m)) : most.rows;
+	assert(rows <= most.rows);
 	served_plan *p = known(m, &most);
 	*out = NULL;
 	if (!p)
@@ -180,30 +174,10 @@ static void served_plan_cut(served_plan *p, const served_row *rows, int n_rows, 
 	p->first[p->n_used] = n_rows;
 }
 
-static status load(served_plan *p, const served_model *m, const served_row *rows, const sample_row *draws)
-{
-	for (int i = 0; i < p->n_used; i++) {
-		int at = p->first[i], n = p->first[i + 1] - at;
-		TRY(served_part_load(p->parts[i], m, rows + at, n, draws ? draws + at : NULL));
-	}
-	return STATUS_OK;
-}
-
 static status run_part(void *context, int i)
 {
 	served_plan *p = context;
 	return served_part_run(p->parts[i]);
-}
-
-/* Copy the tokens that the parts have sampled, one after the other, into the first part's block. */
-static status served_plan_collect(const served_plan *p, backend *b)
-{
-	int32_t *to = (int32_t *)(uintptr_t)served_part_sampled(p->parts[0]);
-	for (int i = 1; i < p->n_used; i++) {
-		size_t bytes = (size_t)(p->first[i + 1] - p->first[i]) * sizeof *to;
-		TRY(b->copy(b, to + p->first[i], served_part_sampled(p->parts[i]), bytes));
-	}
-	return STATUS_OK;
 }
 
 static status served_plan_run(served_plan *p, const served_model *m, const served_row *rows, int n_rows, int64_t tokens,
@@ -211,11 +185,19 @@ static status served_plan_run(served_plan *p, const served_model *m, const serve
 {
 	backend *b = model_backend(m->model);
 	served_plan_cut(p, rows, n_rows, tokens, way == THREADS_PARTS ? parts_for(b, n_rows, tokens) : 1);
-	TRY(load(p, m, rows, draws));
+	for (int i = 0; i < p->n_used; i++) {
+		int at = p->first[i], n = p->first[i + 1] - at;
+		TRY(served_part_load(p->parts[i], m, rows + at, n, draws ? draws + at : NULL));
+	}
 	if (p->n_used == 1)
 		return served_part_run(p->parts[0]);
 	TRY(b->side_by_side(b, p->n_used, run_part, p));
-	return served_plan_collect(p, b);
+	int32_t *to = (int32_t *)(uintptr_t)served_part_sampled(p->parts[0]);
+	for (int i = 1; i < p->n_used; i++) {
+		size_t bytes = (size_t)(p->first[i + 1] - p->first[i]) * sizeof *to;
+		TRY(b->copy(b, to + p->first[i], served_part_sampled(p->parts[i]), bytes));
+	}
+	return STATUS_OK;
 }
 
 /* Run with as many threads as the plan's choice allows; later work has all of them again. */
@@ -234,14 +216,6 @@ static status run_as_chosen(served_plan *p, const served_model *m, const served_
 	return s;
 }
 
-/* Move the slots of long sessions to large pages, a limited number per step. */
-static void report_tokens(const served_model *m, const served_row *rows, int n_rows)
-{
-	const int most = 1 + n_rows / 16;
-	for (int i = 0, merged = 0; i < n_rows && merged < most; i++)
-		merged += statepool_reached(m->pool, rows[i].slot, rows[i].position + rows[i].count);
-}
-
 status served_model_step(served_model *m, served_plan *p, const served_row *rows, int n_rows, const sample_row *draws)
 {
 	int64_t tokens = 0;
@@ -251,7 +225,10 @@ status served_model_step(served_model *m, served_plan *p, const served_row *rows
 	                                         : served_plan_run(p, m, rows, n_rows, tokens, draws, THREADS_ONE));
 	for (int i = 0; i < p->n_used; i++)
 		TRY(served_part_log(p->parts[i]));
-	report_tokens(m, rows, n_rows);
+	/* Move the slots of long sessions to large pages, a limited number per step. */
+	const int most = 1 + n_rows / 16;
+	for (int i = 0, merged = 0; i < n_rows && merged < most; i++)
+		merged += statepool_reached(m->pool, rows[i].slot, rows[i].position + rows[i].count);
 	return STATUS_OK;
 }
 

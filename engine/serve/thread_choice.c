@@ -51,11 +51,6 @@ static bool is_better(const thread_choice *c, thread_way tried, int pairs)
 	return c->used[median] >= c->tried[median] * THREAD_CHOICE_GAIN_WAY;
 }
 
-static bool is_untried(const thread_choice *c)
-{
-	return !c->warm[THREADS_ONE] || !c->warm[THREADS_LOOPS] || (c->parts && !c->warm[THREADS_PARTS]);
-}
-
 static void decide(thread_choice *c, int pairs)
 {
 	thread_way tried = other_way(c);
@@ -71,7 +66,7 @@ static void decide(thread_choice *c, int pairs)
 	                                                : THREAD_CHOICE_SHARE;
 	double wait = (double)c->tried_ns * c->share;
 	c->wait_ns = wait < THREAD_CHOICE_MAX_WAIT_NS ? 1 + (uint64_t)wait : THREAD_CHOICE_MAX_WAIT_NS;
-	if (is_untried(c))
+	if (!c->warm[THREADS_ONE] || !c->warm[THREADS_LOOPS] || (c->parts && !c->warm[THREADS_PARTS]))
 		c->wait_ns = 0;
 	c->blocks = 0;
 	c->trial_ns = c->tried_ns = 0;

@@ -35,22 +35,16 @@ enum {
 	LEDGER_NAP_MS = 5
 };
 
-/* SQLITE_ERROR: our statements are right, so the schema or the format that they meet is not. */
-static bool is_damage(int code)
-{
-	return code == SQLITE_CORRUPT || code == SQLITE_NOTADB || code == SQLITE_ERROR;
-}
-
 static status ledger_fail(sqlite3 *db, error *err)
 {
 	int code = db ? sqlite3_errcode(db) & 0xff : SQLITE_NOMEM;
 	if (code == SQLITE_BUSY || code == SQLITE_LOCKED)
 		return error_set(err, STATUS_UNAVAILABLE, NULL, "the ledger is locked by another process");
-	status s = code == SQLITE_CONSTRAINT ? STATUS_CONFLICT
-	           : code == SQLITE_NOMEM    ? STATUS_NOMEM
-	           : code == SQLITE_FULL     ? STATUS_FULL
-	           : is_damage(code)         ? STATUS_STORAGE
-	                                     : STATUS_IO;
+	status s = code == SQLITE_CONSTRAINT                                                   ? STATUS_CONFLICT
+	           : code == SQLITE_NOMEM                                                      ? STATUS_NOMEM
+	           : code == SQLITE_FULL                                                       ? STATUS_FULL
+	           : (code == SQLITE_CORRUPT || code == SQLITE_NOTADB || code == SQLITE_ERROR) ? STATUS_STORAGE
+	                                                                                       : STATUS_IO;
 	return error_set(err, s, NULL, "ledger: %s", db ? sqlite3_errmsg(db) : "out of memory");
 }
 

@@ -41,29 +41,20 @@ static status open_lock(const store *s, const char *name, int *out, error *err)
 	return *out >= 0 ? STATUS_OK : file_error(err, path, "cannot open");
 }
 
-/* The lock file names the process that holds it, for the message of one that does not get it. On a full disk it stays
- * empty. */
-static void name_holder(int lock)
-{
-	if (ftruncate(lock, 0) == 0)
-		dprintf(lock, "%ld\n", (long)getpid());
-}
-
-static status refuse_lock(const store *s, error *err)
-{
-	char holder[16] = "";
-	ssize_t n = pread(s->lock, holder, sizeof holder - 1, 0);
-	size_t digits = n > 0 ? strspn(holder, "0123456789") : 0;
-	return error_set(err, STATUS_CONFLICT, NULL, "the data folder %s is in use by another process%s%.*s%s",
-	                 s->folder, digits ? " (pid " : "", (int)digits, holder, digits ? ")" : "");
-}
-
 static status take_lock(store *s, error *err)
 {
 	TRY(open_lock(s, "lock", &s->lock, err));
-	if (flock(s->lock, LOCK_EX | LOCK_NB) != 0)
-		return refuse_lock(s, err);
-	name_holder(s->lock);
+	if (flock(s->lock, LOCK_EX | LOCK_NB) != 0) {
+		char holder[16] = "";
+		ssize_t n = pread(s->lock, holder, sizeof holder - 1, 0);
+		size_t digits = n > 0 ? strspn(holder, "0123456789") : 0;
+		return error_set(err, STATUS_CONFLICT, NULL, "the data folder %s is in use by another process%s%.*s%s",
+		                 s->folder, digits ? " (pid " : "", (int)digits, holder, digits ? ")" : "");
+	}
+	/* The lock file names the process that holds it, for the message of one that does not get it. On a full disk it
+	 * stays empty. */
+	if (ftruncate(s->lock, 0) == 0)
+		dprintf(s->lock, "%ld\n", (long)getpid());
 	return open_lock(s, "backup.lock", &s->backup, err);
 }
 

@@ -65,14 +65,6 @@ static void truncate_list(after_list *list, int n)
 	list->texts = NULL;
 }
 
-/* Renames in pairs: the name before, the name since. */
-static void undo_renames(store *s, int n)
-{
-	for (int i = s->renames.n - 2; i >= n; i -= 2)
-		rename(s->renames.texts[i + 1], s->renames.texts[i]);
-	truncate_list(&s->renames, n);
-}
-
 status commit_rename(store *s, const char *from, const char *to, error *err)
 {
 	int n = s->renames.n;
@@ -141,7 +133,11 @@ void store_rollback(store *s)
 	s->depth--;
 	truncate_list(&s->unlink, s->marks[s->depth].unlink);
 	truncate_list(&s->copies, s->marks[s->depth].copies);
-	undo_renames(s, s->marks[s->depth].renames);
+	/* Renames in pairs: the name before, the name since. */
+	const int n = s->marks[s->depth].renames;
+	for (int i = s->renames.n - 2; i >= n; i -= 2)
+		rename(s->renames.texts[i + 1], s->renames.texts[i]);
+	truncate_list(&s->renames, n);
 	if (s->depth == 0)
 		s->broken = false;
 }

@@ -36,14 +36,6 @@ typedef struct search {
 	bool failed;
 } search;
 
-static bool has_row(store *s, store_table table, const char *id)
-{
-	store_row row;
-	status found = row_find(s, table, id, &row, NULL);
-	row_fini(&row);
-	return found == STATUS_OK || found == STATUS_STORAGE;
-}
-
 /* A state that its row does not name. */
 static bool is_claimed_session(store *s, const char *name)
 {
@@ -67,7 +59,10 @@ static bool is_claimed(store *s, store_table table, const char *name)
 	if (table == STORE_FILES && length > suffix && strcmp(name + length - suffix, MANIFEST_SUFFIX) == 0)
 		length -= suffix;
 	snprintf(id, sizeof id, "%.*s", (int)length, name);
-	return has_row(s, table, id);
+	store_row row;
+	status found = row_find(s, table, id, &row, NULL);
+	row_fini(&row);
+	return found == STATUS_OK || found == STATUS_STORAGE;
 }
 
 static void look_at(search *f, store_table table, const char *folder, const char *name)

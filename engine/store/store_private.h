@@ -182,8 +182,6 @@ status verify_lock(const char *folder, int *out, error *err);
 /* Open a read-only store: the blobs of `folder`, and a copy of `ledger` made at `copy` (":memory:" is legal).
  * STATUS_NOT_FOUND if there is no ledger, STATUS_STORAGE if it is damaged as a whole. */
 status verify_open(store **out, const char *folder, const char *ledger, const char *copy, error *err);
-/* Verify every byte of an object against its row. Changes nothing. */
-status verify_row(const store *s, store_table table, const store_row *row, error *err);
 /* True if the manifest in the folder, or the copy of a job, equals the row's. */
 bool verify_manifest(const store *s, store_table table, const store_row *row);
 bool verify_job_copy(const store *s, const store_row *row);

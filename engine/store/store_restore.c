@@ -141,15 +141,6 @@ static status copy_ledger_to(const char *from, const char *data, error *err)
 	return result;
 }
 
-/* Verify that the restored folder is a data folder. */
-static status open_once(const char *data, bool rebuild, error *err)
-{
-	store *s;
-	TRY(rebuild ? store_rebuild(&s, data, err) : store_open(&s, data, err));
-	store_close(s);
-	return STATUS_OK;
-}
-
 static status restore(const char *from, const char *data, bool usable, tree_counts *counted, error *err)
 {
 	TRY(file_make_folders(data, err));
@@ -158,7 +149,10 @@ static status restore(const char *from, const char *data, bool usable, tree_coun
 	status copied = copy_ledger_to(from, data, &cause);
 	if (copied != STATUS_OK && usable)
 		return error_set(err, copied, NULL, "%s", error_message(&cause));
-	return open_once(data, copied != STATUS_OK, err);
+	store *s;
+	TRY(copied != STATUS_OK ? store_rebuild(&s, data, err) : store_open(&s, data, err));
+	store_close(s);
+	return STATUS_OK;
 }
 
 static status restore_verified(const char *from, const char *data, bool partial, json_t *report, error *err)

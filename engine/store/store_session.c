@@ -64,12 +64,6 @@ typedef struct state_header {
 static const char magic[8] = "ADDSTAT1";
 enum { STATE_LIMIT = 1 << 30 };
 
-static void seal_header(state_header *h)
-{
-	memcpy(h->magic, magic, sizeof magic);
-	h->header = digest_bytes(h, offsetof(state_header, header));
-}
-
 static bool is_sealed(const state_header *h)
 {
 	return memcmp(h->magic, magic, sizeof magic) == 0 &&
@@ -91,7 +85,8 @@ status store_session_write(const char *path, const char *id, const json_t *sessi
 	                  .state_bytes = bytes,
 	                  .document = digest_bytes(text, length),
 	                  .state = digest_bytes(blob, bytes)};
-	seal_header(&h);
+	memcpy(h.magic, magic, sizeof magic);
+	h.header = digest_bytes(&h, offsetof(state_header, header));
 	status s = file_write(path, (file_part[]){{&h, sizeof h}, {text, length}, {blob, bytes}}, 3, err);
 	free(text);
 	return s;

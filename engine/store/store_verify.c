@@ -147,7 +147,8 @@ static status verify_session(const store *s, const store_row *row, error *err)
 	return result;
 }
 
-status verify_row(const store *s, store_table table, const store_row *row, error *err)
+/* Verify every byte of an object against its row. Changes nothing. */
+static status verify_row(const store *s, store_table table, const store_row *row, error *err)
 {
 	switch (table) {
 	case STORE_FILES:

@@ -19,18 +19,13 @@ static int larger_first(const void *a, const void *b)
 	return x < y ? -1 : x > y; /* by index: qsort is not stable */
 }
 
-static bool meet(const arena_request *a, const arena_request *b)
-{
-	return a->first <= b->last && b->first <= a->last;
-}
-
 /* placed[0…n-1] is sorted by offset. Returns the end of r. */
 static size_t place(arena_request *r, arena_request *const *placed, int n)
 {
 	size_t offset = 0;
 	for (int i = 0; i < n; i++) {
 		const arena_request *p = placed[i];
-		if (!meet(p, r))
+		if (!(p->first <= r->last && r->first <= p->last))
 			continue;
 		if (p->offset >= offset && p->offset - offset >= r->bytes)
 			break;
@@ -39,16 +34,6 @@ static size_t place(arena_request *r, arena_request *const *placed, int n)
 	}
 	r->offset = offset;
 	return offset + r->bytes;
-}
-
-static void insert_by_offset(arena_request **placed, int n, arena_request *r)
-{
-	int at = n;
-	while (at > 0 && placed[at - 1]->offset > r->offset) {
-		placed[at] = placed[at - 1];
-		at--;
-	}
-	placed[at] = r;
 }
 
 /* Round every size up, so that every offset is aligned, and check that even the sum fits. */
@@ -79,7 +64,12 @@ status arena_place(arena_request *requests, int count, size_t *total)
 		qsort(order, (size_t)count, sizeof *order, larger_first);
 		for (int i = 0; i < count; i++) {
 			size_t end = place(order[i], placed, i);
-			insert_by_offset(placed, i, order[i]);
+			int at = i;
+			while (at > 0 && placed[at - 1]->offset > order[i]->offset) {
+				placed[at] = placed[at - 1];
+				at--;
+			}
+			placed[at] = order[i];
 			if (end > *total)
 				*total = end;
 		}

@@ -13,15 +13,6 @@
 #include "engine/tensor/graph_internal.h"
 #include "engine/tensor/ops.h"
 
-static void mark_parameters(graph *g)
-{
-	for (value v = 0; v < g->values.count; v++) {
-		graph_value_slot *slot = graph_slot(g, v);
-		slot->needs =
-		    (slot->info.role == ROLE_PARAMETER && dtype_is_real(slot->info.type)) || slot->gradient_requested;
-	}
-}
-
 /* Mark what a gradient can flow to: what is marked already, and results of nodes that read something marked. Integers
  * and packed weights never. */
 static void mark_results(graph *g)
@@ -120,7 +111,11 @@ status graph_backward(graph *g, value loss)
 	if (loss == VALUE_NONE || graph_value(g, loss)->type != DTYPE_F32 ||
 	    shape_count(graph_value(g, loss)->shape) != 1)
 		return graph_fail(g, STATUS_INVALID, "loss", "the loss must be f32 with one element");
-	mark_parameters(g);
+	for (value v = 0; v < g->values.count; v++) {
+		graph_value_slot *slot = graph_slot(g, v);
+		slot->needs =
+		    (slot->info.role == ROLE_PARAMETER && dtype_is_real(slot->info.type)) || slot->gradient_requested;
+	}
 	mark_results(g);
 	int end = graph_node_count(g);
 	graph_slot(g, loss)->gradient = op_fill(g, graph_value(g, loss)->shape, 1);

@@ -187,22 +187,17 @@ static void widen_lifetimes(plan *p, const plan_unit *u)
 	}
 }
 
-/* Addresses that distinguish values and are aligned as real ones are. */
-static void *pretend_addresses(plan *p)
-{
-	int n_values = graph_value_count(p->g);
-	char *all = aligned_alloc(ARENA_ALIGNMENT, ((size_t)n_values + 1) * ARENA_ALIGNMENT);
-	for (value v = 0; all && v < n_values; v++)
-		if (p->slots[v].used && !p->slots[v].bound)
-			p->slots[v].data = all + (size_t)v * ARENA_ALIGNMENT;
-	return all;
-}
-
 static status group(plan *p)
 {
 	void *pretended = NULL;
 	if (p->b->fuse) {
-		pretended = pretend_addresses(p);
+		/* Addresses that distinguish values and are aligned as real ones are. */
+		int n_values = graph_value_count(p->g);
+		char *all = aligned_alloc(ARENA_ALIGNMENT, ((size_t)n_values + 1) * ARENA_ALIGNMENT);
+		for (value v = 0; all && v < n_values; v++)
+			if (p->slots[v].used && !p->slots[v].bound)
+				p->slots[v].data = all + (size_t)v * ARENA_ALIGNMENT;
+		pretended = all;
 		if (!pretended)
 			return STATUS_NOMEM;
 		resolve_calls(p);

@@ -73,22 +73,18 @@ static void trust(builder *b, size_t first, size_t bytes)
 	b->out.trusted[b->out.n_trusted++] = (byte_range){first, bytes};
 }
 
-/* Append what the template adds, within a bound. */
-static void append_markup(builder *b, const char *text, size_t bytes)
-{
-	b->added += bytes;
-	b->grown |= b->added > MOST_ADDED + MOST_ADDED_EACH * b->given;
-	b->failed |= b->grown;
-	chat_template_append(b, text, bytes);
-}
-
 /* A text of the form, with the names of the tokens that begin and end a text. */
 static void markup(builder *b, const char *text)
 {
 	size_t first = b->out.bytes;
 	for (; text && *text; text++) {
 		const char *name = *text == *CHAT_BEGIN ? b->t->begin : *text == *CHAT_END ? b->t->end : NULL;
-		append_markup(b, name ? name : text, name ? strlen(name) : 1);
+		/* Append what the template adds, within a bound. */
+		const size_t bytes = name ? strlen(name) : 1;
+		b->added += bytes;
+		b->grown |= b->added > MOST_ADDED + MOST_ADDED_EACH * b->given;
+		b->failed |= b->grown;
+		chat_template_append(b, name ? name : text, bytes);
 	}
 	trust(b, first, b->out.bytes - first);
 }

@@ -64,30 +64,21 @@ static status read_more(corpus_reader *r, error *err)
 	return STATUS_OK;
 }
 
-static status detect(corpus_reader *r, corpus_hint hint, error *err)
+static status corpus_reader_begin(corpus_reader *r, corpus_hint hint, error *err)
 {
+	TRY(read_more(r, err));
+	if (r->have >= 3 && memcmp(r->text, "\xEF\xBB\xBF", 3) == 0) {
+		memmove(r->text, r->text + 3, r->have - 3);
+		r->have -= 3;
+		r->offset += 3;
+		r->valid = r->valid > 3 ? r->valid - 3 : 0;
+	}
 	for (;;) {
 		TRY(corpus_form_find(&r->form, hint, r->text, r->have, r->ended, err));
 		if (r->form != CORPUS_FORM_UNKNOWN)
 			return STATUS_OK;
 		TRY(read_more(r, err));
 	}
-}
-
-static void drop(corpus_reader *r, size_t bytes)
-{
-	memmove(r->text, r->text + bytes, r->have - bytes);
-	r->have -= bytes;
-	r->offset += bytes;
-	r->valid = r->valid > bytes ? r->valid - bytes : 0;
-}
-
-static status corpus_reader_begin(corpus_reader *r, corpus_hint hint, error *err)
-{
-	TRY(read_more(r, err));
-	if (r->have >= 3 && memcmp(r->text, "\xEF\xBB\xBF", 3) == 0)
-		drop(r, 3);
-	return detect(r, hint, err);
 }
 
 static status open_reader(corpus_reader **out, byte_source *source, corpus_hint hint, size_t piece_bytes,

@@ -71,13 +71,6 @@ typedef struct dataset_options {
  * tokens for a block, held_back is not in [0, 1), no text has a prompt, or no block has a token to predict. */
 status dataset_make(dataset **train, dataset **valid, const tokenizer *t, const dataset_text *texts, size_t n,
                     const dataset_options *o, error *err);
-/* Build a dataset from a text in memory, which is plain UTF-8 or JSON lines (corpus_tokens.h). STATUS_INVALID: as for
- * dataset_make and corpus_tokens_build. */
-status dataset_new(dataset **out, const tokenizer *t, const char *text, size_t bytes, int64_t length, error *err);
-/* Split the text in two: the last ⌊fraction · tokens⌋ tokens are the second set; 0 < fraction < 1, and each set needs a
- * block. */
-status dataset_split(dataset **train, dataset **valid, const tokenizer *t, const char *text, size_t bytes,
-                     int64_t length, double fraction, error *err);
 void dataset_free(dataset *d);
 
 record_kind dataset_kind(const dataset *d);

@@ -146,15 +146,6 @@ static status make_fingerprint(dataset *d, error *err)
 
 /* --- datasets --------------------------------------------------------------------------- */
 
-static status check_options(const dataset_options *o, error *err)
-{
-	if (o->length < MIN_LENGTH)
-		return error_set(err, STATUS_INVALID, "sequence_length", "must be at least %d", MIN_LENGTH);
-	if (!(o->held_back >= 0 && o->held_back < 1))
-		return error_set(err, STATUS_INVALID, "validation_fraction", "must be between 0 and 1");
-	return STATUS_OK;
-}
-
 static status find_prompt(const token_cache *c, bool *found, error *err)
 {
 	unsigned char flags[SEARCH];
@@ -166,17 +157,6 @@ static status find_prompt(const token_cache *c, bool *found, error *err)
 			*found = flags[i] & TOKEN_PROMPT;
 	}
 	return STATUS_OK;
-}
-
-/* Completions follow prompts: without any, every token would count. */
-static status check_prompts(const dataset_text *texts, size_t n, const dataset_options *o, error *err)
-{
-	bool found = !o->completions;
-	for (size_t i = 0; i < n && !found; i++)
-		TRY(find_prompt(texts[i].tokens, &found, err));
-	return found ? STATUS_OK
-	             : error_set(err, STATUS_INVALID, "loss_on",
-	                         "must be all: no line of the text has a prompt before its completion");
 }
 
 /* STATUS_INVALID unless a record has a token to predict: the first of a block is predicted by none. */
@@ -207,15 +187,6 @@ static status divide(const dataset_text *text, const dataset_options *o, int64_t
 	return STATUS_OK;
 }
 
-static status refuse_short(const dataset_part *p, int64_t length, const char *what, error *err)
-{
-	if (p->tokens == 0)
-		return error_set(err, STATUS_INVALID, NULL, "the %s is empty", what);
-	return error_set(err, STATUS_INVALID, "sequence_length",
-	                 "the %s has %lld token%s and needs %lld, the length of a sequence", what, (long long)p->tokens,
-	                 p->tokens == 1 ? "" : "s", (long long)length);
-}
-
 static status dataset_make_fill(dataset *d, const tokenizer *t, const dataset_text *texts, size_t n,
                                 const dataset_options *o, bool second, error *err)
 {
@@ -227,8 +198,14 @@ static status dataset_make_fill(dataset *d, const tokenizer *t, const dataset_te
 		const dataset_text once = {texts[i].tokens, 1};
 		TRY(second ? add_part(d, &once, first, token_cache_tokens(texts[i].tokens) - first, err)
 		           : add_part(d, &texts[i], 0, first, err));
-		if (d->parts[i].blocks == 0 && (!second || n == 1))
-			return refuse_short(&d->parts[i], d->length, what, err);
+		if (d->parts[i].blocks == 0 && (!second || n == 1)) {
+			if (d->parts[i].tokens == 0)
+				return error_set(err, STATUS_INVALID, NULL, "the %s is empty", what);
+			return error_set(err, STATUS_INVALID, "sequence_length",
+			                 "the %s has %lld token%s and needs %lld, the length of a sequence", what,
+			                 (long long)d->parts[i].tokens, d->parts[i].tokens == 1 ? "" : "s",
+			                 (long long)d->length);
+		}
 	}
 	if (d->records == 0)
 		return error_set(err, STATUS_INVALID, "sequence_length",
@@ -268,8 +245,17 @@ status dataset_make(dataset **train, dataset **valid, const tokenizer *t, const 
 	*train = NULL;
 	if (valid)
 		*valid = NULL;
-	TRY(check_options(o, err));
-	TRY(check_prompts(texts, n, o, err));
+	if (o->length < MIN_LENGTH)
+		return error_set(err, STATUS_INVALID, "sequence_length", "must be at least %d", MIN_LENGTH);
+	if (!(o->held_back >= 0 && o->held_back < 1))
+		return error_set(err, STATUS_INVALID, "validation_fraction", "must be between 0 and 1");
+	/* Completions follow prompts: without any, every token would count. */
+	bool found = !o->completions;
+	for (size_t i = 0; i < n && !found; i++)
+		TRY(find_prompt(texts[i].tokens, &found, err));
+	if (!found)
+		return error_set(err, STATUS_INVALID, "loss_on",
+		                 "must be all: no line of the text has a prompt before its completion");
 	TRY(dataset_make_all(train, t, texts, n, o, false, err));
 	status s = valid && o->held_back > 0 ? dataset_make_all(valid, t, texts, n, o, true, err) : STATUS_OK;
 	if (s != STATUS_OK) {
@@ -277,33 +263,4 @@ status dataset_make(dataset **train, dataset **valid, const tokenizer *t, const 
 		*train = NULL;
 	}
 	return s;
-}
-
-static status from_memory(dataset **train, dataset **valid, const tokenizer *t, const char *text, size_t bytes,
-                          const dataset_options *o, error *err)
-{
-	byte_source *source;
-	token_cache *tokens;
-	*train = NULL;
-	TRY(check_options(o, err));
-	TRY(byte_source_memory(&source, text, bytes, err));
-	TRY(corpus_tokens_build(&tokens, source, t, &(corpus_tokens_options){.threads = 1}, err));
-	status s = dataset_make(train, valid, t, &(dataset_text){tokens, 1}, 1, o, err);
-	token_cache_free(tokens);
-	return s;
-}
-
-status dataset_new(dataset **out, const tokenizer *t, const char *text, size_t bytes, int64_t length, error *err)
-{
-	return from_memory(out, NULL, t, text, bytes, &(dataset_options){.length = length}, err);
-}
-
-status dataset_split(dataset **train, dataset **valid, const tokenizer *t, const char *text, size_t bytes,
-                     int64_t length, double fraction, error *err)
-{
-	*train = *valid = NULL;
-	if (!(fraction > 0))
-		return error_set(err, STATUS_INVALID, "validation_fraction", "must be between 0 and 1");
-	return from_memory(train, valid, t, text, bytes, &(dataset_options){.length = length, .held_back = fraction},
-	                   err);
 }

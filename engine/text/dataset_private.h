@@ -57,7 +57,7 @@ typedef struct record_source {
 	int64_t length, source_length;
 	const labelled_text *labels; /* RECORD_LABELLED: the classes */
 } record_source;
-/* fraction: share of the records in the second set (labelled_split); 0: one set, and valid may be NULL. */
+/* fraction: share of the records in the second set; 0: one set, and valid may be NULL. */
 status records_make(dataset **train, dataset **valid, const tokenizer *t, const record_source *x, double fraction,
                     error *err);
 /* Read record i, for which *out has room. */

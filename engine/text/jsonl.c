@@ -112,16 +112,6 @@ typedef struct walk {
 	void *context;
 } walk;
 
-static status refuse_value(walk *w, const char *text, const json_error_t *where, error *err)
-{
-	const size_t position = where->position > 0 ? (size_t)where->position : 0;
-	json_place_pass(&w->place, text, position > 0 ? position - 1 : 0);
-	return error_set(err, STATUS_INVALID, NULL, "line %ld, column %ld: not JSON: %s%s", w->place.line,
-	                 w->place.column, where->text,
-	                 w->first ? ". Running text that begins like JSON must be uploaded with the format \"text\""
-	                          : "");
-}
-
 static status walk_values(walk *w, const char *text, size_t bytes, error *err)
 {
 	size_t at = 0;
@@ -137,8 +127,15 @@ static status walk_values(walk *w, const char *text, size_t bytes, error *err)
 		status s = parse(&value, text + at, bytes - at, &where);
 		if (s == STATUS_NOMEM)
 			return error_settle(err, s);
-		if (s != STATUS_OK)
-			return refuse_value(w, text + at, &where, err);
+		if (s != STATUS_OK) {
+			const size_t position = where.position > 0 ? (size_t)where.position : 0;
+			json_place_pass(&w->place, text + at, position > 0 ? position - 1 : 0);
+			return error_set(
+			    err, STATUS_INVALID, NULL, "line %ld, column %ld: not JSON: %s%s", w->place.line,
+			    w->place.column, where.text,
+			    w->first ? ". Running text that begins like JSON must be uploaded with the format \"text\""
+			             : "");
+		}
 		s = w->each(w->context, value, w->place.line, err);
 		json_decref(value);
 		TRY(s);

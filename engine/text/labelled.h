@@ -18,19 +18,10 @@ enum {
 	LABELLED_MAX_NAMES = 512 << 10, /* bytes of all labels, which a model keeps in its config.json */
 };
 
-/* classes: names of the classes by number (labelled_classes of another dataset), NULL-terminated; another label is an
- * error. With NULL the labels are collected, and there must be two. STATUS_INVALID: a bad line (by its number), no
- * record, one class, or length (param "sequence_length") under SEQUENCE_MIN_LENGTH. */
-status labelled_new(dataset **out, const tokenizer *t, const char *text, size_t bytes, int64_t length,
-                    const char *const *classes, error *err);
-/* Split the corpus in two: ⌊fraction · records⌋ records are the second set; each set needs one. Since a corpus is often
- * sorted by its labels, they are chosen by the permutation of dataset.h with seed 1 and epoch 0. Record i is in the
- * second set if its place is among the last. Both sets keep the corpus's order and have the same classes. */
-status labelled_split(dataset **train, dataset **valid, const tokenizer *t, const char *text, size_t bytes,
-                      int64_t length, const char *const *classes, double fraction, error *err);
-
-/* Build datasets from a cached text that was built with this tokenizer and length. fraction 0: one set; valid may be
- * NULL then. */
+/* Build datasets from a cached text that was built with this tokenizer and length. ⌊fraction · records⌋ records are the
+ * second set, which needs one; fraction 0: one set, and valid may be NULL. Its records are those that the permutation
+ * of dataset.h with seed 1 and epoch 0 puts last, since a corpus is often sorted by its labels. Both sets keep the
+ * corpus's order and have the same classes. */
 status labelled_make(dataset **train, dataset **valid, const tokenizer *t, const labelled_text *x, int64_t length,
                      double fraction, error *err);
 

@@ -30,14 +30,6 @@ typedef struct collection {
 	bool integers, pairs; /* labels and texts of all records so far */
 } collection;
 
-static void collection_free(collection *c)
-{
-	for (int i = 0; i < c->n_classes; i++)
-		free(c->classes[i].name);
-	free(c->classes);
-	free(c->ids);
-}
-
 static status labelled_text_no_memory(error *err)
 {
 	return error_set(err, STATUS_NOMEM, NULL, "out of memory for the records of the text");
@@ -290,7 +282,10 @@ status labelled_text_build(labelled_text *out, byte_source *source, const tokeni
 		if (s != STATUS_OK && o->path)
 			record_text_unlink(o->path);
 	}
-	collection_free(&c);
+	for (int i = 0; i < c.n_classes; i++)
+		free(c.classes[i].name);
+	free(c.classes);
+	free(c.ids);
 	if (s != STATUS_OK)
 		labelled_text_close(out);
 	return s;

@@ -16,8 +16,10 @@ typedef struct labelled_text {
 	char *names;      /* storage of `classes` */
 } labelled_text;
 
-/* Build records of at most `length` tokens. classes: as for labelled_new. Source, options and errors as for
- * record_text_build; further errors as for labelled_new. */
+/* Build records of at most `length` tokens. classes: names of the classes by number (labelled_classes of
+ * another dataset), NULL-terminated; another label is an error. With NULL the labels are collected, and there must be
+ * two. Source, options and errors as for record_text_build. STATUS_INVALID also: a bad line (by its number), no record,
+ * one class, or length (param "sequence_length") under SEQUENCE_MIN_LENGTH. */
 status labelled_text_build(labelled_text *out, byte_source *source, const tokenizer *t, int64_t length,
                            const char *const *classes, const corpus_tokens_options *o, error *err);
 /* As token_cache_open. */

@@ -54,16 +54,6 @@ static status check_message(const json_t *message, size_t i, long line, error *e
 	return check_weight(message, i, line, err);
 }
 
-/* The members of a line beside its messages. */
-static status check_line(const json_t *object, long line, error *err)
-{
-	static const char *const refused[] = {"tools", "functions"};
-	for (size_t k = 0; k < sizeof refused / sizeof *refused; k++)
-		if (!is_empty(jsonl_member(object, refused[k])))
-			return jsonl_refuse(err, line, "%s: cannot be learned; leave it out", refused[k]);
-	return STATUS_OK;
-}
-
 static status check_messages(const json_t *messages, long line, error *err)
 {
 	size_t i;
@@ -199,7 +189,11 @@ static status read_messages(json_t *messages, const json_t *object, long line, e
 	const json_t *given = json_object_get(object, "messages");
 	if (!json_is_array(given))
 		return jsonl_refuse(err, line, "\"messages\" must be an array of messages");
-	TRY(check_line(object, line, err));
+	/* The members of a line beside its messages. */
+	static const char *const refused[] = {"tools", "functions"};
+	for (size_t k = 0; k < sizeof refused / sizeof *refused; k++)
+		if (!is_empty(jsonl_member(object, refused[k])))
+			return jsonl_refuse(err, line, "%s: cannot be learned; leave it out", refused[k]);
 	return json_array_extend(messages, (json_t *)(uintptr_t)given) == 0 ? STATUS_OK : messages_no_memory(err);
 }
 

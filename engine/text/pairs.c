@@ -62,18 +62,3 @@ status pairs_make(dataset **train, dataset **valid, const tokenizer *t, const re
 	    .kind = RECORD_PAIR, .text = x, .length = lengths.target, .source_length = lengths.source};
 	return records_make(train, valid, t, &source, fraction, err);
 }
-
-status pairs_new(dataset **train, dataset **valid, const tokenizer *t, const char *text, size_t bytes,
-                 pair_lengths lengths, double fraction, error *err)
-{
-	byte_source *source;
-	record_text x;
-	*train = NULL;
-	if (valid)
-		*valid = NULL;
-	TRY(byte_source_memory(&source, text, bytes, err));
-	TRY(pairs_build(&x, source, t, lengths, &(corpus_tokens_options){0}, err));
-	status s = pairs_make(train, valid, t, &x, lengths, fraction, err);
-	record_text_close(&x);
-	return s;
-}

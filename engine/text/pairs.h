@@ -24,8 +24,5 @@ status pairs_build(record_text *out, byte_source *source, const tokenizer *t, pa
  * labelled_make. */
 status pairs_make(dataset **train, dataset **valid, const tokenizer *t, const record_text *x, pair_lengths lengths,
                   double fraction, error *err);
-/* Build datasets from a text in memory. */
-status pairs_new(dataset **train, dataset **valid, const tokenizer *t, const char *text, size_t bytes,
-                 pair_lengths lengths, double fraction, error *err);
 
 #endif

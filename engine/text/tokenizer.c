@@ -130,15 +130,6 @@ static status read_configuration(tokenizer *t, const manifest *about, const char
 	return s;
 }
 
-static void find_unread(tokenizer *t, const char *folder)
-{
-	char path[PATH_MAX];
-	for (size_t i = 0; i < sizeof unread / sizeof *unread && !t->unread; i++)
-		if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, unread[i]) < sizeof path &&
-		    access(path, F_OK) == 0)
-			t->unread = unread[i];
-}
-
 static status read_files(tokenizer *t, const char *folder, error *err)
 {
 	manifest *about;
@@ -148,7 +139,11 @@ static status read_files(tokenizer *t, const char *folder, error *err)
 		s = read_file(t, about, folder, names[i], err);
 	if (s == STATUS_OK)
 		s = read_configuration(t, about, folder, err);
-	find_unread(t, folder);
+	char path[PATH_MAX];
+	for (size_t i = 0; i < sizeof unread / sizeof *unread && !t->unread; i++)
+		if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, unread[i]) < sizeof path &&
+		    access(path, F_OK) == 0)
+			t->unread = unread[i];
 	manifest_free(about);
 	return s;
 }
@@ -167,17 +162,6 @@ status tokenizer_save(const tokenizer *t, const char *folder, error *err)
 
 /* --- opening ------------------------------------------------------------------------------- */
 
-/* "eos_token_id": 5 or [5, 6]. */
-static void add_ends(tokenizer *t, const json_t *ids)
-{
-	const size_t n = json_is_array(ids) ? json_array_size(ids) : 1;
-	for (size_t i = 0; i < n; i++) {
-		const json_t *id = json_is_array(ids) ? json_array_get(ids, i) : ids;
-		if (json_is_integer(id) && json_integer_value(id) >= 0 && json_integer_value(id) < t->size)
-			tokenizer_add_end(t, (int32_t)json_integer_value(id));
-	}
-}
-
 static status open_kind(tokenizer *t, const tokenizer_kind *kind, const json_t *json, error *err)
 {
 	t->kind = kind;
@@ -185,7 +169,14 @@ static status open_kind(tokenizer *t, const tokenizer_kind *kind, const json_t *
 	tokenizer_add_end(t, t->end);
 	json_t *file;
 	TRY(tokenizer_file_json(t, "generation_config.json", &file, err));
-	add_ends(t, json_object_get(file, "eos_token_id"));
+	/* "eos_token_id": 5 or [5, 6]. */
+	const json_t *ids = json_object_get(file, "eos_token_id");
+	const size_t n = json_is_array(ids) ? json_array_size(ids) : 1;
+	for (size_t i = 0; i < n; i++) {
+		const json_t *id = json_is_array(ids) ? json_array_get(ids, i) : ids;
+		if (json_is_integer(id) && json_integer_value(id) >= 0 && json_integer_value(id) < t->size)
+			tokenizer_add_end(t, (int32_t)json_integer_value(id));
+	}
 	json_decref(file);
 	return STATUS_OK;
 }

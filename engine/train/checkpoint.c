@@ -48,13 +48,6 @@ static status write_state(const char *folder, const optimizer *o, const json_t *
 	return s;
 }
 
-static status write_carry(const char *folder, const carry *c, int64_t step, error *err)
-{
-	char path[PATH_MAX];
-	TRY(checkpoint_join(path, folder, CARRIED, err));
-	return carry_write(c, step, path, err);
-}
-
 static status write_kept(const char *folder, const char *name, const kept_weights *k, error *err)
 {
 	char path[PATH_MAX];
@@ -83,8 +76,11 @@ static status checkpoint_write_all(const char *folder, const checkpoint_parts *p
 	TRY(model_save(p->model, folder, err));
 	TRY(tokenizer_save(tok, folder, err));
 	TRY(optimizer_file_write(folder, p->optimizer, err));
-	if (p->carry)
-		TRY(write_carry(folder, p->carry, p->step, err));
+	if (p->carry) {
+		char path[PATH_MAX];
+		TRY(checkpoint_join(path, folder, CARRIED, err));
+		TRY(carry_write(p->carry, p->step, path, err));
+	}
 	if (p->best)
 		TRY(write_kept(folder, BEST, p->best, err));
 	if (p->trained)

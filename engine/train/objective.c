@@ -97,6 +97,13 @@ void example_fill_source(const example *x, int64_t count, int32_t *source, int32
 		mask[i] = i == 0 || i < count;
 }
 
+/* Return the start token of a decoder: the model's, otherwise the tokenizer's. example_check_start verifies that it
+ * exists. */
+static int64_t example_start(const dataset *d, const model_dims *dims)
+{
+	return dims->start >= 0 ? dims->start : dataset_start(d);
+}
+
 void example_shift_labels(const example *x, int64_t count, int32_t *ids, int32_t *labels)
 {
 	ids[0] = (int32_t)example_start(x->data, x->dims);
@@ -104,11 +111,6 @@ void example_shift_labels(const example *x, int64_t count, int32_t *ids, int32_t
 		ids[i] = i < count ? labels[i - 1] : dataset_pad(x->data);
 	for (int64_t i = count; i < x->length; i++)
 		labels[i] = -1;
-}
-
-int64_t example_start(const dataset *d, const model_dims *dims)
-{
-	return dims->start >= 0 ? dims->start : dataset_start(d);
 }
 
 status example_check_start(const dataset *d, const model_dims *dims, error *err)

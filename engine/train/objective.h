@@ -86,9 +86,6 @@ void example_fill_source(const example *x, int64_t count, int32_t *source, int32
 /* Set a decoder's inputs for `count` labels: the tokens before each label; after the last one the labels are -1.
  * [x->length] */
 void example_shift_labels(const example *x, int64_t count, int32_t *ids, int32_t *labels);
-/* Return the start token of a decoder: the model's, otherwise the tokenizer's. example_check_start verifies that it
- * exists. */
-int64_t example_start(const dataset *d, const model_dims *dims);
 status example_check_start(const dataset *d, const model_dims *dims, error *err);
 /* Return the mask token: the model's, otherwise the tokenizer's. example_check_mask verifies that it exists. */
 int64_t example_mask(const dataset *d, const model_dims *dims);

@@ -93,11 +93,6 @@ static status optimizer_allocate(optimizer *o, int64_t floats, float **out)
 	return s;
 }
 
-static int64_t count_state(const optimizer *o, optimizer_layout layout)
-{
-	return layout == STATE_PER_SCALAR ? o->floats : layout == STATE_PER_TENSOR ? o->tensors : o->rows;
-}
-
 /* Compute where the trained parameters and their rows are stored. */
 static status make_spans(optimizer *o, const model *m)
 {
@@ -144,7 +139,9 @@ static status optimizer_build(optimizer *o, model *m, const train_options *optio
 	if (options->decayed == DECAYED_MATRICES)
 		TRY(make_decays(o, m));
 	for (int i = 0; o->kind->states[i].name; i++) {
-		o->state_floats[i] = count_state(o, o->kind->states[i].layout);
+		o->state_floats[i] = o->kind->states[i].layout == STATE_PER_SCALAR   ? o->floats
+		                     : o->kind->states[i].layout == STATE_PER_TENSOR ? o->tensors
+		                                                                     : o->rows;
 		TRY(optimizer_allocate(o, o->state_floats[i], &o->state[i]));
 	}
 	if (options->gradient_accumulation > 1) {

@@ -20,22 +20,17 @@ static status optimizer_file_join(char out[PATH_MAX], const char *folder, error 
 
 /* --- writing --------------------------------------------------------------------- */
 
-/* New reference; NULL: out of memory. */
-static json_t *optimizer_file_describe(const optimizer *o)
-{
-	char updates[24];
-	const char *measure = optimizer_measure(o);
-	snprintf(updates, sizeof updates, "%lld", (long long)optimizer_updates(o));
-	return json_pack("{s:s, s:s, s:s*}", "optimizer", optimizer_name(o), "updates", updates, "measure", measure);
-}
-
 status optimizer_file_write(const char *folder, const optimizer *o, error *err)
 {
 	char path[PATH_MAX];
 	TRY(optimizer_file_join(path, folder, err));
 	safetensors_item items[OPTIMIZER_MAX_STATES] = {0};
 	float *state[OPTIMIZER_MAX_STATES] = {0};
-	json_t *about = optimizer_file_describe(o);
+	char updates[24];
+	const char *measure = optimizer_measure(o);
+	snprintf(updates, sizeof updates, "%lld", (long long)optimizer_updates(o));
+	json_t *about =
+	    json_pack("{s:s, s:s, s:s*}", "optimizer", optimizer_name(o), "updates", updates, "measure", measure);
 	status s = about ? STATUS_OK : STATUS_NOMEM;
 	int n = 0;
 	for (; optimizer_state_name(o, n) && s == STATUS_OK; n++) {

@@ -140,14 +140,6 @@ plan *pass_plan(const pass *p)
 	return p->plan;
 }
 
-static void fill_row(pass *p, int64_t b, const example *x)
-{
-	void *values[OBJECTIVE_MAX_PORTS];
-	for (int i = 0; i < p->objective->n_ports; i++)
-		values[i] = p->host[i] + b * p->row[i];
-	p->objective->example(x, values);
-}
-
 status pass_read(pass *p, const dataset *d, uint64_t shuffle, pass_rows rows, error *err)
 {
 	assert(rows.count >= 0 && rows.count <= p->batch && dataset_length(d) == train_options_record(p->options));
@@ -168,7 +160,10 @@ status pass_read(pass *p, const dataset *d, uint64_t shuffle, pass_rows rows, er
 		else
 			x.record = NULL;
 		p->continues[b] = x.record && !rows.begin && p->record.continues;
-		fill_row(p, b, &x);
+		void *values[OBJECTIVE_MAX_PORTS];
+		for (int i = 0; i < p->objective->n_ports; i++)
+			values[i] = p->host[i] + b * p->row[i];
+		p->objective->example(&x, values);
 	}
 	return STATUS_OK;
 }

@@ -204,14 +204,6 @@ static status read_flag(train_options *o, const option *n, const json_t *json, e
 	return STATUS_OK;
 }
 
-static status read_seed(train_options *o, const json_t *json, error *err)
-{
-	if (!json_is_integer(json))
-		return error_set(err, STATUS_INVALID, "seed", "must be an integer");
-	o->seed = (uint64_t)json_integer_value(json);
-	return STATUS_OK;
-}
-
 static const char *objective_name(int i)
 {
 	return objective_at(i) ? objective_at(i)->name : NULL;
@@ -230,24 +222,6 @@ static status refuse_name(const char *key, const json_t *given, const char *(*na
 	return choice_refuse(err, key, json_string_value(given), names);
 }
 
-static status read_objective(train_options *o, const json_t *json, error *err)
-{
-	const objective *found = json_is_string(json) ? objective_find(json_string_value(json)) : NULL;
-	if (!found)
-		return refuse_name("objective", json, objective_name, err);
-	o->objective = found;
-	return STATUS_OK;
-}
-
-static status read_optimizer(train_options *o, const json_t *json, error *err)
-{
-	const optimizer_kind *kind = json_is_string(json) ? optimizer_kind_find(json_string_value(json)) : NULL;
-	if (!kind)
-		return refuse_name("optimizer", json, optimizer_name, err);
-	o->optimizer = kind;
-	return STATUS_OK;
-}
-
 static status read_member(train_options *o, const char *key, const json_t *json, error *err)
 {
 	static status (*const readers[])(train_options *, const option *, const json_t *,
@@ -259,12 +233,26 @@ static status read_member(train_options *o, const char *key, const json_t *json,
 	for (int i = 0; i < OPTIONS; i++)
 		if (strcmp(options[i].name, key) == 0)
 			return readers[options[i].kind](o, &options[i], json, err);
-	if (strcmp(key, "objective") == 0)
-		return read_objective(o, json, err);
-	if (strcmp(key, "optimizer") == 0)
-		return read_optimizer(o, json, err);
-	if (strcmp(key, "seed") == 0)
-		return read_seed(o, json, err);
+	if (strcmp(key, "objective") == 0) {
+		const objective *found = json_is_string(json) ? objective_find(json_string_value(json)) : NULL;
+		if (!found)
+			return refuse_name("objective", json, objective_name, err);
+		o->objective = found;
+		return STATUS_OK;
+	}
+	if (strcmp(key, "optimizer") == 0) {
+		const optimizer_kind *kind = json_is_string(json) ? optimizer_kind_find(json_string_value(json)) : NULL;
+		if (!kind)
+			return refuse_name("optimizer", json, optimizer_name, err);
+		o->optimizer = kind;
+		return STATUS_OK;
+	}
+	if (strcmp(key, "seed") == 0) {
+		if (!json_is_integer(json))
+			return error_set(err, STATUS_INVALID, "seed", "must be an integer");
+		o->seed = (uint64_t)json_integer_value(json);
+		return STATUS_OK;
+	}
 	return error_set(err, STATUS_INVALID, key, "unknown training option");
 }
 

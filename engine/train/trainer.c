@@ -106,12 +106,6 @@ static bool is_weighted(const trainer *t)
 	return batches_of_step(t) > 1 && train_options_uneven(&t->options);
 }
 
-/* Return the batch of a step that is this rank's micro-batch `micro`. */
-static int64_t batch_of(const trainer *t, int64_t micro)
-{
-	return micro * trainer_ranks(t) + trainer_rank(t);
-}
-
 /* Return the records of a batch of the step being issued. */
 static pass_rows rows_of(const trainer *t, int64_t batch_number)
 {
@@ -125,28 +119,24 @@ static pass_rows rows_of(const trainer *t, int64_t batch_number)
 	                   .begin = t->issued % length == 0};
 }
 
-static status count_labels(trainer *t)
-{
-	t->labels = 0;
-	for (int64_t i = 0; i < batches_of_step(t); i++) {
-		TRY(pass_read(t->train_pass, t->train, t->shuffle, rows_of(t, i), &t->failed));
-		t->labels += pass_labels(t->train_pass);
-	}
-	return STATUS_OK;
-}
-
 static status batch_enter(trainer *t)
 {
 	if (t->micro == 0) {
 		if (t->n_awaited == 0)
 			t->step_began = clock_ns();
 		TRY(optimizer_begin(t->optimizer));
-		if (is_weighted(t))
-			TRY(count_labels(t));
+		if (is_weighted(t)) {
+			t->labels = 0;
+			for (int64_t i = 0; i < batches_of_step(t); i++) {
+				TRY(pass_read(t->train_pass, t->train, t->shuffle, rows_of(t, i), &t->failed));
+				t->labels += pass_labels(t->train_pass);
+			}
+		}
 	}
 	const int64_t number = t->issued * t->options.gradient_accumulation + t->micro;
 	TRY(pass_seed(t->train_pass, t->options.seed, (uint32_t)number, (uint32_t)trainer_rank(t)));
-	TRY(pass_load(t->train_pass, t->train, t->shuffle, rows_of(t, batch_of(t, t->micro)), &t->failed));
+	TRY(pass_load(t->train_pass, t->train, t->shuffle, rows_of(t, t->micro * trainer_ranks(t) + trainer_rank(t)),
+	              &t->failed));
 	if (!is_weighted(t)) /* every batch has the same number, or the step is a single batch */
 		t->labels = pass_labels(t->train_pass);
 	if (t->train_carry)
@@ -160,14 +150,6 @@ static status batch_enter(trainer *t)
 		gradient_sum_begin(
 		    t->sum, (float)((t->options.gradient_accumulation > 1 ? 1 : t->weight) / (double)trainer_ranks(t)));
 	return STATUS_OK;
-}
-
-/* True if sums of gradients start while this stage's plan runs. Sums by the host for a device do not, because each
- * would wait for the device. */
-static bool sums_meanwhile(const trainer *t)
-{
-	const bool writes = t->sum && t->stage == &batch_stage && t->options.gradient_accumulation == 1;
-	return writes && (t->options.ranks->devices || !model_backend(t->model)->busy);
 }
 
 /* Register a number that the stage `take` will read. */
@@ -307,17 +289,6 @@ static int64_t tokens_per_step(const trainer *t)
 	return (o->sequence_length + train_options_source(o)) * o->batch_size * o->gradient_accumulation;
 }
 
-/* Rates are averaged, not durations, so a long pause counts as one slow step. */
-static void measure_speed(trainer *t)
-{
-	uint64_t now = clock_ns();
-	double seconds = (double)(now - t->step_began) * 1e-9;
-	double rate = (double)tokens_per_step(t) / (seconds > 0 ? seconds : 1e-9);
-	double *speed = &t->progress.tokens_per_second;
-	*speed = *speed > 0 ? (1 - smoothing) * *speed + smoothing * rate : rate;
-	t->step_began = now; /* for the next step, if it is in progress */
-}
-
 /* For k batches of b records the mean square is |g|² + noise / b; for their mean it is |g|² + noise / (k b). Both
  * estimates are smoothed separately, because neither their quotient nor its mean is unbiased (McCandlish et al. 2018,
  * appendix A). */
@@ -340,21 +311,18 @@ static void count_step(trainer *t)
 	p->learning_rate = train_learning_rate(&t->options, p->step);
 	p->tokens += tokens_per_step(t);
 	p->step++;
-	measure_speed(t);
+	/* Rates are averaged, not durations, so a long pause counts as one slow step. */
+	uint64_t now = clock_ns();
+	double seconds = (double)(now - t->step_began) * 1e-9;
+	double rate = (double)tokens_per_step(t) / (seconds > 0 ? seconds : 1e-9);
+	double *speed = &t->progress.tokens_per_second;
+	*speed = *speed > 0 ? (1 - smoothing) * *speed + smoothing * rate : rate;
+	t->step_began = now; /* for the next step, if it is in progress */
 }
 
 static unsigned step_events(const trainer *t)
 {
 	return TRAIN_STEP | (trainer_evaluation_is_due(t, t->progress.step) ? 0 : trainer_checkpoint_event(t));
-}
-
-/* End a step without labels: it has no loss, and no weight has changed. */
-static void end_empty_step(trainer *t, unsigned *events)
-{
-	t->progress.gradient_norm = t->progress.train_loss = NAN;
-	t->progress.empty_steps++;
-	count_step(t);
-	*events |= step_events(t);
 }
 
 static status end_step(trainer *t, float norm2, unsigned *events, error *err)
@@ -391,9 +359,13 @@ static status take_oldest(trainer *t, unsigned *events, error *err)
 	memmove(t->awaited, t->awaited + 1, (size_t)t->n_awaited * sizeof *t->awaited);
 	if (a.what == NUMBER_NORM2)
 		return end_step(t, number, events, err);
-	if (a.what == NUMBER_NONE)
-		end_empty_step(t, events);
-	else if (a.what == NUMBER_SMALL2)
+	if (a.what == NUMBER_NONE) {
+		/* End a step without labels: it has no loss, and no weight has changed. */
+		t->progress.gradient_norm = t->progress.train_loss = NAN;
+		t->progress.empty_steps++;
+		count_step(t);
+		*events |= step_events(t);
+	} else if (a.what == NUMBER_SMALL2)
 		t->small2 = (double)number;
 	else
 		t->loss_sum += a.weight * number;
@@ -429,7 +401,8 @@ static const stage take_stage = {NULL, NULL, take_ready, take_leave};
 static status run_plan(trainer *t, plan *p, bool *issued)
 {
 	const int end = plan_node_count(p);
-	const bool sums = sums_meanwhile(t);
+	const bool writes = t->sum && t->stage == &batch_stage && t->options.gradient_accumulation == 1;
+	const bool sums = writes && (t->options.ranks->devices || !model_backend(t->model)->busy);
 	if (!model_backend(t->model)->busy) {
 		TRY(plan_step(p, &t->cursor));
 	} else if (t->cursor < end && sums) {

@@ -138,7 +138,7 @@ def pieces_engine(engine, pieces, **head):
 @pytest.mark.parametrize("path", ["/v1/explain", "/v1/sessions/s/alpha?layers=0"])
 @pytest.mark.parametrize("accept,format_,type_", [
     ("text/csv", "csv", "text/csv; charset=utf-8"), ("application/vnd.safetensors", "safetensors", "application/vnd.safetensors"),
-    ("application/octet-stream", "safetensors", "application/octet-stream"), ("application/vnd.apache.arrow.stream", "arrow", "application/vnd.apache.arrow.stream"),
+    ("application/octet-stream", "safetensors", "application/octet-stream"),
     ("text/html;q=0.5, text/csv", "csv", "text/csv; charset=utf-8"), (None, "json", "application/json")])
 def test_each_format_is_passed_on_as_the_engine_sends_it(front, engine, path, accept, format_, type_):
     pieces_engine(engine, [b"one", b"two"], **({} if format_ == "json" else {"filename": "explanation.x"}))

@@ -12,6 +12,7 @@
 #include "engine/cpu/threads.h"
 #include "engine/train/pass.h"
 #include "tests/bench/support/bench.h"
+#include "tests/unit/support/datasets.h"
 
 /* Seconds of all forwards. With hits, *out is the result of an evaluation of the whole text. */
 static double evaluate(const char *folder, dtype weights, const dataset *d, backend *b, bool hits, evaluation *out)

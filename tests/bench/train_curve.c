@@ -26,6 +26,7 @@
 #include "engine/text/text_reader.h"
 #include "engine/train/objective.h"
 #include "tests/bench/support/bench.h"
+#include "tests/unit/support/datasets.h"
 
 static const double held_out = 0.1;
 
@@ -71,8 +72,7 @@ static status read_labelled(run *r, int64_t length, error *err)
 {
 	const char *text = (const char *)r->text.data, *valid = (const char *)r->valid_text.data;
 	if (!valid)
-		return labelled_split(&r->train, &r->valid, r->tokenizer, text, r->text.bytes, length, NULL, held_out,
-		                      err);
+		return labelled_split(&r->train, &r->valid, r->tokenizer, text, r->text.bytes, length, held_out, err);
 	TRY(labelled_new(&r->train, r->tokenizer, text, r->text.bytes, length, NULL, err));
 	return labelled_new(&r->valid, r->tokenizer, valid, r->valid_text.bytes, length, labelled_classes(r->train),
 	                    err);
@@ -151,7 +151,8 @@ static status train(run *r, error *err)
 		fflush(stdout);
 	}
 	double seconds = (double)(clock_ns() - began) * 1e-9;
-	printf("{\"seconds\": %.1f, \"tokens_per_second\": %.0f, \"tokens\": %lld, \"vocabulary\": %d, \"device\": \"%s\"}\n",
+	printf("{\"seconds\": %.1f, \"tokens_per_second\": %.0f, \"tokens\": %lld, \"vocabulary\": %d, \"device\": "
+	       "\"%s\"}\n",
 	       seconds, p->tokens_per_second, (long long)dataset_tokens(r->train), (int)tokenizer_size(r->tokenizer),
 	       r->backend->device);
 	return STATUS_OK;

@@ -53,44 +53,10 @@ __attribute__((weak)) size_t cpu_linear_cross_entropy_scratch_avx512vnni(const b
 #include "engine/tensor/ops.def"
 #undef OP
 
-/* The kernels that need scratch memory. */
-size_t KERNEL(sum_rows_scratch)(const backend *b, const op_call *call);
-size_t KERNEL(layernorm_grad_scratch)(const backend *b, const op_call *call);
-size_t KERNEL(normalize_grad_scratch)(const backend *b, const op_call *call);
-size_t KERNEL(scale_columns_grad_scratch)(const backend *b, const op_call *call);
-size_t KERNEL(quantize_scratch)(const backend *b, const op_call *call);
-size_t KERNEL(matmul_scratch)(const backend *b, const op_call *call);
-size_t KERNEL(linear_scratch)(const backend *b, const op_call *call);
-size_t KERNEL(hide_keys_scratch)(const backend *b, const op_call *call);
-size_t KERNEL(additive_attention_scratch)(const backend *b, const op_call *call);
-size_t KERNEL(additive_attention_grad_scratch)(const backend *b, const op_call *call);
-size_t KERNEL(additive_stream_scratch)(const backend *b, const op_call *call);
-size_t KERNEL(softmax_attention_scratch)(const backend *b, const op_call *call);
-size_t KERNEL(softmax_attention_grad_scratch)(const backend *b, const op_call *call);
-size_t KERNEL(softmax_stream_scratch)(const backend *b, const op_call *call);
-size_t KERNEL(source_attention_scratch)(const backend *b, const op_call *call);
-size_t KERNEL(dilated_attention_scratch)(const backend *b, const op_call *call);
-size_t KERNEL(dilated_attention_grad_scratch)(const backend *b, const op_call *call);
-size_t KERNEL(dilated_stream_scratch)(const backend *b, const op_call *call);
-size_t KERNEL(linear_attention_scratch)(const backend *b, const op_call *call);
-size_t KERNEL(linear_attention_grad_scratch)(const backend *b, const op_call *call);
-size_t KERNEL(linear_stream_scratch)(const backend *b, const op_call *call);
-size_t KERNEL(decay_merge_grad_scratch)(const backend *b, const op_call *call);
-size_t KERNEL(attention_scores_scratch)(const backend *b, const op_call *call);
-size_t KERNEL(attention_apply_scratch)(const backend *b, const op_call *call);
-size_t KERNEL(attention_apply_transposed_scratch)(const backend *b, const op_call *call);
-size_t KERNEL(attention_weights_scratch)(const backend *b, const op_call *call);
-size_t KERNEL(attention_weights_grad_scratch)(const backend *b, const op_call *call);
-size_t KERNEL(mix_heads_scratch)(const backend *b, const op_call *call);
-size_t KERNEL(mix_heads_grad_scratch)(const backend *b, const op_call *call);
-size_t KERNEL(stream_scores_scratch)(const backend *b, const op_call *call);
-size_t KERNEL(stream_apply_scratch)(const backend *b, const op_call *call);
-size_t KERNEL(alibi_scratch)(const backend *b, const op_call *call);
-size_t KERNEL(sinusoids_scratch)(const backend *b, const op_call *call);
-size_t KERNEL(linear_cross_entropy_scratch)(const backend *b, const op_call *call);
-size_t KERNEL(sum_squares_scratch)(const backend *b, const op_call *call);
-size_t KERNEL(row_squares_scratch)(const backend *b, const op_call *call);
-size_t KERNEL(sample_scratch)(const backend *b, const op_call *call);
+/* Scratch of the kernels that need some; NULL if undefined. */
+#define OP(name, ...) __attribute__((weak)) size_t KERNEL(name##_scratch)(const backend *b, const op_call *call);
+#include "engine/tensor/ops.def"
+#undef OP
 
 #endif
 

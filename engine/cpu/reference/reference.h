@@ -12,25 +12,9 @@
 #include "engine/tensor/ops.def"
 #undef OP
 
-/* Scratch of the kernels that need double sums of a whole tensor. */
-size_t reference_gather_grad_scratch(const backend *b, const op_call *call);
-size_t reference_matmul_scratch(const backend *b, const op_call *call);
-size_t reference_linear_scratch(const backend *b, const op_call *call);
-size_t reference_additive_attention_grad_scratch(const backend *b, const op_call *call);
-size_t reference_additive_stream_scratch(const backend *b, const op_call *call);
-size_t reference_softmax_attention_scratch(const backend *b, const op_call *call);
-size_t reference_softmax_attention_grad_scratch(const backend *b, const op_call *call);
-size_t reference_softmax_stream_scratch(const backend *b, const op_call *call);
-size_t reference_source_attention_scratch(const backend *b, const op_call *call);
-size_t reference_dilated_attention_scratch(const backend *b, const op_call *call);
-size_t reference_dilated_attention_grad_scratch(const backend *b, const op_call *call);
-size_t reference_dilated_stream_scratch(const backend *b, const op_call *call);
-size_t reference_linear_attention_scratch(const backend *b, const op_call *call);
-size_t reference_linear_attention_grad_scratch(const backend *b, const op_call *call);
-size_t reference_decay_merge_grad_scratch(const backend *b, const op_call *call);
-size_t reference_attention_weights_scratch(const backend *b, const op_call *call);
-size_t reference_attention_weights_grad_scratch(const backend *b, const op_call *call);
-size_t reference_linear_cross_entropy_scratch(const backend *b, const op_call *call);
-size_t reference_sample_scratch(const backend *b, const op_call *call);
+/* Scratch of the kernels that need double sums of a whole tensor; NULL if undefined. */
+#define OP(name, ...) __attribute__((weak)) size_t reference_##name##_scratch(const backend *b, const op_call *call);
+#include "engine/tensor/ops.def"
+#undef OP
 
 #endif

@@ -109,23 +109,7 @@ static void note_problem(device *d, const error *err)
 	         (int)(d->pause_ns / SECOND_NS), d->stats.problem);
 }
 
-static status device_refuse(const device *d, error *err)
-{
-	return error_set(err, STATUS_DEVICE, NULL, "the compute device cannot be used%s: %.250s",
-	                 d->stats.left_ns ? " until the engine has restarted" : "", d->stats.problem);
-}
-
 /* --- opening and closing ------------------------------------------------------------ */
-
-/* Store what is constant during the engine's life. */
-static void device_describe(device *d)
-{
-	const device_history *h = &d->options.history;
-	d->bf16 = d->backend ? d->backend->bf16 : h->bf16;
-	snprintf(d->name, sizeof d->name, "%s", d->backend ? d->backend->name : h->name);
-	snprintf(d->description, sizeof d->description, "%s", d->backend ? d->backend->device : h->description);
-	d->options.backend = d->name; /* a device that fails later must not be replaced by another kind */
-}
 
 status device_open(device **out, const device_options *options, error *err)
 {
@@ -147,7 +131,12 @@ status device_open(device **out, const device_options *options, error *err)
 		device_close(d);
 		return error_set(err, s, reason.param, "%s", error_message(&reason));
 	}
-	device_describe(d);
+	/* Store what is constant during the engine's life. */
+	const device_history *h = &d->options.history;
+	d->bf16 = d->backend ? d->backend->bf16 : h->bf16;
+	snprintf(d->name, sizeof d->name, "%s", d->backend ? d->backend->name : h->name);
+	snprintf(d->description, sizeof d->description, "%s", d->backend ? d->backend->device : h->description);
+	d->options.backend = d->name; /* a device that fails later must not be replaced by another kind */
 	if (s != STATUS_OK)
 		note_problem(d, &reason);
 	d->shared = d->stats;
@@ -357,7 +346,8 @@ status device_model(device *d, const char *id, const char *folder, dtype weights
 {
 	*out = NULL;
 	if (!d->scheduler)
-		return device_refuse(d, err);
+		return error_set(err, STATUS_DEVICE, NULL, "the compute device cannot be used%s: %.250s",
+		                 d->stats.left_ns ? " until the engine has restarted" : "", d->stats.problem);
 	if (strcmp(d->failed_id, id) == 0)
 		return error_set(err, d->failed.status, d->failed.param, "%s", d->failed.message);
 	error reason = ERROR_INIT;
@@ -366,16 +356,6 @@ status device_model(device *d, const char *id, const char *folder, dtype weights
 	if (s != STATUS_OK || !loaded)
 		note_models(d, id, s == STATUS_OK);
 	return s == STATUS_OK ? s : error_set(err, s, reason.param, "%s", error_message(&reason));
-}
-
-/* End a turn: the next task that needs a model starts a new one. */
-static void end_turn(device *d)
-{
-	if (d->scheduler && !d->asked)
-		scheduler_model_abandon(d->scheduler);
-	d->asked = d->spent = false;
-	d->failed_id[0] = 0;
-	d->failed = (error)ERROR_INIT;
 }
 
 status device_unload(device *d, const char *id, error *err)
@@ -439,30 +419,21 @@ static void restart(device *d)
 	open_again(d);
 }
 
-/* Between attempts the executor runs tasks, which receive an error. */
-static void wait_closed(device *d)
-{
-	struct timespec pause = {0, 10000000};
-	if (!d->stats.left_ns && clock_ns() >= d->retry_ns)
-		open_again(d);
-	else
-		nanosleep(&pause, NULL);
-}
-
-static void count_tick(device *d, double seconds)
-{
-	int bucket = 0;
-	while (bucket < DEVICE_TICK_BUCKETS && seconds > device_tick_bounds[bucket])
-		bucket++;
-	d->stats.tick_count[bucket]++;
-	d->stats.tick_seconds += seconds;
-}
-
 static bool foreground(device *d)
 {
-	end_turn(d);
+	/* End a turn: the next task that needs a model starts a new one. */
+	if (d->scheduler && !d->asked)
+		scheduler_model_abandon(d->scheduler);
+	d->asked = d->spent = false;
+	d->failed_id[0] = 0;
+	d->failed = (error)ERROR_INIT;
 	if (!d->scheduler) {
-		wait_closed(d);
+		/* Between attempts the executor runs tasks, which receive an error. */
+		struct timespec pause = {0, 10000000};
+		if (!d->stats.left_ns && clock_ns() >= d->retry_ns)
+			open_again(d);
+		else
+			nanosleep(&pause, NULL);
 		return true;
 	}
 	if (!scheduler_runnable(d->scheduler)) {
@@ -471,7 +442,12 @@ static bool foreground(device *d)
 	}
 	uint64_t began = clock_ns();
 	status s = scheduler_tick(d->scheduler);
-	count_tick(d, (double)(clock_ns() - began) * 1e-9);
+	const double seconds = (double)(clock_ns() - began) * 1e-9;
+	int bucket = 0;
+	while (bucket < DEVICE_TICK_BUCKETS && seconds > device_tick_bounds[bucket])
+		bucket++;
+	d->stats.tick_count[bucket]++;
+	d->stats.tick_seconds += seconds;
 	if (s == STATUS_DEVICE)
 		restart(d);
 	else

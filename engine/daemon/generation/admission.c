@@ -100,15 +100,6 @@ static bool may_be_evicted(const admitted *x, const admission_owner *asking, int
 	       (x->owner == asking || x->owner->slots > share);
 }
 
-static void evict(admission *a, admitted *x)
-{
-	x->evicted = true;
-	x->owner->slots -= x->slots;
-	a->used -= x->slots;
-	a->evicted += x->slots;
-	x->evict(x);
-}
-
 static admitted *next_victim(const admission *a, const admission_owner *asking, int share, uint64_t now_ms)
 {
 	admitted *found = NULL;
@@ -129,14 +120,6 @@ static int evictable_slots(const admission *a, const admission_owner *asking, in
 	for (const admitted *x = a->first; x; x = x->next)
 		slots += may_be_evicted(x, asking, share, now_ms) ? x->slots : 0;
 	return slots;
-}
-
-/* Evict until `slots` more fit or nothing can be evicted. */
-static void make_room(admission *a, const admission_owner *asking, int slots, int share, uint64_t now_ms)
-{
-	admitted *x;
-	while (a->used + slots > a->slots && (x = next_victim(a, asking, share, now_ms)) != NULL)
-		evict(a, x);
 }
 
 /* --- time to try again ------------------------------------------------------------ */
@@ -195,7 +178,15 @@ static bool admission_fits(admission *a, const admission_owner *o, int slots, ui
 		bool within = (o ? o->slots : 0) + slots <= share;
 		if (!within && a->used - evictable_slots(a, o, share, now_ms) + slots > a->slots)
 			return false;
-		make_room(a, o, slots, share, now_ms);
+		/* Evict until `slots` more fit or nothing can be evicted. */
+		admitted *x;
+		while (a->used + slots > a->slots && (x = next_victim(a, o, share, now_ms)) != NULL) {
+			x->evicted = true;
+			x->owner->slots -= x->slots;
+			a->used -= x->slots;
+			a->evicted += x->slots;
+			x->evict(x);
+		}
 		if (!within && a->used + slots > a->slots)
 			return false;
 	}

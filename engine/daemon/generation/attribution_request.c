@@ -262,14 +262,6 @@ typedef struct extent {
 	int64_t tokens;
 } extent;
 
-static void add_size(extent *s, const attribution_request *c, const model_entry *m, const attribution_request_input *in,
-                     int64_t row)
-{
-	const int64_t tokens = in->n_source + tokens_of(c, m, in->n, row);
-	s->tokens += tokens;
-	s->work += work_of(c, m, tokens);
-}
-
 static status check_size(const extent *s, const attribution_request *c, error *err)
 {
 	if (s->work > ATTRIBUTION_REQUEST_MAX_WORK)
@@ -294,7 +286,9 @@ static extent attribution_request_fit(attribution_request *c, const model_entry 
 {
 	extent all = {0}, next = {0};
 	for (int64_t i = 0; i < c->n; i++) {
-		add_size(&next, c, m, in, i);
+		const int64_t tokens = in->n_source + tokens_of(c, m, in->n, i);
+		next.tokens += tokens;
+		next.work += work_of(c, m, tokens);
 		if (c->page && i > 0 && check_size(&next, c, NULL) != STATUS_OK) {
 			c->n = i;
 			c->more = true;

@@ -1,4 +1,4 @@
-#include "engine/daemon/generation/chat.h"
+#include "engine/daemon/generation/methods.h"
 
 #include "engine/daemon/generation/completions.h"
 #include "engine/daemon/generation/conversation.h"

@@ -139,17 +139,6 @@ static bool prepare_start(task *t, device *d)
 	return c->start_error.status != STATUS_OK || session_ticket_prepare(&c->plan.ticket, c->plan.model, d);
 }
 
-/* Replace the scheduler's names of a request's fields with those of the client. */
-static void name_field(choices *c)
-{
-	char *param = c->start_error.param;
-	const char *name = strcmp(param, "prompt") == 0   ? c->plan.prompt.field
-	                   : strcmp(param, "source") == 0 ? c->plan.prompt.source_field
-	                                                  : NULL;
-	if (name)
-		snprintf(param, sizeof c->start_error.param, "%s", name);
-}
-
 static void run_start(task *t, device *d)
 {
 	choices *c = TASK_OWNER(t, choices, start);
@@ -158,7 +147,13 @@ static void run_start(task *t, device *d)
 	if (s == STATUS_OK)
 		return;
 	error_set(&c->start_error, s, NULL, "%s", status_text(s));
-	name_field(c);
+	/* Replace the scheduler's names of a request's fields with those of the client. */
+	char *param = c->start_error.param;
+	const char *name = strcmp(param, "prompt") == 0   ? c->plan.prompt.field
+	                   : strcmp(param, "source") == 0 ? c->plan.prompt.source_field
+	                                                  : NULL;
+	if (name)
+		snprintf(param, sizeof c->start_error.param, "%s", name);
 	if (c->plan.session && c->started == 0)
 		session_ticket_look(&c->change, d, c->plan.ticket.id);
 	for (int i = 0; i < c->started; i++)
@@ -197,14 +192,6 @@ static bool is_in_prompt(const choice *x)
 	const choices_plan *p = &x->set->plan;
 	return p->sampling.request.score_prompt &&
 	       x->n_tokens + 1 < (int64_t)p->prompt.list[x->events.index / p->sampling.samples].count;
-}
-
-/* Sum the log-probabilities of sampled tokens. */
-static void rank(choice *x, const generation_event *e)
-{
-	for (int i = 0; i < e->n_tokens; i++)
-		x->logprob += (double)e->logprobs[i].logprob;
-	x->n_scored += e->n_tokens;
 }
 
 /* Return an event of prompt tokens as a document. NULL: out of memory. */
@@ -246,8 +233,12 @@ static void deliver_event(task *t)
 	const bool in_prompt = is_in_prompt(x); /* these tokens are remembered from the start */
 	x->granted--;
 	c->granted--;
-	if (c->plan.answer.best && !in_prompt)
-		rank(x, &m->event);
+	if (c->plan.answer.best && !in_prompt) {
+		/* Sum the log-probabilities of sampled tokens. */
+		for (int i = 0; i < m->event.n_tokens; i++)
+			x->logprob += (double)m->event.logprobs[i].logprob;
+		x->n_scored += m->event.n_tokens;
+	}
 	if (c->error.status == STATUS_OK) /* otherwise the answer already has an error */
 		send_event(x, m);
 	x->n_tokens += m->event.n_tokens;

@@ -1,5 +1,5 @@
 /* Probabilities are exp(z_k - max z) / Σ, in double. */
-#include "engine/daemon/generation/classify.h"
+#include "engine/daemon/generation/methods.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -266,12 +266,6 @@ static status read_request(choices_plan *spec, const json_t *params, error *err)
 
 /* --- the answer ------------------------------------------------------------------ */
 
-static json_t *usage_object(int64_t prompt, int64_t completion)
-{
-	return json_pack("{s:I, s:I, s:I}", "prompt_tokens", (json_int_t)prompt, "completion_tokens",
-	                 (json_int_t)completion, "total_tokens", (json_int_t)(prompt + completion));
-}
-
 static double rate(int64_t tokens, double ms)
 {
 	return ms > 0 ? (double)tokens * 1000 / ms : 0;
@@ -350,7 +344,8 @@ json_t *completions_result(choices *c)
 	const choices_plan *spec = choices_get_plan(c);
 	int64_t prompt = 0, completion = 0;
 	json_t *list = list_object(c, &prompt, &completion);
-	json_t *usage = usage_object(prompt, completion);
+	json_t *usage = json_pack("{s:I, s:I, s:I}", "prompt_tokens", (json_int_t)prompt, "completion_tokens",
+	                          (json_int_t)completion, "total_tokens", (json_int_t)(prompt + completion));
 	if (spec->answer.chat)
 		json_object_set_new(
 		    usage, "prompt_tokens_details",

@@ -1,4 +1,4 @@
-#include "engine/daemon/generation/embeddings.h"
+#include "engine/daemon/generation/methods.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -285,11 +285,6 @@ static json_t *explanation_object(const explain_request *x, error *err)
 	return NULL;
 }
 
-static json_t *mean_object(const double *alpha, int64_t n)
-{
-	return json_pack("{s:s, s:o}", "method", "mean", "alpha", floats(alpha, n));
-}
-
 json_t *explain_request_classified(const model_entry *m, const int32_t *ids, int64_t n, const float *log, error *err)
 {
 	explain_logs logs;
@@ -309,7 +304,7 @@ json_t *explain_request_classified(const model_entry *m, const int32_t *ids, int
 		if (s == STATUS_OK)
 			object = json_pack("{s:o, s:o, s:o}", "tokens", tokens_pieces(m->tokenizer, ids, n), "position",
 			                   all_rows ? json_string("all") : json_integer(row), "aggregate",
-			                   mean_object(alpha, n));
+			                   json_pack("{s:s, s:o}", "method", "mean", "alpha", floats(alpha, n)));
 		else if (s != STATUS_NOMEM)
 			error_set(err, s, "explain",
 			          s == STATUS_TOO_LARGE ? "a text of %lld tokens is too long"

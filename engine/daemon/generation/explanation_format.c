@@ -57,11 +57,11 @@ static status csv_piece(explanation_writer *w, format_buffer *out, error *err)
 	return STATUS_OK;
 }
 
-const explanation_format explanation_csv = {"csv", "text/csv; charset=utf-8", "explanation.csv", csv_piece};
+static const explanation_format explanation_csv = {"csv", "text/csv; charset=utf-8", "explanation.csv", csv_piece};
 
 /* --- all formats -------------------------------------------------------------------------------- */
 
-static const explanation_format *const formats[] = {&explanation_csv, &explanation_arrow, &explanation_safetensors};
+static const explanation_format *const formats[] = {&explanation_csv, &explanation_safetensors};
 
 const explanation_format *explanation_format_find(const char *name)
 {

@@ -2,7 +2,6 @@
  *
  *   json         the answer itself
  *   csv          a line for each row of the table (explanation_table.h)
- *   arrow        the same rows, as a stream of Apache Arrow record batches
  *   safetensors  a tensor for each path of the table, [objects of its list][tokens]
  *
  * All numbers are those of the JSON, as floats. A writer produces the bytes piece by piece, so only JSON is ever whole
@@ -31,7 +30,7 @@ typedef struct explanation_format {
 	status (*piece)(explanation_writer *w, format_buffer *out, error *err);
 } explanation_format;
 
-extern const explanation_format explanation_csv, explanation_arrow, explanation_safetensors;
+extern const explanation_format explanation_safetensors;
 
 /* Return the format called `name`; NULL for "json" and unknown names. */
 const explanation_format *explanation_format_find(const char *name);

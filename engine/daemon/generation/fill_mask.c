@@ -1,7 +1,7 @@
 /* fill_mask.c - mask_text.h tells how a text contains a mask.
  *
  * Candidates are tokens that have text. Probabilities are exp(z_k - max z) / Σ over all outputs, in double. */
-#include "engine/daemon/generation/fill_mask.h"
+#include "engine/daemon/generation/methods.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -166,16 +166,6 @@ static status make_logs(score_request *x, error *err)
 	return STATUS_OK;
 }
 
-static status make_numbers(score_request *x, error *err)
-{
-	if (x->rows > SCORE_REQUEST_NUMBERS / x->width)
-		return error_set(err, STATUS_TOO_LARGE, "input",
-		                 "%lld rows of %lld numbers are too many for one answer", (long long)x->rows,
-		                 (long long)x->width);
-	x->numbers = memory_new((size_t)(x->rows * x->width), sizeof *x->numbers);
-	return x->numbers ? STATUS_OK : STATUS_NOMEM;
-}
-
 static status score_request_encode(score_request *x, error *err)
 {
 	const json_t *input = json_object_get(x->params, "input");
@@ -186,7 +176,13 @@ static status score_request_encode(score_request *x, error *err)
 		TRY(s);
 		x->rows += x->sequences[i].n_rows ? x->sequences[i].n_rows : 1;
 	}
-	TRY(make_numbers(x, err));
+	if (x->rows > SCORE_REQUEST_NUMBERS / x->width)
+		return error_set(err, STATUS_TOO_LARGE, "input",
+		                 "%lld rows of %lld numbers are too many for one answer", (long long)x->rows,
+		                 (long long)x->width);
+	x->numbers = memory_new((size_t)(x->rows * x->width), sizeof *x->numbers);
+	if (!x->numbers)
+		return STATUS_NOMEM;
 	return x->explains ? make_logs(x, err) : STATUS_OK;
 }
 

@@ -36,19 +36,13 @@ static bool is_loaded(const device_stats *stats, const char *id)
 	return false;
 }
 
-/* Return the object of a model of which only the row is readable. */
-static json_t *damaged_object(const model_entry *c)
-{
-	return json_pack("{s:s, s:s, s:I, s:s, s:{s:s, s:b}}", "id", c->id, "object", "model", "created",
-	                 (json_int_t)c->created, "owned_by", c->owned_by, "additive", "damaged", c->problem, "loaded",
-	                 0);
-}
-
 /* NULL: out of memory. */
 static json_t *model_object(engine *e, const model_entry *c, bool loaded)
 {
 	if (c->problem[0])
-		return damaged_object(c);
+		return json_pack("{s:s, s:s, s:I, s:s, s:{s:s, s:b}}", "id", c->id, "object", "model", "created",
+		                 (json_int_t)c->created, "owned_by", c->owned_by, "additive", "damaged", c->problem,
+		                 "loaded", 0);
 	json_t *object = json_pack(
 	    "{s:s, s:s, s:I, s:s, s:{s:s, s:I, s:O, s:{s:s, s:i}, s:o, s:I, s:I, s:s, s:s, s:b}}", "id", c->id,
 	    "object", "model", "created", (json_int_t)c->created, "owned_by", c->owned_by, "additive", "architecture",

@@ -33,15 +33,6 @@ static void watch_budget(engine *e)
 	e->storage_warned = near;
 }
 
-static void expire_files(engine *e)
-{
-	error err = ERROR_INIT;
-	bool failed = files_expire(e, clock_unix(), &err) != STATUS_OK;
-	if (failed && !e->expiry_failed)
-		log_line(LOG_WARN, "expired files are kept for now: %s", error_message(&err));
-	e->expiry_failed = failed;
-}
-
 /* --- lost/ --------------------------------------------------------------------------- */
 
 static void pool_sweep_lost(uv_work_t *work)
@@ -75,7 +66,11 @@ void storage_tick(engine *e)
 		return;
 	e->storage_looked_ns = clock_ns();
 	catalog_note_damage(e->catalog);
-	expire_files(e);
+	error err = ERROR_INIT;
+	bool failed = files_expire(e, clock_unix(), &err) != STATUS_OK;
+	if (failed && !e->expiry_failed)
+		log_line(LOG_WARN, "expired files are kept for now: %s", error_message(&err));
+	e->expiry_failed = failed;
 	watch_budget(e);
 	sweep_lost(e);
 }

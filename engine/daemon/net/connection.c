@@ -29,6 +29,9 @@ typedef struct outgoing {
 static const char out_of_memory[] =
     "{\"status\":503,\"code\":\"out_of_memory\",\"message\":\"out of memory\",\"param\":null,\"retry_after\":1}";
 
+/* Send a frame without payload; its JSON is copied. */
+static void connection_send_copy(connection *c, const frame *f);
+
 static void send_text(connection *c, const frame *f, char *text, const char *fallback)
 {
 	frame whole = *f;
@@ -266,7 +269,7 @@ static void look_at_queue(connection *c)
 	}
 }
 
-void connection_send_copy(connection *c, const frame *f)
+static void connection_send_copy(connection *c, const frame *f)
 {
 	size_t bytes = FRAME_HEADER_BYTES + f->json_bytes;
 	char *at = c->state < CONNECTION_CLOSING && !c->broken ? connection_reserve(c, bytes) : NULL;
@@ -285,7 +288,9 @@ void connection_send_copy(connection *c, const frame *f)
 	look_at_queue(c);
 }
 
-void connection_send(connection *c, const frame *f, char *json, void *payload)
+/* Send a frame. json (from json_text_reserve, or NULL) and payload (from malloc, or NULL) are taken over. Never closes
+ * the connection at once, so the stream of the calling handler stays valid. */
+static void connection_send(connection *c, const frame *f, char *json, void *payload)
 {
 	if (!payload && f->json_bytes < STREAM_LARGE) {
 		frame whole = *f;
@@ -359,14 +364,6 @@ static stream *add_stream(connection *c, const frame *f)
 	return s;
 }
 
-static void refuse_stream(connection *c, uint64_t id, int http, const char *code, const char *message)
-{
-	json_t *object = stream_error_object(http, code, message, NULL, 1);
-	char *text = json_text_reserve(object, JSON_COMPACT);
-	json_decref(object);
-	send_text(c, &(frame){.type = FRAME_ERROR, .stream = id}, text, out_of_memory);
-}
-
 void connection_cancel_streams(connection *c)
 {
 	for (int i = c->n_streams - 1; i >= 0; i--) {
@@ -435,8 +432,12 @@ static void on_request(connection *c, const frame *f)
 	reserve_forget();
 	stream *s = full ? NULL : add_stream(c, f);
 	if (!s) {
-		refuse_stream(c, f->stream, full ? 429 : 503, full ? "too_many_streams" : "out_of_memory",
-		              full ? "too many requests at once on this connection" : "out of memory");
+		json_t *object = stream_error_object(
+		    full ? 429 : 503, full ? "too_many_streams" : "out_of_memory",
+		    full ? "too many requests at once on this connection" : "out of memory", NULL, 1);
+		char *text = json_text_reserve(object, JSON_COMPACT);
+		json_decref(object);
+		send_text(c, &(frame){.type = FRAME_ERROR, .stream = f->stream}, text, out_of_memory);
 		return;
 	}
 	s->upload = !(f->flags & FRAME_FLAG_END);

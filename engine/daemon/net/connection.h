@@ -69,11 +69,6 @@ void connection_tick(connection *c, uint64_t now_ms);
 /* Cancel every stream (the engine is stopping); they answer on the open connection. */
 void connection_cancel_streams(connection *c);
 
-/* Send a frame. json (from json_text_reserve, or NULL) and payload (from malloc, or NULL) are taken over. Never closes
- * the connection at once, so the stream of the calling handler stays valid. */
-void connection_send(connection *c, const frame *f, char *json, void *payload);
-/* Send a frame without payload; its JSON is copied. */
-void connection_send_copy(connection *c, const frame *f);
 /* Write the frames sent since the last call. The loop calls it before it sleeps and when it wakes, so all frames of a
  * step are one write. */
 void connection_flush_all(net *n);

@@ -28,14 +28,6 @@ static void stream_send(stream *s, frame_type type, char *json, void *payload, s
 	}
 }
 
-/* Send a static text, which needs no memory. */
-static void stream_send_static(stream *s, frame_type type, const char *json)
-{
-	if (s->peer)
-		s->peer->send_copy(s->peer,
-		                   &(frame){.type = type, .stream = s->id, .json = json, .json_bytes = strlen(json)});
-}
-
 static void stream_free_params(uv_work_t *work)
 {
 	json_decref(work->data);
@@ -120,8 +112,14 @@ void stream_error(stream *s, const error *err, const char *code)
 	s->net->failures++;
 	if (text)
 		stream_send(s, FRAME_ERROR, text, NULL, 0);
-	else
-		stream_send_static(s, FRAME_ERROR, out_of_memory);
+	else {
+		/* Send a static text, which needs no memory. */
+		if (s->peer)
+			s->peer->send_copy(s->peer, &(frame){.type = FRAME_ERROR,
+			                                     .stream = s->id,
+			                                     .json = out_of_memory,
+			                                     .json_bytes = strlen(out_of_memory)});
+	}
 	stream_end(s);
 }
 

@@ -195,18 +195,13 @@ static session_task *session_task_existing(stream *s, const char *id, const sess
 
 /* --- create ------------------------------------------------------------------------ */
 
-static void session_task_read_options(const json_t *params, session_options *out)
-{
-	*out = (session_options){sessions_policy(json_string_value(json_object_get(params, "position_policy"))),
-	                         json_is_true(json_object_get(params, "explain")),
-	                         json_is_true(json_object_get(params, "durable"))};
-}
-
 status session_task_make(stream *s, const model_entry *c, session_entry **out, session_ticket *ticket, error *err)
 {
 	session_options options;
 	const json_t *ttl = json_object_get(s->params, "ttl_seconds");
-	session_task_read_options(s->params, &options);
+	options = (session_options){sessions_policy(json_string_value(json_object_get(s->params, "position_policy"))),
+	                            json_is_true(json_object_get(s->params, "explain")),
+	                            json_is_true(json_object_get(s->params, "durable"))};
 	if (options.explain)
 		TRY(catalog_check_explains(c, false, "explain", err));
 	TRY(sessions_add(s->engine->sessions, c, &options, json_is_integer(ttl) ? json_integer_value(ttl) : -1, out,

@@ -100,8 +100,8 @@ static bool complete_stack(json_t *json, const model_size *size, bool alone)
 
 static bool transformer_complete(json_t *json, const model_size *size)
 {
-	const arrangement needed = size->reads_source ? ARRANGED_BOTH : ARRANGED_ENCODER;
-	if ((size->reads_source || size->bidirectional) &&
+	const arrangement needed = size->form == &form_masked ? ARRANGED_ENCODER : ARRANGED_BOTH;
+	if ((size->form == &form_masked || size->form == &form_encoder_decoder) &&
 	    !config_set_missing(json, "stack", json_string(stacks[needed])))
 		return false;
 	if (!is_both(json))

@@ -27,13 +27,6 @@ status op_activation_check(op_call *call, error *err)
 	return STATUS_OK;
 }
 
-/* The gradient of a sigmoid times f(0) = ½ is a bias's part. */
-static void collect_offset(graph *g, value dy)
-{
-	const shape s = SHAPE1(shape_last(graph_value(g, dy)->shape));
-	graph_collect(g, SUM_BIASES, op_dot_rows(g, dy, op_fill(g, s, 0.5f), 1));
-}
-
 status op_activation_backward(graph *g, const op_node *node)
 {
 	activation_params params = *(const activation_params *)node->params;
@@ -41,8 +34,11 @@ status op_activation_backward(graph *g, const op_node *node)
 	const value dy = graph_output_gradient(g, node, 0);
 	value dx;
 	params.frozen = rule.frozen;
-	if (rule.frozen && rule.collects && params.kind == ACTIVATION_SIGMOID)
-		collect_offset(g, dy);
+	if (rule.frozen && rule.collects && params.kind == ACTIVATION_SIGMOID) {
+		/* The gradient of a sigmoid times f(0) = ½ is a bias's part. */
+		const shape s = SHAPE1(shape_last(graph_value(g, dy)->shape));
+		graph_collect(g, SUM_BIASES, op_dot_rows(g, dy, op_fill(g, s, 0.5f), 1));
+	}
 	TRY(graph_apply(g, OP_activation_grad, (value[]){node->in[0], dy}, 2, &params, &dx));
 	graph_accumulate(g, node->in[0], dx);
 	return STATUS_OK;

@@ -322,11 +322,6 @@ grammar_node grammar_root(const grammar *g)
 	return g->root;
 }
 
-int64_t grammar_shortest(const grammar *g, grammar_node n)
-{
-	return g->nodes[n].shortest;
-}
-
 /* --- reading -------------------------------------------------------------------------------- */
 
 void grammar_stacks_fini(grammar_stacks *s)

@@ -58,8 +58,6 @@ void grammar_define(grammar *g, grammar_node forward, grammar_node as);
  * begins with itself, or repeats the empty string. */
 status grammar_finish(grammar *g, grammar_node root, error *err);
 grammar_node grammar_root(const grammar *g);
-/* The least number of bytes of a string of the node, INT64_MAX: none fits. */
-int64_t grammar_shortest(const grammar *g, grammar_node node);
 
 /* --- reading ------------------------------------------------------------------------------ */
 

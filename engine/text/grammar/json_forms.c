@@ -9,7 +9,8 @@ grammar_node json_form_text(const json_forms *f, const char *words)
 	return grammar_text(f->g, words, strlen(words));
 }
 
-grammar_node json_form_one_of(const json_forms *f, const char *bytes)
+/* One of these characters; "a-f" is a range. */
+static grammar_node json_form_one_of(const json_forms *f, const char *bytes)
 {
 	byte_set set = {{0}};
 	for (const char *p = bytes; *p; p++) {

@@ -17,8 +17,6 @@ typedef struct json_forms {
 void json_forms_make(json_forms *f);
 
 grammar_node json_form_text(const json_forms *f, const char *words);
-/* One of these characters; "a-f" is a range. */
-grammar_node json_form_one_of(const json_forms *f, const char *bytes);
 grammar_node json_form_optional(const json_forms *f, grammar_node node);
 /* The characters of a string that need no escape, but for those that begin with a byte of `without`. */
 grammar_node json_form_plain(const json_forms *f, const byte_set *without);

@@ -128,14 +128,6 @@ static bool append_values(const schema_compiler *c, json_t *to, const json_t *sc
 	return type && strcmp(type, "integer") == 0 && append_integers(to, schema);
 }
 
-static void remove_repeated(json_t *values)
-{
-	for (size_t i = 0; i < json_array_size(values); i++)
-		for (size_t k = json_array_size(values); k-- > i + 1;)
-			if (schema_same_value(json_array_get(values, i), json_array_get(values, k)))
-				json_array_remove(values, k);
-}
-
 /* False: the item's schema does not list its values. */
 static bool list_values(schema_compiler *c, options *o, const json_t *item)
 {
@@ -144,7 +136,10 @@ static bool list_values(schema_compiler *c, options *o, const json_t *item)
 	const bool listed = values && append_values(c, values, item);
 	const int before = o->n;
 	if (listed && schema_read_types(c, schema_follow(c, item), types)) {
-		remove_repeated(values);
+		for (size_t i = 0; i < json_array_size(values); i++)
+			for (size_t k = json_array_size(values); k-- > i + 1;)
+				if (schema_same_value(json_array_get(values, i), json_array_get(values, k)))
+					json_array_remove(values, k);
 		for (size_t i = 0; i < json_array_size(values); i++)
 			if (schema_is_of_types(json_array_get(values, i), types))
 				add_option(o, schema_value(c, json_array_get(values, i)));

@@ -53,8 +53,6 @@ grammar_node schema_inner(schema_compiler *c, const char *where, const json_t *s
 /* Read bounds that are whole numbers; max GRAMMAR_NO_BOUND: there is none. */
 bool schema_read_bounds(schema_compiler *c, const json_t *schema, const char *least, const char *most, int32_t *min,
                         int32_t *max);
-/* An alternative for each value that is of one of the types. */
-grammar_node schema_values(schema_compiler *c, const json_t *values, const bool types[TYPES]);
 /* One value, written compactly. */
 grammar_node schema_value(schema_compiler *c, const json_t *value);
 /* Equality of JSON Schema: 1 and 1.0 are the same, also within arrays and objects. */
@@ -82,11 +80,13 @@ grammar_node schema_union(schema_compiler *c, const json_t *schema, const char *
 /* True if no value fits both schemas, as far as their types and listed values tell. */
 bool schema_exclude(schema_compiler *c, const json_t *a, const json_t *b);
 
-/* schema_references.c: the part of the root that "#/…" names; NULL: there is none. */
-const json_t *schema_resolve(const schema_compiler *c, const json_t *ref);
-/* Resolve a schema: follows $ref and an allOf with one entry. NULL: endless. */
+/* schema_references.c: resolve a schema: follows $ref and an allOf with one entry. NULL: endless. */
 const json_t *schema_follow(const schema_compiler *c, const json_t *schema);
 grammar_node schema_reference_node(schema_compiler *c, const json_t *ref, const schema_tags *tags);
 void schema_references_fini(schema_compiler *c);
+
+/* string_formats.c: a regular expression whose strings are of the format: all of them, or the ordinary ones where the format is wider.
+ * NULL: the name is unknown, or only describes a value, such as "password". */
+const char *string_format_pattern(const char *name);
 
 #endif

@@ -49,7 +49,8 @@ static const json_t *member(const json_t *of, const char *key)
 	return *key && !*end ? json_array_get(of, i) : NULL;
 }
 
-const json_t *schema_resolve(const schema_compiler *c, const json_t *ref)
+/* Return the part of the root that "#/…" names; NULL if it has none. */
+static const json_t *schema_resolve(const schema_compiler *c, const json_t *ref)
 {
 	const char *p = json_string_value(ref);
 	const json_t *at = p && *p == '#' ? c->root : NULL;

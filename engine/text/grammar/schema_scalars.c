@@ -6,7 +6,6 @@
 
 #include "engine/text/grammar/number_range.h"
 #include "engine/text/grammar/pattern.h"
-#include "engine/text/grammar/string_formats.h"
 
 /* --- nodes that are made once ------------------------------------------------------------------- */
 
@@ -16,16 +15,6 @@ static const grammar_node *find_kept(const schema_compiler *c, const char *key)
 		if (strcmp(c->kept[i].key, key) == 0)
 			return &c->kept[i].node;
 	return NULL;
-}
-
-/* Takes the key. */
-static grammar_node schema_scalars_keep(schema_compiler *c, char *key, grammar_node node)
-{
-	if (c->n_kept < SCHEMA_MAX_KEPT)
-		c->kept[c->n_kept++] = (schema_kept){key, node};
-	else
-		free(key);
-	return node;
 }
 
 /* --- strings -------------------------------------------------------------------------------------- */
@@ -130,13 +119,6 @@ automaton *schema_string_automaton(schema_compiler *c, const json_t *schema)
 	return read_string_keywords(c, schema, &k) ? string_automaton(c, &k) : NULL;
 }
 
-static grammar_node string_node(schema_compiler *c, const string_keywords *k)
-{
-	const grammar_node quote = json_form_text(&c->json, "\"");
-	automaton *a = string_automaton(c, k);
-	return a ? grammar_sequence(c->json.g, NODES(quote, grammar_automaton(c->json.g, a), quote)) : -1;
-}
-
 grammar_node schema_string(schema_compiler *c, const json_t *schema)
 {
 	string_keywords k;
@@ -149,8 +131,17 @@ grammar_node schema_string(schema_compiler *c, const json_t *schema)
 	if (asprintf(&key, "%s\n%s\n%d %d", k.pattern ? k.pattern : "", k.format ? k.format : "", k.min, k.max) < 0)
 		return schema_out_of_memory(c);
 	const grammar_node *known = find_kept(c, key);
-	if (!known)
-		return schema_scalars_keep(c, key, string_node(c, &k));
+	if (!known) {
+		const grammar_node quote = json_form_text(&c->json, "\"");
+		automaton *a = string_automaton(c, &k);
+		const grammar_node node =
+		    a ? grammar_sequence(c->json.g, NODES(quote, grammar_automaton(c->json.g, a), quote)) : -1;
+		if (c->n_kept < SCHEMA_MAX_KEPT)
+			c->kept[c->n_kept++] = (schema_kept){key, node};
+		else
+			free(key);
+		return node;
+	}
 	free(key);
 	return *known;
 }

@@ -1,4 +1,4 @@
-#include "engine/text/grammar/string_formats.h"
+#include "engine/text/grammar/schema_compiler.h"
 
 #include <stddef.h>
 #include <string.h>

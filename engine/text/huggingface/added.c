@@ -125,15 +125,6 @@ void added_fini(added *a)
 	*a = (added){0};
 }
 
-const added_token *added_find(const added *a, int32_t id)
-{
-	for (int i = 0; i < 2; i++)
-		for (size_t k = 0; k < a->sets[i].count; k++)
-			if (a->sets[i].tokens[k].id == id)
-				return &a->sets[i].tokens[k];
-	return NULL;
-}
-
 /* --- searching -------------------------------------------------------------------------------------- */
 
 /* The longest token that the text begins with; NULL: none. */

@@ -35,8 +35,6 @@ status added_measure(const json_t *list, int32_t *size, size_t *bytes, error *er
  * is to be freed too. */
 status added_read(added *a, const json_t *list, vocabulary *names, const normalizer *n, error *err);
 void added_fini(added *a);
-/* NULL: the id is no added token's. */
-const added_token *added_find(const added *a, int32_t id);
 
 /* Receives the results of a search, in order: text without a token (token NULL), or a token. */
 typedef status (*added_each)(void *context, const text_piece *p, const added_token *token);

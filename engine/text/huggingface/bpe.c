@@ -1,23 +1,18 @@
-/* A word of up to FEW characters, as nearly all are, keeps the ranks of its neighbours in an array that is searched for
+/* The model "BPE": a word begins as its characters, and of all pairs of neighbours that may merge the one of
+ * lowest rank does, the leftmost first, until none may.
+ *
+ * A word of up to FEW characters, as nearly all are, keeps the ranks of its neighbours in an array that is searched for
  * the least one after each merge. A longer one has its pairs in a heap, by rank and place; an entry whose pair has
  * changed meanwhile is skipped. */
-#include "engine/text/huggingface/bpe.h"
-
 #include <stdio.h>
 #include <string.h>
 
 #include "engine/base/memory.h"
+#include "engine/text/huggingface/pieces.h"
 #include "engine/text/huggingface/reading.h"
+#include "engine/text/huggingface/word_model.h"
 
 enum { FEW = 48, END = UINT32_MAX };
-
-uint32_t bpe_spelling(int byte)
-{
-	/* A printable byte is its own character; the others map to 256 and above, in order. */
-	if ((byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || (byte >= 0xAE && byte <= 0xFF))
-		return (uint32_t)byte;
-	return 256 + (uint32_t)(byte <= ' ' ? byte : byte <= 0xA0 ? byte - 0x7F + 33 : 67);
-}
 
 /* The token of a name that text may become. */
 static int32_t find_plain(const bpe *b, const char *name, size_t bytes)
@@ -101,7 +96,7 @@ static void split(const bpe *b, const char *word, size_t bytes, word_room *r)
 		if (!b->byte_level) {
 			n = length;
 		} else if (id < 0 || affixed) {
-			n = pieces_write(bpe_spelling(first), spelling);
+			n = pieces_write(pieces_spelling(first), spelling);
 			name = spelling;
 		}
 		if (affixed)
@@ -275,13 +270,14 @@ static status find_whole(const bpe *b, const char *word, size_t bytes, word_room
 		return STATUS_NOMEM;
 	size_t n = 0;
 	for (size_t i = 0; i < bytes; i++)
-		n += pieces_write(bpe_spelling((unsigned char)word[i]), r->name + n);
+		n += pieces_write(pieces_spelling((unsigned char)word[i]), r->name + n);
 	*id = find_plain(b, r->name, n);
 	return STATUS_OK;
 }
 
-status bpe_encode(const bpe *b, const char *word, size_t bytes, word_room *r)
+static status bpe_encode(const word_model *m, const char *word, size_t bytes, word_room *r)
 {
+	const bpe *b = &m->bpe;
 	if (bytes >= UINT32_MAX / 2)
 		return STATUS_TOO_LARGE;
 	TRY(word_room_reserve(r, b->byte_level ? 2 * bytes : bytes));
@@ -299,19 +295,6 @@ status bpe_encode(const bpe *b, const char *word, size_t bytes, word_room *r)
 		return merge_many(b, r);
 	merge_few(b, r);
 	return STATUS_OK;
-}
-
-/* --- cutting ------------------------------------------------------------------------------------------------- */
-
-size_t bpe_cut(const bpe *b, const char *text, size_t bytes)
-{
-	if (!b->cut_at_metaspace)
-		return bytes;
-	size_t at = 0;
-	while (at + SPACE_MARK_BYTES <= bytes && memcmp(text + at, SPACE_MARK, SPACE_MARK_BYTES) == 0)
-		at += SPACE_MARK_BYTES;
-	const char *found = at < bytes ? memmem(text + at, bytes - at, SPACE_MARK, SPACE_MARK_BYTES) : NULL;
-	return found ? (size_t)(found - text) : bytes;
 }
 
 /* True if any merge joins a piece with a following metaspace. */
@@ -356,7 +339,7 @@ static status read_affixes(bpe *b, const json_t *model, error *err)
 	return STATUS_OK;
 }
 
-status bpe_check(const json_t *model, error *err)
+static status bpe_check(const json_t *model, error *err)
 {
 	TRY(reading_keys(model, "model", model_keys, err));
 	const json_t *dropout = json_object_get(model, "dropout");
@@ -419,15 +402,17 @@ static void find_bytes(bpe *b, bool fallback)
 {
 	for (int i = 0; i < 256; i++) {
 		char name[8];
-		const size_t n = pieces_write(b->byte_level ? bpe_spelling(i) : (uint32_t)i, name);
+		const size_t n = pieces_write(b->byte_level ? pieces_spelling(i) : (uint32_t)i, name);
 		b->byte[i] = b->byte_level || i < 0x80 ? find_plain(b, name, n) : -1;
 		snprintf(name, sizeof name, "<0x%02X>", i);
 		b->fallback[i] = fallback ? vocabulary_find(b->names, name, strlen(name)) : -1;
 	}
 }
 
-status bpe_read(bpe *b, const json_t *model, const vocabulary *names, const bool *special, bool byte_level, error *err)
+static status bpe_read(word_model *m, const json_t *model, const vocabulary *names, const bool *special,
+                       bool byte_level, error *err)
 {
+	bpe *b = &m->bpe;
 	const json_t *list = json_object_get(model, "merges");
 	const char *unknown;
 	bool fallback;
@@ -439,6 +424,7 @@ status bpe_read(bpe *b, const json_t *model, const vocabulary *names, const bool
 	TRY(reading_string(model, "model", "unk_token", NULL, &unknown, err));
 	if (unknown && (b->unknown = vocabulary_find(names, unknown, strlen(unknown))) < 0)
 		return reading_blame(err, "model", "has an unk_token that is not in the vocabulary");
+	m->unknown = b->unknown;
 	find_bytes(b, fallback);
 	if (merges_init(&b->merges, json_array_size(list)) != STATUS_OK)
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
@@ -449,7 +435,10 @@ status bpe_read(bpe *b, const json_t *model, const vocabulary *names, const bool
 	return STATUS_OK;
 }
 
-void bpe_fini(bpe *b)
+static void bpe_fini(word_model *m)
 {
-	merges_fini(&b->merges);
+	merges_fini(&m->bpe.merges);
 }
+
+const word_kind bpe_kind = {
+    .type = "BPE", .check = bpe_check, .read = bpe_read, .fini = bpe_fini, .encode = bpe_encode};

@@ -10,7 +10,7 @@
 
 #include "engine/base/json_text.h"
 #include "engine/base/memory.h"
-#include "engine/text/huggingface/bpe.h"
+#include "engine/text/huggingface/pieces.h"
 #include "engine/text/huggingface/pair_counts.h"
 #include "engine/text/huggingface/pre_tokenizer.h"
 #include "engine/text/huggingface/word_counts.h"
@@ -214,7 +214,7 @@ static status add_first_names(training *t, int32_t byte[BYTES])
 		TRY(add_name(t, special(&t->plan, i), strlen(special(&t->plan, i)), "", 0));
 	for (uint32_t c = 0; c < 2 * BYTES; c++) /* every spelling is below */
 		for (int b = 0; b < BYTES; b++)
-			if (bpe_spelling(b) == c) {
+			if (pieces_spelling(b) == c) {
 				char spelling[4] = "";
 				byte[b] = (int32_t)t->n_names;
 				TRY(add_name(t, spelling, pieces_write(c, spelling), "", 0));

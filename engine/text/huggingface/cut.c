@@ -18,7 +18,8 @@ bool cut_is_safe(const normalizer *n, const added *a, const pre_tokenizer *words
 	if (space == SPACE_UNKNOWN || added_cross_spaces(a) || (normalizer_prepends(n) && a->sets[false].plain))
 		return false;
 	const division d = pre_tokenizer_divides(words, &space);
-	return d == DIVISION_BEFORE || (d == DIVISION_NONE && space == SPACE_MARKED && word_model_cuts_at_mark(model));
+	return d == DIVISION_BEFORE ||
+	       (d == DIVISION_NONE && space == SPACE_MARKED && model->kind == &bpe_kind && model->bpe.cut_at_metaspace);
 }
 
 static bool is_letter(const normalizer *n, uint32_t c)

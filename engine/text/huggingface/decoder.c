@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "engine/base/utf8.h"
-#include "engine/text/huggingface/bpe.h"
+#include "engine/text/huggingface/pieces.h"
 #include "engine/text/huggingface/reading.h"
 
 /* --- the steps ------------------------------------------------------------------------------------- */
@@ -21,8 +21,8 @@ static bool apply_byte_level(const decoder_step *step, bool first, char *text, s
 		const uint32_t c = pieces_first(text + at, &length);
 		int byte = c < 0x100 ? (int)c : -1;
 		for (int i = 0; c >= 0x100 && c < 0x144 && i < 256; i++)
-			byte = bpe_spelling(i) == c ? i : byte;
-		if (byte < 0 || bpe_spelling(byte) != c)
+			byte = pieces_spelling(i) == c ? i : byte;
+		if (byte < 0 || pieces_spelling(byte) != c)
 			return true;
 		out[n++] = (char)byte;
 	}

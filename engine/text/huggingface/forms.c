@@ -4,7 +4,7 @@
  *
  * utf8proc has the tables. Its own sorting of marks is quadratic and its interface knows no segments, so both are
  * implemented here. */
-#include "engine/text/huggingface/forms.h"
+#include "engine/text/huggingface/normalizer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -105,11 +105,6 @@ static status append_points(const segment *s, byte_range origin, text_buffer *ou
 	return STATUS_OK;
 }
 
-static bool composes(form f)
-{
-	return f == FORM_NFC || f == FORM_NFKC;
-}
-
 /* The code points of one; 0: the library knows none. */
 static utf8proc_ssize_t decompose_one(form f, int32_t c, int32_t points[DECOMPOSED])
 {
@@ -145,7 +140,7 @@ static status append_segment(form f, const text_piece *p, size_t first, size_t b
 	status result = decompose(f, p, first, bytes, &s);
 	if (result == STATUS_OK)
 		result = order(&s);
-	if (result == STATUS_OK && composes(f)) {
+	if (result == STATUS_OK && (f == FORM_NFC || f == FORM_NFKC)) {
 		utf8proc_ssize_t n = utf8proc_normalize_utf32(s.points, (utf8proc_ssize_t)s.count,
 		                                              (utf8proc_option_t)(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
 		s.count = n > 0 ? (size_t)n : 0;

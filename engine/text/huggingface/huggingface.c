@@ -82,14 +82,6 @@ static status read_vocabulary(huggingface *h, const json_t *list, const json_t *
 	return STATUS_OK;
 }
 
-/* Truncation and padding, which the library's users leave in a file, are not applied: no text is cut or filled up. */
-static status check_top(const json_t *json, error *err)
-{
-	static const char *const keys[] = {"version", "truncation",    "padding",        "added_tokens", "normalizer",
-	                                   "model",   "pre_tokenizer", "post_processor", "decoder",      NULL};
-	return reading_keys(json, "the file", keys, err);
-}
-
 static status mark_specials(huggingface *h, int32_t size, error *err)
 {
 	h->special = memory_new((size_t)size, sizeof *h->special);
@@ -141,7 +133,7 @@ static status decode_all(tokenizer *t, huggingface *h, int32_t size, error *err)
  * part is removed, and each byte has a token of its own. */
 static bool keeps_bytes(const huggingface *h)
 {
-	bool keeps = h->model.type == WORD_MODEL_BPE && h->model.bpe.byte_level && h->normalizer.count == 0;
+	bool keeps = h->model.kind == &bpe_kind && h->model.bpe.byte_level && h->normalizer.count == 0;
 	for (int i = 0; i < h->words.count; i++)
 		keeps &= !h->words.steps[i].pattern || h->words.steps[i].behavior != SPLIT_REMOVED;
 	for (int i = 0; i < 256 && keeps; i++)
@@ -172,7 +164,11 @@ static status read_parts(tokenizer *t, huggingface *h, const json_t *json, error
 {
 	const json_t *model = json_object_get(json, "model"), *more = json_object_get(json, "added_tokens");
 	json_t *names;
-	TRY(check_top(json, err));
+	/* Truncation and padding, which the library's users leave in a file, are not applied: no text is cut or filled
+	 * up. */
+	static const char *const keys[] = {"version", "truncation",    "padding",        "added_tokens", "normalizer",
+	                                   "model",   "pre_tokenizer", "post_processor", "decoder",      NULL};
+	TRY(reading_keys(json, "the file", keys, err));
 	TRY(word_model_check(&h->model, model, err));
 	TRY(normalizer_read(&h->normalizer, json_object_get(json, "normalizer"), err));
 	TRY(pre_tokenizer_read(&h->words, json_object_get(json, "pre_tokenizer"), err));
@@ -183,7 +179,7 @@ static status read_parts(tokenizer *t, huggingface *h, const json_t *json, error
 	TRY(s);
 	TRY(added_read(&h->added, more, &h->names, &h->normalizer, err));
 	TRY(mark_specials(h, t->size, err));
-	TRY(word_model_read(&h->model, model, &h->names, h->special, h->words.byte_level, err));
+	TRY(h->model.kind->read(&h->model, model, &h->names, h->special, h->words.byte_level, err));
 	TRY(template_read(&h->wrap, json_object_get(json, "post_processor"), t->size, err));
 	h->cuts = cut_is_safe(&h->normalizer, &h->added, &h->words, &h->model);
 	s = decode_all(t, h, t->size, err);
@@ -192,7 +188,7 @@ static status read_parts(tokenizer *t, huggingface *h, const json_t *json, error
 	if (s != STATUS_OK)
 		return error_set(err, s, NULL, "%s", status_text(s));
 	t->longest = longest_text(h, t->size);
-	t->unknown = word_model_unknown(&h->model);
+	t->unknown = h->model.unknown;
 	return roles_read(t, &h->names, &h->added, err);
 }
 
@@ -274,7 +270,7 @@ static status put_ids(encoding *e, const int32_t *ids, size_t count)
 static status encode_spans(encoding *e, const text_piece *word)
 {
 	size_t at = 0;
-	TRY(word_model_encode(&e->h->model, word->text, word->bytes, &e->room));
+	TRY(e->h->model.kind->encode(&e->h->model, word->text, word->bytes, &e->room));
 	for (size_t i = 0; i < e->room.count; i++) {
 		TRY(put_id(e, e->room.ids[i], pieces_origin(word, at, e->room.lengths[i])));
 		at += e->room.lengths[i];
@@ -286,14 +282,14 @@ static status encode_plain(encoding *e, const char *word, size_t bytes)
 {
 	huggingface *h = e->h;
 	if (bytes > WORD_CACHE_MAX_BYTES) {
-		TRY(word_model_encode(&h->model, word, bytes, &e->room));
+		TRY(h->model.kind->encode(&h->model, word, bytes, &e->room));
 		return put_ids(e, e->room.ids, e->room.count);
 	}
 	const uint64_t hash = XXH3_64bits(word, bytes);
 	const cached_word *known = word_cache_find(&h->cache, hash, word, bytes);
 	if (known)
 		return put_ids(e, known->ids, known->count);
-	TRY(word_model_encode(&h->model, word, bytes, &e->room));
+	TRY(h->model.kind->encode(&h->model, word, bytes, &e->room));
 	word_cache_add(&h->cache, hash, word, bytes, e->room.ids, e->room.count);
 	return put_ids(e, e->room.ids, e->room.count);
 }

@@ -6,8 +6,7 @@
 #include <utf8proc.h>
 
 #include "engine/base/memory.h"
-#include "engine/text/huggingface/forms.h"
-#include "engine/text/huggingface/bpe.h"
+#include "engine/text/huggingface/pieces.h"
 #include "engine/text/huggingface/reading.h"
 
 /* --- the steps ------------------------------------------------------------------------------------ */
@@ -145,7 +144,7 @@ static status apply_byte_level(const normalizer_step *step, pattern_search *sear
 	(void)step;
 	(void)search;
 	for (size_t at = 0; at < p->bytes; at++)
-		TRY(pieces_put(out, spelling, pieces_write(bpe_spelling((unsigned char)p->text[at]), spelling),
+		TRY(pieces_put(out, spelling, pieces_write(pieces_spelling((unsigned char)p->text[at]), spelling),
 		               pieces_origin(p, at, 1)));
 	return STATUS_OK;
 }

@@ -41,4 +41,12 @@ bool normalizer_prepends(const normalizer *n);
 /* True if every step keeps a letter unchanged, except for composing it with following marks. */
 bool normalizer_keeps(const normalizer *n, uint32_t c);
 
+/* forms.c: Unicode's normalization forms. */
+typedef enum form { FORM_NFC, FORM_NFD, FORM_NFKC, FORM_NFKD } form;
+
+/* Append the form of a piece to `out`. Linear in its length, whatever its marks. STATUS_NOMEM. */
+status forms_append(form f, const text_piece *p, text_buffer *out);
+/* True if the character has no decomposition in this form. */
+bool forms_keeps(form f, uint32_t c);
+
 #endif

@@ -8,7 +8,7 @@
  *   {,n}           {0,n}
  *   {n,m}+         a repeated repeat, where PCRE2 has a possessive one: refused
  *   [a[b]] [a&&b]  sets within sets: refused */
-#include "engine/text/huggingface/onig.h"
+#include "engine/text/huggingface/pattern.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,15 +92,6 @@ static status property(translation *t)
 	return replace(t, (size_t)(close + 1 - (t->text + t->at)), out);
 }
 
-static status code_point(translation *t)
-{
-	char out[16];
-	if (t->bytes - t->at < 6 || strspn(t->text + t->at + 2, "0123456789abcdefABCDEF") < 4)
-		return onig_refuse(t, "\\u without four hexadecimal digits");
-	snprintf(out, sizeof out, "\\x{%.4s}", t->text + t->at + 2);
-	return replace(t, 6, out);
-}
-
 static status escape(translation *t)
 {
 	if (t->bytes - t->at < 2)
@@ -124,8 +115,13 @@ static status escape(translation *t)
 	case 'p':
 	case 'P':
 		return property(t);
-	case 'u':
-		return code_point(t);
+	case 'u': {
+		char out[16];
+		if (t->bytes - t->at < 6 || strspn(t->text + t->at + 2, "0123456789abcdefABCDEF") < 4)
+			return onig_refuse(t, "\\u without four hexadecimal digits");
+		snprintf(out, sizeof out, "\\x{%.4s}", t->text + t->at + 2);
+		return replace(t, 6, out);
+	}
 	case 'x':
 		return t->bytes - t->at > 2 && t->text[t->at + 2] != '{' && t->text[t->at + 2] > '7'
 		           ? onig_refuse(t, "\\x of a single byte above 7F")
@@ -200,16 +196,6 @@ static status in_class(translation *t)
 	return onig_keep(t, 1);
 }
 
-/* Copy "[", and a "^" and a "]" directly after it, which is a member. */
-static status open_class(translation *t)
-{
-	size_t n = 1;
-	n += t->at + n < t->bytes && t->text[t->at + n] == '^';
-	n += t->at + n < t->bytes && t->text[t->at + n] == ']';
-	t->in_class = true;
-	return onig_keep(t, n);
-}
-
 static status step(translation *t)
 {
 	const char c = t->text[t->at];
@@ -217,8 +203,13 @@ static status step(translation *t)
 		return in_class(t);
 	if (c == '\\')
 		return escape(t);
-	if (c == '[')
-		return open_class(t);
+	if (c == '[') {
+		size_t n = 1;
+		n += t->at + n < t->bytes && t->text[t->at + n] == '^';
+		n += t->at + n < t->bytes && t->text[t->at + n] == ']';
+		t->in_class = true;
+		return onig_keep(t, n);
+	}
 	if (c == '{')
 		return interval(t);
 	if (c == '(' && t->at + 1 < t->bytes && t->text[t->at + 1] == '?')

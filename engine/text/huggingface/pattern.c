@@ -6,7 +6,6 @@
 #include <time.h>
 
 #include "engine/base/memory.h"
-#include "engine/text/huggingface/onig.h"
 #include "engine/text/huggingface/pieces.h"
 #include "engine/text/huggingface/reading.h"
 
@@ -14,7 +13,7 @@ enum { JIT_STACK_BYTES = 64 << 10, JIT_STACK_MAX = 8 << 20 };
 
 struct pattern {
 	pcre2_code *code;
-	bool jit, empty;
+	bool jit;
 };
 
 /* NULL: *code, *at say why. */
@@ -30,9 +29,6 @@ static pattern *pattern_compile(const char *text, size_t bytes, uint32_t options
 		free(p);
 		return NULL;
 	}
-	uint32_t empty = 0;
-	pcre2_pattern_info(p->code, PCRE2_INFO_MATCHEMPTY, &empty);
-	p->empty = empty;
 	p->jit = pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE) == 0;
 	return p;
 }
@@ -90,21 +86,7 @@ void pattern_free(pattern *p)
 	free(p);
 }
 
-bool pattern_matches_empty(const pattern *p)
-{
-	return p->empty;
-}
-
 /* --- searching --------------------------------------------------------------------------------- */
-
-static status search_prepare(pattern_search *s)
-{
-	if (!s->data)
-		s->data = pcre2_match_data_create(1, NULL);
-	if (!s->context)
-		s->context = pcre2_match_context_create(NULL);
-	return s->data && s->context ? STATUS_OK : STATUS_NOMEM;
-}
 
 /* Compiled patterns run on 32 KB of the thread's own stack. Few texts need more, and making a larger one takes longer
  * than encoding a line. */
@@ -143,11 +125,6 @@ static int64_t search_clock(void)
 	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static bool search_is_spent(const pattern_search *s)
-{
-	return s->spent > NS_PER_TEXT + (int64_t)s->longest * NS_PER_BYTE;
-}
-
 /* Matches that begin at `from` to `last`. -> what PCRE2 returns. */
 static int search_run(const pattern *p, pattern_search *s, const char *text, size_t bytes, size_t from, size_t last)
 {
@@ -170,13 +147,18 @@ status pattern_find(const pattern *p, pattern_search *s, const char *text, size_
                     byte_range *match)
 {
 	*found = false;
-	TRY(search_prepare(s));
+	if (!s->data)
+		s->data = pcre2_match_data_create(1, NULL);
+	if (!s->context)
+		s->context = pcre2_match_context_create(NULL);
+	if (!(s->data && s->context))
+		return STATUS_NOMEM;
 	if (bytes > s->longest)
 		s->longest = bytes;
 	int rc;
 	size_t last;
 	do {
-		if (search_is_spent(s))
+		if (s->spent > NS_PER_TEXT + (int64_t)s->longest * NS_PER_BYTE)
 			return STATUS_TOO_LARGE;
 		last = bytes - from > STARTS ? from + STARTS : bytes;
 		const int64_t start = search_clock();

@@ -6,6 +6,9 @@
 #ifndef ENGINE_TEXT_HUGGINGFACE_PATTERN_H
 #define ENGINE_TEXT_HUGGINGFACE_PATTERN_H
 
+#include <stddef.h>
+
+#include "engine/base/error.h"
 #include "engine/text/tokenizer.h"
 
 typedef struct pattern pattern;
@@ -16,8 +19,6 @@ status pattern_own(pattern **out, const char *text, error *err);
 /* The "pattern" of a part of a tokenizer.json: {"String": …} or {"Regex": …}. */
 status pattern_read(pattern **out, const json_t *part, const char *path, error *err);
 void pattern_free(pattern *p);
-/* True if it can match the empty text. */
-bool pattern_matches_empty(const pattern *p);
 
 /* State that a thread needs to search the parts of one text. Zero-initialise. */
 typedef struct pattern_search {
@@ -42,5 +43,8 @@ typedef struct pattern_walk {
 	bool any;          /* there was one */
 } pattern_walk;
 status pattern_next(pattern_walk *w, pattern_search *s, bool *found, byte_range *match);
+
+/* Translate a pattern in Oniguruma's syntax to PCRE2's. *out is malloc'ed. STATUS_UNSUPPORTED names what has no equal. */
+status onig_translate(char **out, const char *text, size_t bytes, const char *path, error *err);
 
 #endif

@@ -35,7 +35,8 @@ void pieces_fini(text_buffer *b)
 	*b = (text_buffer){0};
 }
 
-status pieces_reserve(text_buffer *b, size_t more)
+/* Room for `more` bytes, which the caller appends. STATUS_NOMEM; STATUS_INVALID: past a limit. */
+static status pieces_reserve(text_buffer *b, size_t more)
 {
 	b->made += more;
 	if (b->limit && (more > b->limit - b->bytes || b->made / PIECES_REUSES > b->limit))
@@ -119,4 +120,12 @@ uint32_t pieces_last(const char *text, size_t bytes, size_t *length)
 size_t pieces_write(uint32_t c, char out[4])
 {
 	return (size_t)utf8proc_encode_char((utf8proc_int32_t)c, (utf8proc_uint8_t *)out);
+}
+
+uint32_t pieces_spelling(int byte)
+{
+	/* A printable byte is its own character; the others map to 256 and above, in order. */
+	if ((byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || (byte >= 0xAE && byte <= 0xFF))
+		return (uint32_t)byte;
+	return 256 + (uint32_t)(byte <= ' ' ? byte : byte <= 0xA0 ? byte - 0x7F + 33 : 67);
 }

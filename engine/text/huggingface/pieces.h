@@ -34,8 +34,6 @@ typedef struct text_buffer {
 	bool mapped;
 } text_buffer;
 void pieces_fini(text_buffer *b);
-/* Room for `more` bytes, which the caller appends. STATUS_NOMEM; STATUS_INVALID: past a limit. */
-status pieces_reserve(text_buffer *b, size_t more);
 /* Append bytes of a piece as they are. */
 status pieces_copy(text_buffer *b, const text_piece *p, size_t first, size_t bytes);
 /* Append bytes that replace `origin`. */
@@ -50,5 +48,7 @@ uint32_t pieces_first(const char *text, size_t *bytes);
 uint32_t pieces_last(const char *text, size_t bytes, size_t *length);
 /* Encode a code point; returns the bytes written. */
 size_t pieces_write(uint32_t c, char out[4]);
+/* Return the character with which byte-level vocabularies spell a byte. */
+uint32_t pieces_spelling(int byte);
 
 #endif

@@ -282,15 +282,6 @@ static status read_split(pre_tokenizer *t, const json_t *part, const char *path,
 	return pattern_read(&step->pattern, part, path, err);
 }
 
-static status read_digits(pre_tokenizer *t, const json_t *part, const char *path, error *err)
-{
-	bool individual;
-	TRY(reading_keys(part, path, (const char *const[]){"type", "individual_digits", NULL}, err));
-	TRY(reading_bool(part, path, "individual_digits", false, &individual, err));
-	return add_split(t, "\\p{N}", individual ? SPLIT_ISOLATED : SPLIT_CONTIGUOUS, DIVISION_NONE, DIVISION_NONE,
-	                 path, err);
-}
-
 #define PUNCTUATION "[\\p{P}$+<=>^`|~]"
 #define WORD_SET "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}"
 #define WORD "[" WORD_SET "]"
@@ -321,15 +312,6 @@ static status read_fixed_length(pre_tokenizer *t, const json_t *part, const char
 		return reading_refuse(err, path, "needs a number from 1 to %d as \"length\"", UINT16_MAX);
 	snprintf(own, sizeof own, "(?s).{1,%d}", (int)json_integer_value(length));
 	return add_split(t, own, SPLIT_ISOLATED, DIVISION_UNKNOWN, DIVISION_UNKNOWN, path, err);
-}
-
-static status read_punctuation(pre_tokenizer *t, const json_t *part, const char *path, error *err)
-{
-	split_behavior behavior = SPLIT_ISOLATED;
-	TRY(reading_keys(part, path, (const char *const[]){"type", "behavior", NULL}, err));
-	if (json_object_get(part, "behavior"))
-		TRY(read_behavior(part, path, &behavior, err));
-	return add_split(t, PUNCTUATION, behavior, DIVISION_NONE, DIVISION_NONE, path, err);
 }
 
 static status read_scheme(const json_t *part, const char *path, int *out, error *err)
@@ -390,12 +372,22 @@ static status pre_tokenizer_read_step(void *context, const json_t *part, const c
 		return read_byte_level(t, part, path, err);
 	if (strcmp(type, "Split") == 0)
 		return read_split(t, part, path, err);
-	if (strcmp(type, "Digits") == 0)
-		return read_digits(t, part, path, err);
+	if (strcmp(type, "Digits") == 0) {
+		bool individual;
+		TRY(reading_keys(part, path, (const char *const[]){"type", "individual_digits", NULL}, err));
+		TRY(reading_bool(part, path, "individual_digits", false, &individual, err));
+		return add_split(t, "\\p{N}", individual ? SPLIT_ISOLATED : SPLIT_CONTIGUOUS, DIVISION_NONE,
+		                 DIVISION_NONE, path, err);
+	}
 	if (strcmp(type, "Metaspace") == 0)
 		return read_metaspace(t, part, path, err);
-	if (strcmp(type, "Punctuation") == 0)
-		return read_punctuation(t, part, path, err);
+	if (strcmp(type, "Punctuation") == 0) {
+		split_behavior behavior = SPLIT_ISOLATED;
+		TRY(reading_keys(part, path, (const char *const[]){"type", "behavior", NULL}, err));
+		if (json_object_get(part, "behavior"))
+			TRY(read_behavior(part, path, &behavior, err));
+		return add_split(t, PUNCTUATION, behavior, DIVISION_NONE, DIVISION_NONE, path, err);
+	}
 	if (strcmp(type, "CharDelimiterSplit") == 0)
 		return read_delimiter(t, part, path, err);
 	if (strcmp(type, "FixedLength") == 0)

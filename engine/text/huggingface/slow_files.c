@@ -11,7 +11,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "engine/text/huggingface/bpe.h"
+#include "engine/text/huggingface/pieces.h"
 
 /* --- classes --------------------------------------------------------------------------------------------- */
 
@@ -108,7 +108,7 @@ static status check_bytes(const slow *s, error *err)
 {
 	for (int byte = 0; byte < 256; byte++) {
 		char name[5] = "";
-		name[pieces_write(bpe_spelling(byte), name)] = 0;
+		name[pieces_write(pieces_spelling(byte), name)] = 0;
 		if (!json_object_get(s->names, name))
 			return error_set(
 			    err, STATUS_UNSUPPORTED, "tokenizer",

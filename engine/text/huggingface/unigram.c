@@ -1,5 +1,9 @@
-#include "engine/text/huggingface/unigram.h"
-
+/* The model "Unigram": it cuts a word into the tokens whose scores have the largest sum; if equal, the cut
+ * found first, from left to right. A character that begins no token of its own length may be unknown, at a score of 10
+ * below the lowest. Neighbouring unknown characters are one token, or bytes if the model has them.
+ *
+ * Time and memory are linear in the word. Memory is less if the best paths to neighbouring places share a beginning:
+ * tokens that are certain whatever follows are returned every UNIGRAM_RUN bytes. Immutable, thread-safe. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +12,9 @@
 #include "engine/base/memory.h"
 #include "engine/text/huggingface/pieces.h"
 #include "engine/text/huggingface/reading.h"
+#include "engine/text/huggingface/word_model.h"
 
+enum { UNIGRAM_RUN = 1 << 12 };
 static const double unknown_penalty = 10;
 
 /* --- the best ways ---------------------------------------------------------------------------------- */
@@ -100,20 +106,15 @@ static status unigram_reserve(run *r, word_room *room)
 
 /* --- tokens ---------------------------------------------------------------------------------------------- */
 
-static void add_bytes(const unigram *u, word_room *room, const char *text, size_t bytes)
-{
-	for (size_t i = 0; i < bytes; i++)
-		word_room_add(room, u->bytes[(unsigned char)text[i]], 1);
-}
-
 /* A token, or a character that has none, which belongs to an unknown one before it. */
 static void unigram_add(const run *r, word_room *room, size_t at, const node *n)
 {
 	const unigram *u = r->model;
 	const bool unknown = n->id == u->unknown;
-	if (unknown && u->has_bytes)
-		add_bytes(u, room, r->text + at, n->bytes);
-	else if (unknown && room->count > 0 && room->ids[room->count - 1] == n->id && n->id >= 0)
+	if (unknown && u->has_bytes) {
+		for (size_t i = 0; i < n->bytes; i++)
+			word_room_add(room, u->bytes[(unsigned char)(r->text + at)[i]], 1);
+	} else if (unknown && room->count > 0 && room->ids[room->count - 1] == n->id && n->id >= 0)
 		room->lengths[room->count - 1] += n->bytes;
 	else if (n->id >= 0)
 		word_room_add(room, n->id, n->bytes);
@@ -133,8 +134,9 @@ static void add_way(const run *r, word_room *room, size_t end)
 	}
 }
 
-status unigram_encode(const unigram *u, const char *word, size_t bytes, word_room *room)
+static status unigram_encode(const word_model *m, const char *word, size_t bytes, word_room *room)
 {
+	const unigram *u = &m->unigram;
 	double score = 0;
 	size_t length = UNIGRAM_RUN;
 	if (bytes >= UINT32_MAX / 2)
@@ -166,7 +168,7 @@ static double score_of(const json_t *entry)
 	return json_is_number(score) ? json_number_value(score) : NAN;
 }
 
-status unigram_check(const json_t *model, error *err)
+static status unigram_check(const json_t *model, error *err)
 {
 	static const char *const keys[] = {"type", "unk_id", "vocab", "byte_fallback", NULL};
 	TRY(reading_keys(model, "model", keys, err));
@@ -220,11 +222,16 @@ static status find_bytes(unigram *u, const vocabulary *names, error *err)
 	return STATUS_OK;
 }
 
-status unigram_read(unigram *u, const json_t *model, const vocabulary *names, const bool *special, error *err)
+static status unigram_read(word_model *m, const json_t *model, const vocabulary *names, const bool *special,
+                           bool byte_level, error *err)
 {
+	unigram *u = &m->unigram;
 	const json_t *list = json_object_get(model, "vocab"), *unknown = json_object_get(model, "unk_id");
 	size_t count = 0, same;
+	if (byte_level)
+		return reading_refuse(err, "model", "is Unigram after ByteLevel, which is not supported");
 	*u = (unigram){.unknown = json_is_integer(unknown) ? (int32_t)json_integer_value(unknown) : -1};
+	m->unknown = u->unknown;
 	TRY(reading_bool(model, "model", "byte_fallback", false, &u->has_bytes, err));
 	if (u->has_bytes)
 		TRY(find_bytes(u, names, err));
@@ -239,8 +246,15 @@ status unigram_read(unigram *u, const json_t *model, const vocabulary *names, co
 	return error_settle(err, s);
 }
 
-void unigram_fini(unigram *u)
+static void unigram_fini(word_model *m)
 {
-	trie_fini(&u->tokens);
-	free(u->scores);
+	trie_fini(&m->unigram.tokens);
+	free(m->unigram.scores);
 }
+
+const word_kind unigram_kind = {.type = "Unigram",
+                                .scored = true,
+                                .check = unigram_check,
+                                .read = unigram_read,
+                                .fini = unigram_fini,
+                                .encode = unigram_encode};

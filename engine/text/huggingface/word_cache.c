@@ -20,14 +20,10 @@ void word_cache_fini(word_cache *c)
 	c->slots = NULL;
 }
 
-static const char *text_of(const cached_word *w)
-{
-	return (const char *)(w->ids + w->count);
-}
-
 static bool word_cache_is_word(const cached_word *w, uint64_t hash, const char *word, size_t bytes)
 {
-	return w->hash == (uint32_t)hash && w->bytes == bytes && memcmp(text_of(w), word, bytes) == 0;
+	return w->hash == (uint32_t)hash && w->bytes == bytes &&
+	       memcmp((const char *)(w->ids + w->count), word, bytes) == 0;
 }
 
 /* The upper half of the hash selects the slot; an entry keeps the lower one. */

@@ -3,25 +3,20 @@
 #include <string.h>
 
 #include "engine/text/huggingface/reading.h"
+#include "engine/text/space_mark.h"
+
+static const word_kind *const kinds[] = {&bpe_kind, &unigram_kind, &wordpiece_kind, &wordlevel_kind};
 
 status word_model_check(word_model *m, const json_t *json, error *err)
 {
-	const char *type = "BPE"; /* the oldest files have no type */
+	const char *type = bpe_kind.type; /* the oldest files have no type */
 	if (json_object_get(json, "type") || !json_object_get(json, "merges"))
 		TRY(reading_type(json, "model", &type, err));
-	m->type = strcmp(type, "Unigram") == 0     ? WORD_MODEL_UNIGRAM
-	          : strcmp(type, "WordPiece") == 0 ? WORD_MODEL_WORDPIECE
-	          : strcmp(type, "WordLevel") == 0 ? WORD_MODEL_WORDLEVEL
-	                                           : WORD_MODEL_BPE;
-	if (m->type == WORD_MODEL_WORDLEVEL)
-		return wordlevel_check(json, err);
-	if (m->type == WORD_MODEL_UNIGRAM)
-		return unigram_check(json, err);
-	if (m->type == WORD_MODEL_WORDPIECE)
-		return wordpiece_check(json, err);
-	if (strcmp(type, "BPE") != 0)
-		return reading_refuse(err, "model", "has the type \"%.40s\", which is not supported", type);
-	return bpe_check(json, err);
+	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+		if (strcmp(kinds[i]->type, type) == 0)
+			m->kind = kinds[i];
+	return m->kind ? m->kind->check(json, err)
+	               : reading_refuse(err, "model", "has the type \"%.40s\", which is not supported", type);
 }
 
 /* Unigram's list is [[name, score], …], which is checked: the place of a token is its id. */
@@ -43,9 +38,8 @@ static status names_of_list(const json_t *list, json_t *out, error *err)
 status word_model_names(const word_model *m, const json_t *json, json_t **out, error *err)
 {
 	json_t *list = json_object_get(json, "vocab");
-	const bool listed = m->type == WORD_MODEL_UNIGRAM;
-	*out = listed ? json_object() : json_incref(list);
-	status s = listed ? names_of_list(list, *out, err) : STATUS_OK;
+	*out = m->kind->scored ? json_object() : json_incref(list);
+	status s = m->kind->scored ? names_of_list(list, *out, err) : STATUS_OK;
 	if (s == STATUS_OK)
 		return s;
 	json_decref(*out);
@@ -53,50 +47,19 @@ status word_model_names(const word_model *m, const json_t *json, json_t **out, e
 	return s;
 }
 
-status word_model_read(word_model *m, const json_t *json, const vocabulary *names, const bool *special, bool byte_level,
-                       error *err)
-{
-	if (m->type == WORD_MODEL_BPE)
-		return bpe_read(&m->bpe, json, names, special, byte_level, err);
-	if (m->type == WORD_MODEL_WORDPIECE)
-		return wordpiece_read(&m->wordpiece, json, names, special, byte_level, err);
-	if (byte_level)
-		return reading_refuse(err, "model", "is %s after ByteLevel, which is not supported",
-		                      m->type == WORD_MODEL_UNIGRAM ? "Unigram" : "WordLevel");
-	if (m->type == WORD_MODEL_WORDLEVEL)
-		return wordlevel_read(&m->wordlevel, json, names, special, err);
-	return unigram_read(&m->unigram, json, names, special, err);
-}
-
 void word_model_fini(word_model *m)
 {
-	bpe_fini(&m->bpe);
-	unigram_fini(&m->unigram);
-	wordpiece_fini(&m->wordpiece);
-}
-
-int32_t word_model_unknown(const word_model *m)
-{
-	return m->type == WORD_MODEL_BPE         ? m->bpe.unknown
-	       : m->type == WORD_MODEL_UNIGRAM   ? m->unigram.unknown
-	       : m->type == WORD_MODEL_WORDPIECE ? m->wordpiece.unknown
-	                                         : m->wordlevel.unknown;
-}
-
-status word_model_encode(const word_model *m, const char *word, size_t bytes, word_room *r)
-{
-	return m->type == WORD_MODEL_BPE         ? bpe_encode(&m->bpe, word, bytes, r)
-	       : m->type == WORD_MODEL_UNIGRAM   ? unigram_encode(&m->unigram, word, bytes, r)
-	       : m->type == WORD_MODEL_WORDPIECE ? wordpiece_encode(&m->wordpiece, word, bytes, r)
-	                                         : wordlevel_encode(&m->wordlevel, word, bytes, r);
+	if (m->kind && m->kind->fini)
+		m->kind->fini(m);
 }
 
 size_t word_model_cut(const word_model *m, const char *word, size_t bytes)
 {
-	return m->type == WORD_MODEL_BPE ? bpe_cut(&m->bpe, word, bytes) : bytes;
-}
-
-bool word_model_cuts_at_mark(const word_model *m)
-{
-	return m->type == WORD_MODEL_BPE && m->bpe.cut_at_metaspace;
+	if (m->kind != &bpe_kind || !m->bpe.cut_at_metaspace)
+		return bytes;
+	size_t at = 0;
+	while (at + SPACE_MARK_BYTES <= bytes && memcmp(word + at, SPACE_MARK, SPACE_MARK_BYTES) == 0)
+		at += SPACE_MARK_BYTES;
+	const char *found = at < bytes ? memmem(word + at, bytes - at, SPACE_MARK, SPACE_MARK_BYTES) : NULL;
+	return found ? (size_t)(found - word) : bytes;
 }

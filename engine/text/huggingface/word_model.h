@@ -1,36 +1,91 @@
 /* word_model.h - the "model" of a tokenizer.json: it makes tokens of a word, as the pre-tokenizer cuts words.
- * Immutable, thread-safe. */
+ * Immutable, thread-safe. A kind of model is one file, which begins with its definition. */
 #ifndef ENGINE_TEXT_HUGGINGFACE_WORD_MODEL_H
 #define ENGINE_TEXT_HUGGINGFACE_WORD_MODEL_H
 
-#include "engine/text/huggingface/bpe.h"
-#include "engine/text/huggingface/unigram.h"
-#include "engine/text/huggingface/wordlevel.h"
-#include "engine/text/huggingface/wordpiece.h"
+#include <jansson.h>
+#include <stdbool.h>
 
-typedef struct word_model {
-	enum { WORD_MODEL_BPE, WORD_MODEL_UNIGRAM, WORD_MODEL_WORDPIECE, WORD_MODEL_WORDLEVEL } type;
-	bpe bpe; /* only the member of the type is used */
-	unigram unigram;
-	wordpiece wordpiece;
-	wordlevel wordlevel;
-} word_model;
+#include "engine/text/huggingface/merges.h"
+#include "engine/text/huggingface/vocabulary.h"
+#include "engine/text/huggingface/word_room.h"
+#include "engine/text/trie.h"
 
-/* Check the type and options before the vocabulary is made. STATUS_UNSUPPORTED by name. */
+enum { BPE_MAX_AFFIX = 32 /* bytes */ };
+
+typedef struct bpe {
+	const vocabulary *names;
+	const bool *special; /* [ids]: tokens that no text becomes, whatever the merges say */
+	merges merges;
+	bool byte_level;       /* a word's bytes are its characters */
+	bool ignore_merges;    /* a word that is a token is that token */
+	bool cut_at_metaspace; /* no merge joins a character with a following "▁" */
+	bool fuse_unknown;
+	char prefix[BPE_MAX_AFFIX + 1]; /* before the name of each character of a word but its first */
+	char suffix[BPE_MAX_AFFIX + 1]; /* after the name of its last character */
+	int32_t unknown;                /* -1: what has no token is dropped */
+	int32_t byte[256];              /* byte_level: the token of a byte; else of ASCII; -1: none */
+	int32_t fallback[256];          /* tokens of the bytes of a character without a token; all -1: no fallback */
+} bpe;
+
+typedef struct unigram {
+	trie tokens;    /* tokens that text can become: all except special ones */
+	double *scores; /* [names->size] */
+	double unknown_score;
+	int32_t unknown;    /* -1: what has no token is dropped */
+	size_t longest;     /* token, in bytes */
+	bool has_bytes;     /* an unknown character becomes the tokens of its bytes, */
+	int32_t bytes[256]; /* ids of byte tokens */
+} unigram;
+
+typedef struct wordpiece {
+	trie begins, inside; /* tokens that begin a word, and those that continue one, without the prefix; no special
+	                      * tokens */
+	bool byte_level;     /* a word's bytes are its characters */
+	int32_t unknown;
+	size_t most; /* characters of a word */
+} wordpiece;
+
+typedef struct wordlevel {
+	const vocabulary *names;
+	const bool *special; /* [ids]: tokens that no text becomes */
+	int32_t unknown;
+} wordlevel;
+
+typedef struct word_model word_model;
+
+typedef struct word_kind {
+	const char *type;
+	bool scored; /* its vocabulary is [[name, score], …] in place of {name: id} */
+	/* Check what the model asks for before its vocabulary is made. */
+	status (*check)(const json_t *json, error *err);
+	/* names and special must outlive the model. It must be freed also after an error. */
+	status (*read)(word_model *m, const json_t *json, const vocabulary *names, const bool *special, bool byte_level,
+	               error *err);
+	void (*fini)(word_model *m); /* optional */
+	/* The tokens of a word: r->ids and r->lengths, r->count of them. STATUS_NOMEM; STATUS_TOO_LARGE: 4 GB. */
+	status (*encode)(const word_model *m, const char *word, size_t bytes, word_room *r);
+} word_kind;
+
+extern const word_kind bpe_kind, unigram_kind, wordpiece_kind, wordlevel_kind;
+
+struct word_model {
+	const word_kind *kind;
+	int32_t unknown; /* the id for text without a token; -1: none, and such text is dropped */
+	union {
+		bpe bpe;
+		unigram unigram;
+		wordpiece wordpiece;
+		wordlevel wordlevel;
+	};
+};
+
+/* Find the kind and check the model's members before the vocabulary is made. STATUS_UNSUPPORTED by name. */
 status word_model_check(word_model *m, const json_t *json, error *err);
 /* {name: id} of its vocabulary, as a new reference; NULL after an error. */
 status word_model_names(const word_model *m, const json_t *json, json_t **out, error *err);
-/* names and special must outlive it. After an error `m` is to be freed too. */
-status word_model_read(word_model *m, const json_t *json, const vocabulary *names, const bool *special, bool byte_level,
-                       error *err);
 void word_model_fini(word_model *m);
-/* The id for text without a token; -1: none. */
-int32_t word_model_unknown(const word_model *m);
-/* The tokens of a word: r->ids and r->lengths, r->count of them. STATUS_NOMEM; STATUS_TOO_LARGE: 4 GB. */
-status word_model_encode(const word_model *m, const char *word, size_t bytes, word_room *r);
 /* The end of the first part of a word that can be encoded apart from the rest. */
 size_t word_model_cut(const word_model *m, const char *word, size_t bytes);
-/* True if a word always ends before a SPACE_MARK that follows another character. */
-bool word_model_cuts_at_mark(const word_model *m);
 
 #endif

@@ -1,11 +1,15 @@
-#include "engine/text/huggingface/wordpiece.h"
-
+/* The model "WordPiece": from left to right it takes the longest token that the rest of a word begins
+ * with. After the first token only tokens count whose names begin with a prefix, which is not part of their text. A
+ * word with a part without a token, or with too many characters, is unknown as a whole.
+ *
+ * Time is a word's bytes times the longest token's. Immutable, thread-safe. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/base/memory.h"
-#include "engine/text/huggingface/bpe.h"
+#include "engine/text/huggingface/pieces.h"
 #include "engine/text/huggingface/reading.h"
+#include "engine/text/huggingface/word_model.h"
 
 /* --- a word ------------------------------------------------------------------------------------------------ */
 
@@ -29,8 +33,9 @@ static bool split(const wordpiece *w, const char *word, size_t bytes, word_room 
 	return true;
 }
 
-status wordpiece_encode(const wordpiece *w, const char *word, size_t bytes, word_room *r)
+static status wordpiece_encode(const word_model *m, const char *word, size_t bytes, word_room *r)
 {
+	const wordpiece *w = &m->wordpiece;
 	if (bytes >= UINT32_MAX / 2)
 		return STATUS_TOO_LARGE;
 	TRY(word_room_reserve(r, bytes));
@@ -44,7 +49,7 @@ status wordpiece_encode(const wordpiece *w, const char *word, size_t bytes, word
 
 /* --- reading ------------------------------------------------------------------------------------------------- */
 
-status wordpiece_check(const json_t *model, error *err)
+static status wordpiece_check(const json_t *model, error *err)
 {
 	static const char *const keys[] = {
 	    "type", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word", "vocab", NULL};
@@ -88,7 +93,7 @@ static status wordpiece_build(trie *out, const wordpiece *w, const vocabulary *n
 	const size_t skipped = strlen(prefix);
 	memset(byte_of, 0xFF, sizeof byte_of);
 	for (int i = 0; i < 256; i++)
-		byte_of[bpe_spelling(i)] = (int16_t)i;
+		byte_of[pieces_spelling(i)] = (int16_t)i;
 	for (int32_t id = 0; id < names->size; id++) {
 		size_t bytes;
 		const char *name = vocabulary_name(names, id, &bytes);
@@ -106,9 +111,10 @@ static status wordpiece_build(trie *out, const wordpiece *w, const vocabulary *n
 	return trie_build(out, strings, count, &same);
 }
 
-status wordpiece_read(wordpiece *w, const json_t *model, const vocabulary *names, const bool *special, bool byte_level,
-                      error *err)
+static status wordpiece_read(word_model *m, const json_t *model, const vocabulary *names, const bool *special,
+                             bool byte_level, error *err)
 {
+	wordpiece *w = &m->wordpiece;
 	const json_t *most = json_object_get(model, "max_input_chars_per_word");
 	const char *unknown, *prefix;
 	*w = (wordpiece){.byte_level = byte_level, .most = most ? (size_t)json_integer_value(most) : 100};
@@ -116,6 +122,7 @@ status wordpiece_read(wordpiece *w, const json_t *model, const vocabulary *names
 	TRY(reading_string(model, "model", "continuing_subword_prefix", "##", &prefix, err));
 	if ((w->unknown = vocabulary_find(names, unknown, strlen(unknown))) < 0)
 		return reading_blame(err, "model", "has an unk_token that is not in the vocabulary");
+	m->unknown = w->unknown;
 	char *text = memory_new(names->used + 1, 1);
 	trie_string *strings = memory_new((size_t)names->size, sizeof *strings);
 	status s = text && strings ? wordpiece_build(&w->begins, w, names, special, "", text, strings) : STATUS_NOMEM;
@@ -126,8 +133,14 @@ status wordpiece_read(wordpiece *w, const json_t *model, const vocabulary *names
 	return error_settle(err, s);
 }
 
-void wordpiece_fini(wordpiece *w)
+static void wordpiece_fini(word_model *m)
 {
-	trie_fini(&w->begins);
-	trie_fini(&w->inside);
+	trie_fini(&m->wordpiece.begins);
+	trie_fini(&m->wordpiece.inside);
 }
+
+const word_kind wordpiece_kind = {.type = "WordPiece",
+                                  .check = wordpiece_check,
+                                  .read = wordpiece_read,
+                                  .fini = wordpiece_fini,
+                                  .encode = wordpiece_encode};

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "engine/base/memory.h"
-#include "engine/text/sentencepiece/sp_cut.h"
+#include "engine/text/sentencepiece/sp_model.h"
 #include "engine/text/sentencepiece/sp_normalizer.h"
 #include "engine/text/sentencepiece/sp_pieces.h"
 #include "engine/text/sentencepiece/sp_roles.h"

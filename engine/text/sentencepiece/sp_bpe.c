@@ -99,24 +99,6 @@ static status cut_stretch(merging *g, size_t bytes)
 	return STATUS_OK;
 }
 
-static symbol next_symbol(const sp_model *m, const char *text, size_t at, size_t bytes)
-{
-	int32_t id;
-	size_t n = trie_prefix(&m->user_defined, text + at, bytes - at, &id);
-	bool frozen = n > 0;
-	if (!frozen)
-		n = sp_model_character((unsigned char)text[at], bytes - at);
-	return (symbol){.at = (uint32_t)at, .bytes = (uint32_t)n, .next = -1, .frozen = frozen};
-}
-
-static void add_symbol(merging *g, symbol s)
-{
-	s.previous = (int32_t)g->n_symbols - 1;
-	if (s.previous >= 0)
-		g->symbols[s.previous].next = (int32_t)g->n_symbols;
-	g->symbols[g->n_symbols++] = s;
-}
-
 status sp_bpe_cut(sp_pieces *p, const char *text, size_t bytes, bool last)
 {
 	const sp_model *m = p->model;
@@ -126,13 +108,21 @@ status sp_bpe_cut(sp_pieces *p, const char *text, size_t bytes, bool last)
 		return STATUS_NOMEM;
 	merging g = {.pieces = p, .text = text, .symbols = symbols, .heap = (pair *)(symbols + bytes + 1)};
 	for (symbol s; at < bytes && (last || bytes - at >= longest_symbol); at += s.bytes) {
-		s = next_symbol(m, text, at, bytes);
+		int32_t id;
+		size_t n = trie_prefix(&m->user_defined, text + at, bytes - at, &id);
+		bool frozen = n > 0;
+		if (!frozen)
+			n = sp_model_character((unsigned char)text[at], bytes - at);
+		s = (symbol){.at = (uint32_t)at, .bytes = (uint32_t)n, .next = -1, .frozen = frozen};
 		if (at > begin && !sp_model_joins(m, text + before_it, at - before_it, text + at, s.bytes)) {
 			TRY(cut_stretch(&g, at - begin));
 			begin = at;
 		}
 		before_it = at;
-		add_symbol(&g, s);
+		s.previous = (int32_t)g.n_symbols - 1;
+		if (s.previous >= 0)
+			g.symbols[s.previous].next = (int32_t)g.n_symbols;
+		g.symbols[g.n_symbols++] = s;
 	}
 	if (last || (begin == 0 && bytes > SP_RUN_MAX))
 		return cut_stretch(&g, at - begin);

@@ -5,7 +5,7 @@
  *
  * No piece has the mark after another character, so both algorithms cut there. The mark is a piece, so the text after
  * it never becomes one unknown together with an unknown before it. */
-#include "engine/text/sentencepiece/sp_cut.h"
+#include "engine/text/sentencepiece/sp_model.h"
 
 #include <string.h>
 

@@ -44,16 +44,6 @@ static bool read_fixed(wire *w, size_t bytes, uint64_t *out)
 	return true;
 }
 
-static bool read_bytes(wire *w, wire *out)
-{
-	uint64_t n;
-	if (!read_varint(w, &n) || n > (uint64_t)(w->end - w->at))
-		return false;
-	*out = (wire){w->at, w->at + n};
-	w->at += n;
-	return true;
-}
-
 /* The next field of a message; false: it is damaged. */
 static bool read_field(wire *w, field *f)
 {
@@ -66,8 +56,14 @@ static bool read_field(wire *w, field *f)
 		return read_varint(w, &f->value);
 	case 1:
 		return read_fixed(w, 8, &f->value);
-	case 2:
-		return read_bytes(w, &f->bytes);
+	case 2: {
+		uint64_t n;
+		if (!read_varint(w, &n) || n > (uint64_t)(w->end - w->at))
+			return false;
+		f->bytes = (wire){w->at, w->at + n};
+		w->at += n;
+		return true;
+	}
 	case 5:
 		return read_fixed(w, 4, &f->value);
 	default:
@@ -270,12 +266,6 @@ static bool is_text(sp_type type)
 	return type == SP_NORMAL || type == SP_USER_DEFINED || type == SP_UNUSED;
 }
 
-/* The library's bonus for user-defined pieces. */
-static float score_of(const sp_piece *p)
-{
-	return p->type == SP_USER_DEFINED ? -0.1F : p->score;
-}
-
 /* One trie: of the user-defined pieces, or of all that text can become. The unigram algorithm never takes unused ones.
  */
 static status build_trie(sp_model *m, trie *out, bool user_defined, error *err)
@@ -288,7 +278,8 @@ static status build_trie(sp_model *m, trie *out, bool user_defined, error *err)
 		const sp_piece *p = &m->pieces[i];
 		if (user_defined ? p->type == SP_USER_DEFINED
 		                 : is_text(p->type) && !(p->type == SP_UNUSED && m->algorithm == SP_UNIGRAM))
-			strings[n++] = (trie_string){p->text, p->bytes, i, score_of(p)};
+			strings[n++] =
+			    (trie_string){p->text, p->bytes, i, p->type == SP_USER_DEFINED ? -0.1F : p->score};
 	}
 	status s = trie_build(out, strings, n, &same);
 	if (s == STATUS_CONFLICT)

@@ -61,4 +61,10 @@ static inline size_t sp_model_character(unsigned char first, size_t left)
 /* True if characters a and b may be adjacent within a piece. False only if they never are. BPE only. */
 bool sp_model_joins(const sp_model *m, const char *a, size_t a_bytes, const char *b, size_t b_bytes);
 
+/* sp_cut.c: true if a cut before a single space after a letter is always safe. The second text must be encoded as one that
+ * continues. */
+bool sp_cut_is_safe(const sp_model *m);
+/* The last such place before `bytes` with a character after the space; 0: none. */
+size_t sp_cut_find(const sp_model *m, const char *text, size_t bytes);
+
 #endif

@@ -1,5 +1,6 @@
 /* A backend in the background: its products leave processors to other work on the device and are repeatable, and its
  * long passes are many short blocks. */
+#include "tests/unit/support/datasets.h"
 #include "tests/unit/train/fixture.h"
 
 #include "engine/tensor/ops.h"

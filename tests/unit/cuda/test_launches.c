@@ -9,6 +9,7 @@
 #include "engine/train/trainer.h"
 #include "tests/emulator/count.h"
 #include "tests/unit/cuda/device.h"
+#include "tests/unit/support/datasets.h"
 
 enum { LOW = 2, HIGH = 3, KINDS = 4 };
 

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <time.h>
 
+#include "tests/unit/support/datasets.h"
 #include "tests/unit/train/fixture.h"
 
 #include "tests/unit/cuda/device.h"

@@ -13,7 +13,7 @@
 #include "proto/json_memory.h"
 #include "tests/unit/support/allocations.h"
 
-static const char *const names[] = {"csv", "arrow", "safetensors"};
+static const char *const names[] = {"csv", "safetensors"};
 enum { ROOM = 1 << 20, FORMATS = sizeof names / sizeof *names };
 
 typedef struct output {
@@ -61,7 +61,7 @@ static json_t *numbers(int n)
 	return list;
 }
 
-/* More rows than fit into an Arrow batch and a piece. */
+/* More rows than fit into a piece. */
 static json_t *large_explanation(void)
 {
 	enum { TOKENS = 3000 };
@@ -108,6 +108,7 @@ static void an_unknown_format_is_not_found(void **state)
 {
 	(void)state;
 	assert_null(explanation_format_find("json"));
+	assert_null(explanation_format_find("arrow"));
 	assert_null(explanation_format_find(""));
 }
 

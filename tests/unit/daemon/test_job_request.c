@@ -164,24 +164,23 @@ static void a_request_without_a_model_trains_the_usual_one_of_its_objective(void
 {
 	static const struct {
 		const char *json, *architecture;
-		bool causal, reads_source;
+		const model_form *form;
 	} cases[] = {
-	    {"{}", "additive", true, false},
-	    {"{\"additive\":{\"objective\":\"next_token\"}}", "additive", true, false},
-	    {"{\"additive\":{\"objective\":\"classification\"}}", "linear_encoder", false, false},
-	    {"{\"additive\":{\"objective\":\"fill_mask\"}}", "transformer", false, false},
-	    {"{\"additive\":{\"objective\":\"sequence_to_sequence\"}}", "transformer", true, true},
-	    {"{\"additive\":{\"objective\":\"span_corruption\"}}", "transformer", true, true},
-	    {"{\"additive\":{\"objective\":\"text_infilling\"}}", "transformer", true, true},
+	    {"{}", "additive", &form_causal},
+	    {"{\"additive\":{\"objective\":\"next_token\"}}", "additive", &form_causal},
+	    {"{\"additive\":{\"objective\":\"classification\"}}", "linear_encoder", &form_classifier},
+	    {"{\"additive\":{\"objective\":\"fill_mask\"}}", "transformer", &form_masked},
+	    {"{\"additive\":{\"objective\":\"sequence_to_sequence\"}}", "transformer", &form_encoder_decoder},
+	    {"{\"additive\":{\"objective\":\"span_corruption\"}}", "transformer", &form_encoder_decoder},
+	    {"{\"additive\":{\"objective\":\"text_infilling\"}}", "transformer", &form_encoder_decoder},
 	    {"{\"model\":\"transformer\",\"additive\":{\"objective\":\"fill_mask\",\"config\":{\"depth\":3}}}",
-	     "transformer", false, false},
+	     "transformer", &form_masked},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		job_request r;
 		must_read(*state, &r, cases[i].json);
 		assert_string_equal(r.architecture->name, cases[i].architecture);
-		assert_int_equal(r.dims.causal, cases[i].causal);
-		assert_int_equal(r.dims.reads_source, cases[i].reads_source);
+		assert_ptr_equal(r.dims.form, cases[i].form);
 		job_request_fini(&r);
 	}
 }

@@ -7,8 +7,7 @@
 #include <string.h>
 
 #include "proto/json_memory.h"
-#include "server/explain_html.h"
-#include "server/explain_svg.h"
+#include "server/explain_view.h"
 #include "server/markup.h"
 #include "tests/unit/support/allocations.h"
 

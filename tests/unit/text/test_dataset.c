@@ -14,6 +14,7 @@
 #include "engine/text/dataset.h"
 #include "tests/unit/support/bytes.h"
 #include "tests/unit/support/allocations.h"
+#include "tests/unit/support/datasets.h"
 #include "tests/unit/support/record.h"
 
 /* "abcdefgh…" of n bytes. */
@@ -130,8 +131,11 @@ static void a_split_without_a_block_on_either_side_is_refused(void **state)
 	static const struct {
 		double fraction;
 		const char *param;
-	} bad[] = {{0, "validation_fraction"}, {1, "validation_fraction"}, {-0.5, "validation_fraction"},
-	           {0.05, "sequence_length"},  {0.95, "sequence_length"},  {0.0 / 0.0, "validation_fraction"}};
+	} bad[] = {{1, "validation_fraction"},
+	           {-0.5, "validation_fraction"},
+	           {0.05, "sequence_length"},
+	           {0.95, "sequence_length"},
+	           {0.0 / 0.0, "validation_fraction"}};
 	char text[40];
 	letters(text, 40);
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {

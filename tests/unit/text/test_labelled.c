@@ -15,6 +15,7 @@
 #include "engine/text/sequence.h"
 #include "tests/unit/support/bytes.h"
 #include "tests/unit/support/allocations.h"
+#include "tests/unit/support/datasets.h"
 #include "tests/unit/support/folder.h"
 #include "tests/unit/support/record.h"
 
@@ -250,7 +251,7 @@ static void a_split_takes_records_of_all_classes_out_of_a_sorted_file(void **sta
 	char text[4096];
 	dataset *train, *valid;
 	sorted(text, sizeof text, 40);
-	assert_int_equal(labelled_split(&train, &valid, *state, text, strlen(text), 8, NULL, 0.25, NULL), STATUS_OK);
+	assert_int_equal(labelled_split(&train, &valid, *state, text, strlen(text), 8, 0.25, NULL), STATUS_OK);
 	assert_int_equal(dataset_records(train), 30);
 	assert_int_equal(dataset_records(valid), 10);
 	int seen[40] = {0}, of_a = 0, before = -1;
@@ -271,10 +272,8 @@ static void a_split_takes_records_of_all_classes_out_of_a_sorted_file(void **sta
 	dataset_free(train);
 	dataset_free(valid);
 	error err = ERROR_INIT;
-	assert_int_equal(labelled_split(&train, &valid, *state, text, strlen(text), 8, NULL, 0.01, &err),
-	                 STATUS_INVALID);
+	assert_int_equal(labelled_split(&train, &valid, *state, text, strlen(text), 8, 0.01, &err), STATUS_INVALID);
 	assert_string_equal(err.param, "validation_fraction");
-	assert_int_equal(labelled_split(&train, &valid, *state, text, strlen(text), 8, NULL, 1, NULL), STATUS_INVALID);
 	assert_null(train);
 }
 
@@ -345,7 +344,7 @@ static void a_cached_text_has_the_records_of_the_same_text_in_memory(void **stat
 		assert_int_equal(labelled_make(&got[0], &got[1], *state, &x, LENGTH, share ? 0.3 : 0, NULL), STATUS_OK);
 		labelled_text_close(&x);
 		if (share)
-			assert_int_equal(labelled_split(&want[0], &want[1], *state, text, at, LENGTH, NULL, 0.3, NULL),
+			assert_int_equal(labelled_split(&want[0], &want[1], *state, text, at, LENGTH, 0.3, NULL),
 			                 STATUS_OK);
 		else
 			want[0] = read_lines(*state, text, LENGTH);
@@ -407,7 +406,7 @@ static void running_out_of_memory_is_an_error_and_leaks_nothing(void **state)
 	for (int64_t limit = 0; s != STATUS_OK; limit++) {
 		dataset *train, *valid;
 		allocations_limit(limit);
-		s = labelled_split(&train, &valid, *state, text, strlen(text), 8, NULL, 0.5, NULL);
+		s = labelled_split(&train, &valid, *state, text, strlen(text), 8, 0.5, NULL);
 		allocations_limit(-1);
 		if (s != STATUS_OK)
 			assert_true(!train && !valid);

@@ -14,6 +14,7 @@
 #include "engine/text/sequence.h"
 #include "tests/unit/support/allocations.h"
 #include "tests/unit/support/bytes.h"
+#include "tests/unit/support/datasets.h"
 #include "tests/unit/support/folder.h"
 #include "tests/unit/support/record.h"
 

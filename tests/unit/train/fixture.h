@@ -17,6 +17,7 @@
 #include "engine/base/philox.h"
 #include "engine/cpu/cpu.h"
 #include "engine/train/trainer.h"
+#include "tests/unit/support/datasets.h"
 #include "tests/unit/support/folder.h"
 
 enum { FIXTURE_LENGTH = 16, FIXTURE_TEXT = 1200 };

@@ -1,5 +1,6 @@
 #include "tests/unit/support/allocations.h"
 #include "engine/train/optimizer_kind.h"
+#include "tests/unit/support/datasets.h"
 #include "tests/unit/train/fixture.h"
 
 #include <dirent.h>

@@ -1,5 +1,6 @@
 /* The choice of masked tokens, and a model that is trained to predict them. */
 #include "tests/unit/support/bytes.h"
+#include "tests/unit/support/datasets.h"
 #include "tests/unit/train/fixture.h"
 
 #include <stdio.h>

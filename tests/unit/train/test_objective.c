@@ -1,5 +1,6 @@
 /* Objectives alone and through a trainer. */
 #include "tests/unit/support/bytes.h"
+#include "tests/unit/support/datasets.h"
 #include "tests/unit/train/fixture.h"
 
 #include <stdio.h>

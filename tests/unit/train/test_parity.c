@@ -2,6 +2,7 @@
  * tests/reference/train.py computed. The run covers two epochs, accumulation, warm-up, clipping, label smoothing and
  * validation. A classifier is compared with tests/reference/train_classes.py. Run from the repository's root. */
 #include "engine/text/labelled.h"
+#include "tests/unit/support/datasets.h"
 #include "tests/unit/train/fixture.h"
 
 static const double tolerance = 1e-3;

@@ -2,6 +2,7 @@
 #include "engine/train/gradient_sum.h"
 #include "engine/text/corpus_tokens.h"
 #include "engine/train/ranks.h"
+#include "tests/unit/support/datasets.h"
 #include "tests/unit/train/fixture.h"
 
 enum { MAX_RANKS = 3, MAX_SUMS = 4096 };

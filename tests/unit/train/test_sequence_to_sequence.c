@@ -1,4 +1,5 @@
 /* Objectives of encoder-decoders, alone and through a trainer. */
+#include "tests/unit/support/datasets.h"
 #include "tests/unit/train/encoder_decoder.h"
 
 #include "engine/model/feed.h"

@@ -1,4 +1,5 @@
 /* Objective in which some words of the encoder's text are blanks: the rows of a batch, alone and through a trainer. */
+#include "tests/unit/support/datasets.h"
 #include "tests/unit/train/encoder_decoder.h"
 
 #include "engine/text/corpus_tokens.h"

@@ -3,6 +3,7 @@
  *
  * Where a document is parsed or a matrix multiplied, only the engine's own allocations fail, not those of the
  * libraries. */
+#include "tests/unit/support/datasets.h"
 #include "tests/unit/train/fixture.h"
 
 #include <stdio.h>

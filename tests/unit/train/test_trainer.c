@@ -5,6 +5,7 @@
 #include "engine/train/optimizer_kind.h"
 #include "tests/unit/support/bytes.h"
 #include "tests/unit/support/allocations.h"
+#include "tests/unit/support/datasets.h"
 #include "tests/unit/train/fixture.h"
 #include "tests/unit/support/record.h"
 
