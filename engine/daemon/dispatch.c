@@ -17,8 +17,8 @@
 #include "engine/daemon/library/storage.h"
 #include "engine/daemon/metrics.h"
 #include "engine/daemon/queue/job_machine.h"
-#include "engine/daemon/requests/engine.h"
 #include "engine/daemon/requests/idempotency.h"
+#include "engine/daemon/rooms.h"
 #include "engine/daemon/sessions/session_task.h"
 #include "engine/daemon/sessions/sessions.h"
 #include "gen/schemas.h"
@@ -26,45 +26,46 @@
 typedef struct method {
 	const char *name;
 	void (*begin)(stream *s);
+	room room;
 	bool counted; /* it computes with a client's input, so deaths of the engine during it are counted */
 } method;
 
 static const method methods[] = {
-    {"engine.status", metrics_status, false},
-    {"engine.metrics", metrics_read, false},
-    {"storage.usage", storage_usage, false},
-    {"model.list", models_list, false},
-    {"model.get", models_get, false},
-    {"model.delete", models_delete, false},
-    {"model.load", models_load, false},
-    {"model.unload", models_unload, false},
-    {"model.import", models_import, true},
-    {"model.file", models_file, false},
-    {"model.files", models_files, false},
-    {"file.create", files_create, true},
-    {"file.list", files_list, false},
-    {"file.get", files_get, false},
-    {"file.delete", files_delete, false},
-    {"file.content", files_content, false},
-    {"completion.create", completions_create, true},
-    {"chat.create", chat_create, true},
-    {"response.create", chat_respond, true},
-    {"session.create", session_prompts_create, true},
-    {"session.list", sessions_list, false},
-    {"session.get", sessions_get, false},
-    {"session.delete", sessions_delete, false},
-    {"session.generate", completions_continue, true},
-    {"session.append", session_prompts_append, true},
-    {"session.fork", session_task_fork, false},
-    {"session.export", session_task_export, false},
-    {"session.import", session_task_import, true},
-    {"session.alpha", explain_request_session, true},
-    {"explain", explain_request_create, true},
-    {"classify", classify_create, true},
-    {"fill_mask", fill_mask_create, true},
-    {"embed", embeddings_create, true},
-    {"tokenize", tokens_encode, true},
-    {"detokenize", tokens_decode, true},
+    {"engine.status", metrics_status, ROOM_ENGINE, false},
+    {"engine.metrics", metrics_read, ROOM_ENGINE, false},
+    {"storage.usage", storage_usage, ROOM_LIBRARY, false},
+    {"model.list", models_list, ROOM_LIBRARY, false},
+    {"model.get", models_get, ROOM_LIBRARY, false},
+    {"model.delete", models_delete, ROOM_LIBRARY, false},
+    {"model.load", models_load, ROOM_LIBRARY, false},
+    {"model.unload", models_unload, ROOM_LIBRARY, false},
+    {"model.import", models_import, ROOM_LIBRARY, true},
+    {"model.file", models_file, ROOM_LIBRARY, false},
+    {"model.files", models_files, ROOM_LIBRARY, false},
+    {"file.create", files_create, ROOM_LIBRARY, true},
+    {"file.list", files_list, ROOM_LIBRARY, false},
+    {"file.get", files_get, ROOM_LIBRARY, false},
+    {"file.delete", files_delete, ROOM_LIBRARY, false},
+    {"file.content", files_content, ROOM_LIBRARY, false},
+    {"completion.create", completions_create, ROOM_GENERATION, true},
+    {"chat.create", chat_create, ROOM_GENERATION, true},
+    {"response.create", chat_respond, ROOM_GENERATION, true},
+    {"session.create", session_prompts_create, ROOM_GENERATION, true},
+    {"session.list", sessions_list, ROOM_SESSIONS, false},
+    {"session.get", sessions_get, ROOM_SESSIONS, false},
+    {"session.delete", sessions_delete, ROOM_SESSIONS, false},
+    {"session.generate", completions_continue, ROOM_GENERATION, true},
+    {"session.append", session_prompts_append, ROOM_GENERATION, true},
+    {"session.fork", session_task_fork, ROOM_SESSIONS, false},
+    {"session.export", session_task_export, ROOM_SESSIONS, false},
+    {"session.import", session_task_import, ROOM_SESSIONS, true},
+    {"session.alpha", explain_request_session, ROOM_GENERATION, true},
+    {"explain", explain_request_create, ROOM_GENERATION, true},
+    {"classify", classify_create, ROOM_GENERATION, true},
+    {"fill_mask", fill_mask_create, ROOM_GENERATION, true},
+    {"embed", embeddings_create, ROOM_GENERATION, true},
+    {"tokenize", tokens_encode, ROOM_GENERATION, true},
+    {"detokenize", tokens_decode, ROOM_GENERATION, true},
 };
 
 /* The kinds of jobs; each brings its own methods. */
@@ -81,13 +82,16 @@ typedef struct handler {
 	job_queue *queue; /* set with `job` */
 } handler;
 
-static bool find_handler(const engine *e, const char *name, handler *out)
+static bool find_handler(stream *s, const char *name, handler *out)
 {
+	engine *e = s->net->owner;
 	*out = (handler){0};
 	for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
 		if (strcmp(methods[i].name, name) == 0)
 			out->row = &methods[i];
-	if (!out->row)
+	if (out->row)
+		s->room = rooms_context(e, out->row->room);
+	else
 		out->job = job_machine_method(e->job_machine, name, &out->queue);
 	return out->row || out->job;
 }
@@ -212,7 +216,7 @@ void dispatch_request(stream *s, const char *name)
 		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
 	} else if (s->net->draining) {
 		stream_refuse_stopping(s);
-	} else if (!m || !find_handler(s->engine, name, &found)) {
+	} else if (!m || !find_handler(s, name, &found)) {
 		stream_refuse(s, STATUS_NOT_FOUND, "unknown_method", NULL, "there is no method \"%.64s\"", name);
 	} else if (m->id && !take_id(s)) {
 		return;

@@ -69,10 +69,10 @@ json_t *evaluation_document_progress_event(const evaluation_progress *p)
 
 /* --- the text -------------------------------------------------------------------------------------------- */
 
-void evaluation_document_corpus(corpus *out, engine *e, const model_entry *m, const char *file)
+void evaluation_document_corpus(corpus *out, const job_parts *parts, const model_entry *m, const char *file)
 {
-	*out = (corpus){.paths = job_store_paths(e->store),
-	                .cache = {e->cache_folder, e->cache_budget, 0},
+	*out = (corpus){.paths = job_store_paths(parts->store),
+	                .cache = {parts->cache_folder, parts->cache_budget, 0},
 	                .config = m->config,
 	                .vocab = model_dims_ids(&m->dims),
 	                .records = RECORD_BLOCK,
@@ -80,9 +80,9 @@ void evaluation_document_corpus(corpus *out, engine *e, const model_entry *m, co
 	                .training = {{.weight = 1}},
 	                .texts = {.tokenizer = m->tokenizer}};
 	snprintf(out->training[0].id, sizeof out->training[0].id, "%s", file);
-	store_cache_room(e->store, &out->cache.room, NULL); /* without its ledger the store refuses the job in any
-	                                                     * case */
-	store_temporary_path(e->store, out->temporary);
+	store_cache_room(parts->store, &out->cache.room, NULL); /* without its ledger the store refuses the job in any
+	                                                         * case */
+	store_temporary_path(parts->store, out->temporary);
 }
 
 status evaluation_document_open(corpus *c, token_cache **out)

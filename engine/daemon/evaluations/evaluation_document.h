@@ -22,7 +22,7 @@ json_t *evaluation_document_progress_event(const evaluation_progress *p);
 
 /* Describe the tokens of a file as a model reads them. The tokenizer belongs to the model: remove it again before
  * corpus_free. Loop thread. */
-void evaluation_document_corpus(corpus *out, engine *e, const model_entry *m, const char *file);
+void evaluation_document_corpus(corpus *out, const job_parts *parts, const model_entry *m, const char *file);
 /* Open the tokens that corpus describes. Errors name "file" or "model". Any thread. */
 status evaluation_document_open(corpus *c, token_cache **out);
 

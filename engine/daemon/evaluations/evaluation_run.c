@@ -225,7 +225,7 @@ static void computed(uv_work_t *work, int cancelled)
 static bool queue_computing(evaluation_run *r)
 {
 	r->work.data = r;
-	return uv_queue_work(&r->base.queue->engine->loop, &r->work, pool_compute, computed) == 0;
+	return uv_queue_work(r->base.queue->parts->loop, &r->work, pool_compute, computed) == 0;
 }
 
 static void begin_computing(evaluation_run *r)
@@ -266,7 +266,7 @@ static void evaluation_run_step(evaluation_run *r)
 		begin_computing(r);
 		return;
 	}
-	r->task = (score_call){.engine = r->base.queue->engine,
+	r->task = (score_call){.executor = r->base.queue->parts->executor,
 	                       .model = r->base.model,
 	                       .request = {.sequences = r->unit.sequences,
 	                                   .n_sequences = r->unit.n_sequences,
@@ -286,7 +286,7 @@ static status open_run(queued_run *base, queued_job *j, error *err)
 	r->began_ns = r->committed_ns = clock_ns();
 	TRY(evaluation_settings_restore(&r->settings, json_object_get(j->document, "settings"), err));
 	TRY(check_weights(r, err));
-	evaluation_document_corpus(&r->corpus, base->queue->engine, base->model,
+	evaluation_document_corpus(&r->corpus, base->queue->parts, base->model,
 	                           json_string_value(json_object_get(j->document, "file")));
 	return STATUS_OK;
 }

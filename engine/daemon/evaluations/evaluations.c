@@ -20,13 +20,14 @@ typedef struct creation {
 static status check_evaluation(job_draft *d, error *err)
 {
 	creation *c = (creation *)d;
-	engine *e = d->queue->engine;
+	const job_parts *parts = d->queue->parts;
 	const json_t *params = d->stream->params;
-	TRY(catalog_open_generative(e->catalog, json_string_value(json_object_get(params, "model")), &d->model, err));
+	TRY(catalog_open_generative(parts->catalog, json_string_value(json_object_get(params, "model")), &d->model,
+	                            err));
 	TRY(catalog_check_reads_alone(d->model, "model", err));
 	TRY(evaluation_settings_read(&c->settings, params, d->model, err));
 	TRY(job_draft_find_file(d, NULL, err));
-	evaluation_document_corpus(&c->corpus, e, d->model, json_string_value(json_object_get(params, "file")));
+	evaluation_document_corpus(&c->corpus, parts, d->model, json_string_value(json_object_get(params, "file")));
 	return STATUS_OK;
 }
 

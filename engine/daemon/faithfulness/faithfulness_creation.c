@@ -76,8 +76,8 @@ static bool evaluate_input(job_draft *d)
 	error err = ERROR_INIT;
 	if (c->path[0])
 		return false;
-	status s = faithfulness_text_begin(&c->text, d->queue->engine, d->stream, d->model, &c->settings,
-	                                   c->texts.texts, 0, input_done, c);
+	status s = faithfulness_text_begin(&c->text, d->queue->parts, d->stream, d->model, &c->settings, c->texts.texts,
+	                                   0, input_done, c);
 	if (s != STATUS_OK)
 		job_draft_refuse(d, s, &err);
 	return true;
@@ -242,7 +242,7 @@ static status check_creation(job_draft *d, error *err)
 	if (!file == !input)
 		return error_set(err, STATUS_INVALID, file ? "file" : "input", "give an input or a file%s",
 		                 file ? ", not both" : "");
-	TRY(catalog_open(d->queue->engine->catalog, json_string_value(json_object_get(params, "model")), &d->model,
+	TRY(catalog_open(d->queue->parts->catalog, json_string_value(json_object_get(params, "model")), &d->model,
 	                 err));
 	TRY(check_sources(d->model, file, json_object_get(params, "source"), err));
 	TRY(faithfulness_settings_read(&c->settings, params, d->model, err));

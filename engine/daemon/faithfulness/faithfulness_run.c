@@ -117,7 +117,7 @@ static void faithfulness_run_make(faithfulness_run *r)
 {
 	error err = ERROR_INIT;
 	r->work.data = r;
-	if (uv_queue_work(&r->base.queue->engine->loop, &r->work, pool_make, faithfulness_run_made) != 0)
+	if (uv_queue_work(r->base.queue->parts->loop, &r->work, pool_make, faithfulness_run_made) != 0)
 		job_queue_end_run(&r->base, STATUS_NOMEM, &err);
 }
 
@@ -158,8 +158,8 @@ static void faithfulness_run_step(faithfulness_run *r)
 		faithfulness_run_make(r);
 	} else {
 		const faithfulness_tokens *t = &r->texts.texts[r->n_done];
-		status s = faithfulness_text_begin(&r->text, r->base.queue->engine, NULL, r->base.model, &r->settings,
-		                                   t, r->n_done, text_done, r);
+		status s = faithfulness_text_begin(&r->text, r->base.queue->parts, NULL, r->base.model, &r->settings, t,
+		                                   r->n_done, text_done, r);
 		if (s != STATUS_OK)
 			job_queue_end_run(&r->base, s, &err);
 	}
@@ -212,7 +212,7 @@ static bool take_event(void *context, const json_t *event)
 static status open_run(queued_run *base, queued_job *j, error *err)
 {
 	faithfulness_run *r = (faithfulness_run *)base;
-	store *s = base->queue->engine->store;
+	store *s = base->queue->parts->store;
 	bool more;
 	r->request = json_incref(json_object_get(j->document, "request"));
 	r->settings_object = json_incref(json_object_get(j->document, "settings"));
@@ -237,7 +237,7 @@ static status start_run(queued_run *base, queued_job *j)
 	r->work.data = r;
 	if (r->texts.n > 0)
 		faithfulness_run_step(r);
-	else if (uv_queue_work(&base->queue->engine->loop, &r->work, faithfulness_run_pool_read,
+	else if (uv_queue_work(base->queue->parts->loop, &r->work, faithfulness_run_pool_read,
 	                       faithfulness_run_read_file) != 0)
 		return STATUS_NOMEM;
 	return STATUS_OK;

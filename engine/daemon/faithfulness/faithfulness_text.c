@@ -43,7 +43,7 @@ typedef struct place {
 } place;
 
 struct faithfulness_text {
-	engine *engine;
+	const job_parts *parts;
 	stream *stream;
 	model_entry *model;
 	const faithfulness_settings *settings;
@@ -489,8 +489,11 @@ static status begin_reading(faithfulness_text *t)
 		TRY(prepare_log(t, &r));
 	else
 		prepare_parts(t, &r);
-	t->task = (score_call){
-	    .engine = t->engine, .stream = t->stream, .model = t->model, .request = r, .finished = read_done};
+	t->task = (score_call){.executor = t->parts->executor,
+	                       .stream = t->stream,
+	                       .model = t->model,
+	                       .request = r,
+	                       .finished = read_done};
 	t->reading = true;
 	score_call_submit(&t->task);
 	return STATUS_OK;
@@ -499,7 +502,7 @@ static status begin_reading(faithfulness_text *t)
 static status begin_computing(faithfulness_text *t)
 {
 	t->work.data = t;
-	return uv_queue_work(&t->engine->loop, &t->work, pool_compute, computed) == 0 ? STATUS_OK : STATUS_NOMEM;
+	return uv_queue_work(t->parts->loop, &t->work, pool_compute, computed) == 0 ? STATUS_OK : STATUS_NOMEM;
 }
 
 static void next(faithfulness_text *t)
@@ -517,14 +520,14 @@ static void next(faithfulness_text *t)
 		faithfulness_text_end(t, s);
 }
 
-status faithfulness_text_begin(faithfulness_text **out, engine *e, stream *s, model_entry *m,
+status faithfulness_text_begin(faithfulness_text **out, const job_parts *parts, stream *s, model_entry *m,
                                const faithfulness_settings *settings, const faithfulness_tokens *tokens, int64_t number,
                                void (*finished)(void *context, faithfulness_outcome *x), void *context)
 {
 	faithfulness_text *t = *out = memory_new(1, sizeof *t);
 	if (!t)
 		return STATUS_NOMEM;
-	*t = (faithfulness_text){.engine = e,
+	*t = (faithfulness_text){.parts = parts,
 	                         .stream = s,
 	                         .model = m,
 	                         .settings = settings,

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "engine/base/memory.h"
+#include "engine/daemon/generation/generation.h"
 #include "engine/daemon/generation/tokens.h"
 
 /* Maximum tokens read for one answer by all readings; takes minutes. */
@@ -377,6 +378,7 @@ status attribution_request_read(attribution_request *c, const json_t *params, co
 void attribution_request_submit(attribution_request *c, stream *s, model_entry *m, score_call *t)
 {
 	t->stream = s;
+	t->executor = generation_of(s)->executor;
 	t->model = m;
 	t->request = (score_task_request){.sequences = c->sequences, .n_sequences = c->n, .explain = c->options};
 	score_call_submit(t);

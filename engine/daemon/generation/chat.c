@@ -2,7 +2,7 @@
 
 #include "engine/daemon/generation/completions.h"
 #include "engine/daemon/generation/conversation.h"
-#include "engine/daemon/requests/engine.h"
+#include "engine/daemon/generation/generation.h"
 #include "gen/limits.h"
 
 static int64_t integer(const json_t *params, const char *key, int64_t fallback)
@@ -28,8 +28,8 @@ static status read_logprobs(choices_plan *p, const json_t *params, error *err)
 static status chat_prepare(stream *s, choices_plan *p, const json_t *messages, error *err)
 {
 	const json_t *params = s->params;
-	TRY(catalog_open_generative(s->engine->catalog, json_string_value(json_object_get(params, "model")), &p->model,
-	                            err));
+	TRY(catalog_open_generative(generation_of(s)->catalog, json_string_value(json_object_get(params, "model")),
+	                            &p->model, err));
 	TRY(completions_read_options(p, params, err));
 	TRY(conversation_read(p, messages, false, err));
 	p->answer.chat = true;

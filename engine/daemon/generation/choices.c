@@ -12,7 +12,7 @@
 #include "engine/daemon/generation/tokens.h"
 #include "engine/daemon/generation/event_message.h"
 #include "engine/daemon/generation/prompt_logprobs.h"
-#include "engine/daemon/requests/engine.h"
+#include "engine/daemon/generation/generation.h"
 
 /* --- the scheduler's callbacks: executor thread ------------------------------------ */
 
@@ -23,7 +23,7 @@ static int64_t on_event(void *context, const generation_event *e)
 	choice *x = context;
 	event_message *m = event_message_new(e, x, deliver_event);
 	if (m) {
-		executor_post(x->set->stream->engine->executor, &m->task);
+		executor_post(generation_of(x->set->stream)->executor, &m->task);
 	} else {
 		x->starved = true; /* a stream must not lack an event */
 		generation_cancel(x->running);
@@ -46,7 +46,7 @@ static void on_finished(void *context, const generation_result *r)
 	if (c->plan.session)
 		session_ticket_look(&c->change, c->device, c->plan.ticket.id);
 	x->ended_task = (task){.done = deliver_end};
-	executor_post(c->stream->engine->executor, &x->ended_task);
+	executor_post(generation_of(c->stream)->executor, &x->ended_task);
 }
 
 /* --- starting: executor thread -------------------------------------------------------- */
@@ -245,7 +245,7 @@ static void deliver_event(task *t)
 	if (c->plan.sampling.request.n_alpha && !in_prompt)
 		choices_remember(x, m->event.tokens, m->event.n_tokens);
 	if (c->place.tokens == 0)
-		c->place.first_ms = uv_now(&c->stream->engine->loop);
+		c->place.first_ms = uv_now(c->stream->net->loop);
 	c->place.tokens += m->event.n_tokens;
 	choices_credit_look(c);
 	free(m);
@@ -309,6 +309,7 @@ static void settled(session_settlement *x)
 static void choices_settle(choices *c)
 {
 	c->settlement = (session_settlement){.stream = c->stream,
+	                                     .sessions = generation_of(c->stream)->sessions,
 	                                     .entry = c->plan.session,
 	                                     .ticket = &c->plan.ticket,
 	                                     .making = c->plan.ticket.create,
@@ -323,8 +324,7 @@ static void choices_settle(choices *c)
 
 static void choices_leave(choices *c)
 {
-	engine *e = c->stream->engine;
-	admission_leave(e->admission, &c->place, uv_now(&e->loop));
+	admission_leave(generation_of(c->stream)->admission, &c->place, uv_now(c->stream->net->loop));
 }
 
 void choices_try_finish(choices *c)
@@ -394,7 +394,7 @@ static void start_done(task *t)
 
 static void choices_refuse(choices *c, status result, const char *words)
 {
-	sessions *all = c->stream->engine->sessions;
+	sessions *all = generation_of(c->stream)->sessions;
 	choices_leave(c);
 	if (c->plan.session && c->plan.ticket.create)
 		sessions_remove(all, c->plan.session, NULL);
@@ -453,7 +453,7 @@ static status enter(choices *c, error *err)
 	c->place =
 	    (admitted){.slots = choices_places(&c->plan), .most_tokens = most * c->n, .evict = choices_credit_evict};
 	choices_credit_look(c);
-	return admission_enter(s->engine->admission, &c->place, s->owner, uv_now(&s->engine->loop), &s->retry_after,
+	return admission_enter(generation_of(s)->admission, &c->place, s->owner, uv_now(s->net->loop), &s->retry_after,
 	                       err);
 }
 
@@ -470,9 +470,9 @@ static void submit(choices *c)
 		c->items[i].pending = 0;
 	}
 	c->start = (task){.prepare = prepare_start, .run = run_start, .done = start_done};
-	if (!executor_submit(s->engine->executor, &c->start)) {
+	if (!executor_submit(generation_of(s)->executor, &c->start)) {
 		error_set(&c->start_error, STATUS_BUSY, NULL, "too many requests are waiting");
-		executor_control(s->engine->executor, &c->start);
+		executor_control(generation_of(s)->executor, &c->start);
 	}
 	s->watch = &choices_credit_watch;
 	if (s->cancelled)
@@ -535,7 +535,7 @@ void choices_begin(choices *c)
 	c->read.data = c;
 	if (!c->plan.prompt.read && !c->plan.sampling.format.constrains && !session_ticket_has_work(&c->plan.ticket))
 		submit(c);
-	else if (uv_queue_work(&s->engine->loop, &c->read, choices_pool_read, was_read) != 0)
+	else if (uv_queue_work(s->net->loop, &c->read, choices_pool_read, was_read) != 0)
 		choices_refuse(c, STATUS_NOMEM, "out of memory");
 }
 

@@ -19,7 +19,7 @@
 #include "engine/daemon/generation/selection.h"
 #include "engine/daemon/generation/tokens.h"
 #include "engine/daemon/requests/background.h"
-#include "engine/daemon/requests/engine.h"
+#include "engine/daemon/generation/generation.h"
 #include "engine/daemon/requests/pieces.h"
 #include "engine/daemon/sessions/session_task.h"
 #include "engine/model/feed.h"
@@ -30,7 +30,7 @@ enum { EXPLAIN_REQUEST_MAX_NUMBERS = 4 << 20 };
 typedef enum aggregate { AGGREGATE_NONE, AGGREGATE_MEAN, AGGREGATE_ROLLOUT } aggregate;
 
 typedef struct explain_request {
-	engine *engine;
+	uv_loop_t *loop;
 	session_log input;
 	explain_logs logs;    /* point into input.data */
 	explain_log *log;     /* the log of its tokens */
@@ -52,7 +52,7 @@ static void explanation_free(void *context)
 {
 	explain_request *x = context;
 	explanation_writer_fini(&x->writer);
-	background_drop(x->engine, x->object);
+	background_drop(x->loop, x->object);
 	session_log_fini(&x->input);
 	attribution_request_fini(&x->attributions);
 	selection_fini(&x->chosen);
@@ -427,6 +427,7 @@ static void read_weights(stream *s, explain_request *x)
 	    .ids = in->tokens, .count = in->count, .source = in->source, .n_source = in->n_source, .log = in->data};
 	x->task =
 	    (score_call){.stream = s,
+	                 .executor = generation_of(s)->executor,
 	                 .model = in->model,
 	                 .request = {.sequences = &x->whole, .n_sequences = 1, .explain = {.method = EXPLAIN_WEIGHTS}},
 	                 .finished = scored};
@@ -454,7 +455,7 @@ static void explain_request_explain(stream *s, session_log *log)
 		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
 		return;
 	}
-	x->engine = s->engine;
+	x->loop = s->net->loop;
 	x->input = *log;
 	error err = ERROR_INIT;
 	status result = explain_request_prepare(x, s->params, &err);
@@ -471,7 +472,7 @@ static void explain_request_explain(stream *s, session_log *log)
 
 static void explain_request_leave(stream *s)
 {
-	s->engine->explanations--;
+	generation_of(s)->explanations--;
 }
 
 static void ignore_json(stream *s, const char *json)
@@ -497,12 +498,12 @@ static bool enter(stream *s)
 {
 	static const stream_record record = {
 	    .event = ignore_event, .result = ignore_json, .detached = never_detached, .end = explain_request_leave};
-	const int most = s->engine->options->max_explanations;
-	if (s->engine->explanations >= most) {
+	const int most = generation_of(s)->max_explanations;
+	if (generation_of(s)->explanations >= most) {
 		stream_refuse(s, STATUS_BUSY, NULL, NULL, "%d explanations are being made; try again shortly", most);
 		return false;
 	}
-	s->engine->explanations++;
+	generation_of(s)->explanations++;
 	s->record = &record;
 	return true;
 }
@@ -510,7 +511,7 @@ static bool enter(stream *s)
 void explain_request_session(stream *s)
 {
 	if (enter(s))
-		session_task_log(s, s->target, explain_request_explain);
+		session_task_log(s, generation_of(s)->sessions, s->target, explain_request_explain);
 }
 
 /* --- of an input ---------------------------------------------------------------------------- */
@@ -551,8 +552,8 @@ static status check_input(const choices_plan *spec, const json_t *params, error 
 
 static status prepare_input(stream *s, choices_plan *spec, error *err)
 {
-	TRY(catalog_open(s->engine->catalog, json_string_value(json_object_get(s->params, "model")), &spec->model,
-	                 err));
+	TRY(catalog_open(generation_of(s)->catalog, json_string_value(json_object_get(s->params, "model")),
+	                 &spec->model, err));
 	const model_dims *d = &spec->model->dims;
 	if (d->form->source && !d->source)
 		TRY(catalog_check_reads_alone(spec->model, "model", err));
@@ -607,7 +608,8 @@ void explain_request_create(stream *s)
 		stream_refuse(s, STATUS_INVALID, "invalid_value", "session",
 		              "give a session, or a model and an input, not both");
 	else if (by_session)
-		session_task_log(s, json_string_value(json_object_get(s->params, "session")), explain_request_explain);
+		session_task_log(s, generation_of(s)->sessions,
+		                 json_string_value(json_object_get(s->params, "session")), explain_request_explain);
 	else if (!by_model || !by_input)
 		stream_refuse(s, STATUS_INVALID, "missing_parameter", by_model ? "input" : "model",
 		              "give a model and an input, or a session");

@@ -7,7 +7,7 @@
 #include "engine/base/memory.h"
 #include "engine/base/utf8.h"
 #include "engine/daemon/requests/background.h"
-#include "engine/daemon/requests/engine.h"
+#include "engine/daemon/generation/generation.h"
 
 bool tokens_begin(const json_t *params)
 {
@@ -248,8 +248,8 @@ static void tokens_begin_request(stream *s, json_t *(*make)(void *context, error
 {
 	error err = ERROR_INIT;
 	tokens_request *r = memory_new(1, sizeof *r);
-	status result = r ? catalog_open(s->engine->catalog, json_string_value(json_object_get(s->params, "model")),
-	                                 &r->model, &err)
+	status result = r ? catalog_open(generation_of(s)->catalog,
+	                                 json_string_value(json_object_get(s->params, "model")), &r->model, &err)
 	                  : STATUS_NOMEM;
 	if (result != STATUS_OK) {
 		free(r);

@@ -13,7 +13,6 @@
 #include "engine/daemon/jobs/job_store.h"
 #include "engine/daemon/queue/job_draft.h"
 #include "engine/recipe/job_tokenizer.h"
-#include "engine/daemon/requests/engine.h"
 #include "engine/daemon/requests/idempotency.h"
 
 enum { SUFFIX_BYTES = 32 };
@@ -205,8 +204,8 @@ static void settle_dry_run(job_creation *c)
 static void pool_check(uv_work_t *work)
 {
 	job_creation *c = work->data;
-	const engine *e = c->stream->engine;
-	c->speed = training_speed(device_backend_name(e->device), e->options->threads);
+	const job_parts *parts = c->jobs->queue.parts;
+	c->speed = training_speed(device_backend_name(parts->device), parts->threads);
 	corpus_build(&c->corpus);
 }
 
@@ -239,12 +238,12 @@ static void checked(uv_work_t *work, int cancelled)
 
 static status job_creation_prepare(job_creation *c, error *err)
 {
-	engine *e = c->stream->engine;
-	const job_sources from = job_store_sources(e);
+	const job_parts *parts = c->jobs->queue.parts;
+	const job_sources from = job_store_sources(parts);
 	status s = job_request_read(&c->request, &from, c->stream->params, c->corpus.texts.tokenizer, err);
 	c->reservation.base = c->request.base ? c->request.base->id : NULL;
 	TRY(s);
-	TRY(store_check_room(e->store, 1, err)); /* its later size is not known yet */
+	TRY(store_check_room(parts->store, 1, err)); /* its later size is not known yet */
 	if (c->request.n_training == 0) {
 		answer_dry_run(c, NULL, NULL);
 		return STATUS_OK;
@@ -253,7 +252,7 @@ static status job_creation_prepare(job_creation *c, error *err)
 	job_request_corpus(&c->request, &from, &c->corpus);
 	c->corpus.texts = texts;
 	c->work.data = c;
-	return uv_queue_work(&e->loop, &c->work, pool_check, checked) == 0 ? STATUS_OK : STATUS_NOMEM;
+	return uv_queue_work(parts->loop, &c->work, pool_check, checked) == 0 ? STATUS_OK : STATUS_NOMEM;
 }
 
 static void job_creation_start(job_creation *c)
@@ -270,7 +269,7 @@ static void job_creation_pool_read(uv_work_t *work)
 {
 	job_creation *c = work->data;
 	char path[PATH_MAX];
-	store_blob_path(c->stream->engine->store, c->reservation.tokenizer, path);
+	store_blob_path(c->jobs->queue.parts->store, c->reservation.tokenizer, path);
 	job_tokenizer_read(&c->corpus.texts.tokenizer, path, c->reservation.tokenizer, &c->corpus.error);
 }
 
@@ -290,17 +289,17 @@ static void tokenizer_read(uv_work_t *work, int cancelled)
 /* Read a file that `params` name. A type or a base model is given elsewhere. */
 static status begin_with_file(job_creation *c, const char *file, error *err)
 {
-	engine *e = c->stream->engine;
+	const job_parts *parts = c->jobs->queue.parts;
 	store_file found;
 	error reason = ERROR_INIT;
-	status s = store_file_use(e->store, file, &found, &reason);
+	status s = store_file_use(parts->store, file, &found, &reason);
 	if (s == STATUS_NOT_FOUND)
 		return error_set(err, s, "additive.tokenizer.file", "there is no file \"%.64s\"", file);
 	if (s != STATUS_OK)
 		return error_set(err, s, NULL, "%s", error_message(&reason));
 	c->work.data = c;
-	return uv_queue_work(&e->loop, &c->work, job_creation_pool_read, tokenizer_read) == 0 ? STATUS_OK
-	                                                                                      : STATUS_NOMEM;
+	return uv_queue_work(parts->loop, &c->work, job_creation_pool_read, tokenizer_read) == 0 ? STATUS_OK
+	                                                                                         : STATUS_NOMEM;
 }
 
 /* --- the request ----------------------------------------------------------------------------- */

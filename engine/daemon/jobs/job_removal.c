@@ -15,7 +15,6 @@
 #include "engine/daemon/compute/device.h"
 #include "engine/daemon/queue/job_machine.h"
 #include "engine/recipe/job_document.h"
-#include "engine/daemon/requests/engine.h"
 #include "engine/daemon/sessions/sessions.h"
 
 enum { SECOND_NS = 1000000000, DAY_SECONDS = 24 * 3600 };
@@ -90,7 +89,7 @@ static status job_removal_read_rows(const jobs *all, const char *of, rows *out, 
 	bool more;
 	*out = (rows){0};
 	store_page page = {.parent = of, .ascending = true};
-	status s = store_list(all->queue.engine->store, STORE_CHECKPOINTS, &page, job_removal_collect, out, &more, err);
+	status s = store_list(all->queue.parts->store, STORE_CHECKPOINTS, &page, job_removal_collect, out, &more, err);
 	s = out->failed ? STATUS_NOMEM : s;
 	if (s != STATUS_OK) {
 		free(out->items);
@@ -104,13 +103,13 @@ static status job_removal_read_rows(const jobs *all, const char *of, rows *out, 
 
 static bool is_used(const jobs *all, const char *name)
 {
-	return sessions_use_model(all->queue.engine->sessions, name) || job_table_uses_model(all, name);
+	return sessions_use_model(all->queue.parts->sessions, name) || job_table_uses_model(all, name);
 }
 
 static bool is_loaded(const jobs *all, const char *name)
 {
 	device_stats stats;
-	device_snapshot(all->queue.engine->device, &stats);
+	device_snapshot(all->queue.parts->device, &stats);
 	for (int i = 0; i < stats.n_loaded; i++)
 		if (strcmp(stats.loaded[i], name) == 0)
 			return true;
@@ -121,7 +120,7 @@ static bool is_loaded(const jobs *all, const char *name)
 static bool is_held(const jobs *all, const char *name)
 {
 	model_entry *c;
-	if (catalog_open(all->queue.engine->catalog, name, &c, NULL) != STATUS_OK)
+	if (catalog_open(all->queue.parts->catalog, name, &c, NULL) != STATUS_OK)
 		return false;
 	bool held = c->references > 2 || c->deleting; /* more than the table's reference and ours */
 	catalog_release(c);
@@ -136,8 +135,8 @@ static bool is_in_use(const jobs *all, const char *name)
 
 static status remove_one(const jobs *all, const row *r, error *err)
 {
-	TRY(store_checkpoint_delete(all->queue.engine->store, r->job, r->step, err));
-	catalog_forget(all->queue.engine->catalog, r->name);
+	TRY(store_checkpoint_delete(all->queue.parts->store, r->job, r->step, err));
+	catalog_forget(all->queue.parts->catalog, r->name);
 	return STATUS_OK;
 }
 
@@ -202,7 +201,7 @@ static bool is_needed(const jobs *all, const row *r)
 	json_t *document;
 	if (!r->newest)
 		return false;
-	if (store_job_get(all->queue.engine->store, r->job, &document, NULL) != STATUS_OK)
+	if (store_job_get(all->queue.parts->store, r->job, &document, NULL) != STATUS_OK)
 		return true;
 	const char *ended_as = job_document_text(document, "status");
 	json_int_t ended = json_integer_value(json_object_get(document, "finished_at"));
@@ -219,7 +218,7 @@ static bool may_go(const jobs *all, const row *r)
 /* Return the oldest one beyond the limits of age or size; NULL: none. */
 static const row *find_victim(const jobs *all, rows *found)
 {
-	const engine_options *o = all->queue.engine->options;
+	const job_parts *o = all->queue.parts;
 	int64_t total = 0, oldest = now_seconds(all) - (int64_t)o->retain_days * DAY_SECONDS;
 	char folder[PATH_MAX];
 	for (size_t i = 0; i < found->n; i++) {
@@ -228,7 +227,7 @@ static const row *find_victim(const jobs *all, rows *found)
 			r->bytes = -1; /* not counted */
 			continue;
 		}
-		store_checkpoint_folder(all->queue.engine->store, r->job, r->step, folder);
+		store_checkpoint_folder(all->queue.parts->store, r->job, r->step, folder);
 		r->bytes = o->retain_bytes > 0 ? folder_bytes(folder) : 0;
 		total += r->bytes;
 	}
@@ -244,7 +243,7 @@ static const row *find_victim(const jobs *all, rows *found)
 
 void job_removal_sweep(jobs *all)
 {
-	const engine_options *o = all->queue.engine->options;
+	const job_parts *o = all->queue.parts;
 	rows found;
 	error err = ERROR_INIT;
 	if ((o->retain_days <= 0 && o->retain_bytes <= 0) || clock_ns() < all->sweep_ns)
@@ -315,9 +314,9 @@ static status remove_all(const removal *m, error *err)
 		return error_set(err, STATUS_CONFLICT, "id", "the job has been resumed");
 	if (!m->whole)
 		return remove_one(all, &m->rows.items[0], err);
-	TRY(store_job_delete(m->stream->engine->store, id, err));
+	TRY(store_job_delete(all->queue.parts->store, id, err));
 	for (size_t i = 0; i < m->rows.n; i++)
-		catalog_forget(all->queue.engine->catalog, m->rows.items[i].name);
+		catalog_forget(all->queue.parts->catalog, m->rows.items[i].name);
 	return STATUS_OK;
 }
 
@@ -339,7 +338,7 @@ static void removed(task *t)
 /* Mark the entries and ask the executor to unload the weights. m->rows is set. */
 static void begin_removal(removal *m)
 {
-	engine *e = m->stream->engine;
+	const job_parts *e = m->jobs->queue.parts;
 	error err = ERROR_INIT;
 	m->entries = memory_new(m->rows.n, sizeof *m->entries);
 	status s = m->entries ? STATUS_OK : STATUS_NOMEM;

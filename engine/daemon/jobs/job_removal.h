@@ -15,7 +15,7 @@ enum {
 /* Delete the oldest checkpoints of a running or waiting job beyond its keep_checkpoints intact ones. Damaged ones are
  * kept and not counted. */
 void job_removal_prune(jobs *all, const job *j);
-/* Retention (engine_options): delete at most one checkpoint of an ended job, the oldest first, if it is older than
+/* Retention (job_parts): delete at most one checkpoint of an ended job, the oldest first, if it is older than
  * retain_days or if all together exceed retain_bytes. The newest intact one of a failed or cancelled job is kept for
  * JOB_REMOVAL_GRACE_SECONDS. Runs every JOB_REMOVAL_SWEEP_SECONDS, after each end of a job, and again while it finds
  * something. */

@@ -287,8 +287,8 @@ static status job_run_train(job_run *r, error *err)
 	r->corpus.texts = (corpus_texts){0};
 	const int64_t ranks = json_integer_value(json_object_get(r->request, "ranks"));
 	return ranks > 1
-	           ? rank_training_begin(&r->ranks, r->base.queue->engine, &r->plan, ranks, r->request, &r->corpus, err)
-	           : training_begin(&r->training, r->base.queue->engine->executor, &r->plan);
+	           ? rank_training_begin(&r->ranks, r->base.queue->parts, &r->plan, ranks, r->request, &r->corpus, err)
+	           : training_begin(&r->training, r->base.queue->parts->executor, &r->plan);
 }
 
 static void built(uv_work_t *work, int cancelled)
@@ -311,8 +311,8 @@ static void built(uv_work_t *work, int cancelled)
 static status job_run_describe(job_run *r, error *err)
 {
 	training_plan *p = &r->plan;
-	const store *s = r->base.queue->engine->store;
-	const job_sources from = job_store_sources(r->base.queue->engine);
+	const store *s = r->base.queue->parts->store;
+	const job_sources from = job_store_sources(r->base.queue->parts);
 	char folder[PATH_MAX];
 	const char *base = json_string_value(json_object_get(r->request, "base"));
 	const char *result = json_string_value(json_object_get(r->request, "result"));
@@ -324,7 +324,7 @@ static status job_run_describe(job_run *r, error *err)
 	p->context = r;
 	snprintf(p->job, sizeof p->job, "%s", r->base.id);
 	snprintf(p->name, sizeof p->name, "%s", result ? result : "");
-	store_temporary_path(r->base.queue->engine->store, p->result);
+	store_temporary_path(r->base.queue->parts->store, p->result);
 	if (base)
 		snprintf(p->base, sizeof p->base, "%s", r->corpus.folder);
 	store_job_folder(s, r->base.id, folder);
@@ -350,7 +350,7 @@ status job_run_begin(job_queue *q, const queued_job *j, const job_run_from *from
 	status s = job_run_describe(r, err);
 	r->corpus.texts = *texts;
 	*texts = (corpus_texts){0};
-	if (s == STATUS_OK && uv_queue_work(&q->engine->loop, &r->work, pool_build, built) != 0)
+	if (s == STATUS_OK && uv_queue_work(q->parts->loop, &r->work, pool_build, built) != 0)
 		s = STATUS_NOMEM;
 	if (s != STATUS_OK) {
 		job_run_run_free(r);

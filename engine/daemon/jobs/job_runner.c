@@ -17,7 +17,6 @@
 #include "engine/recipe/job_document.h"
 #include "engine/daemon/jobs/job_removal.h"
 #include "engine/daemon/jobs/job_state.h"
-#include "engine/daemon/requests/engine.h"
 
 /* Return the job of the current run. It may be paused: its run has been stopped but may have made steps since. */
 static job *find_of_run(const jobs *all, const char *id)
@@ -104,7 +103,7 @@ static status keep_checkpoint(jobs *all, const char *id, int64_t step, json_t *r
 {
 	job *j = job_table_find(all, id);
 	if (!j) /* the job was cancelled in between; the checkpoint is valid nevertheless */
-		return store_checkpoint_add(all->queue.engine->store, id, step, row, err);
+		return store_checkpoint_add(all->queue.parts->store, id, step, row, err);
 	TRY(job_state_note(j, json_incref(row)));
 	TRY(job_state_note(j, job_document_event("info", "Checkpoint created at step %lld: %s", (long long)step,
 	                                         job_document_text(row, "id"))));
@@ -122,12 +121,12 @@ static void on_checkpoint(void *context, const char *id, json_t *row)
 	error err = ERROR_INIT;
 	int64_t step = json_integer_value(json_object_get(row, "step_number"));
 	if (error_settle(&err, keep_checkpoint(all, id, step, row, &err)) == STATUS_OK)
-		death_log_forget(all->queue.engine->deaths, id); /* the next run starts further on */
+		death_log_forget(all->queue.parts->deaths, id); /* the next run starts further on */
 	else
 		log_line(LOG_WARN, "the checkpoint of %s at step %lld is lost: %s", id, (long long)step,
 		         error_message(&err));
-	catalog_forget(all->queue.engine->catalog, job_document_text(row, "id")); /* it may replace a checkpoint of the
-	                                                                           * same step */
+	catalog_forget(all->queue.parts->catalog, job_document_text(row, "id")); /* it may replace a checkpoint of the
+	                                                                          * same step */
 }
 
 static status on_damaged(void *context, const char *id, int64_t step, const error *err)
@@ -138,7 +137,7 @@ static status on_damaged(void *context, const char *id, int64_t step, const erro
 	if (!j)
 		return STATUS_OK;
 	job_document_checkpoint_name(id, step, name);
-	store_note_damage(all->queue.engine->store, STORE_CHECKPOINTS, name, error_message(err));
+	store_note_damage(all->queue.parts->store, STORE_CHECKPOINTS, name, error_message(err));
 	if (!job_document_set_damage(j->base.document, step, error_message(err)))
 		return STATUS_NOMEM;
 	status s = job_state_note(j, job_document_event("warn", "The checkpoint at step %lld is damaged: %s",
@@ -188,7 +187,7 @@ static status succeed(jobs *all, job *j, const char *folder, const train_progres
 	error reason = ERROR_INIT;
 	if (!name)
 		return error_set(err, STATUS_CORRUPT, NULL, "the job's record is damaged");
-	status s = catalog_add(all->queue.engine->catalog, name, folder, "user", &reason);
+	status s = catalog_add(all->queue.parts->catalog, name, folder, "user", &reason);
 	if (s != STATUS_OK && s != STATUS_CONFLICT) {
 		error_settle(&reason, s);
 		return error_set(err, s, NULL, "the model could not be kept: %s", error_message(&reason));
@@ -214,7 +213,7 @@ static void on_ended(void *context, const char *id, const char *result, const tr
 	job *j = find_of_run(all, id);
 	error reason = *err;
 	all->queue.run = NULL;
-	death_log_end(all->queue.engine->deaths, id);
+	death_log_end(all->queue.parts->deaths, id);
 	j = j && j->state == JOB_RUNNING ? j : NULL;
 	if (j && result)
 		error_settle(&reason, succeed(all, j, result, p, &reason));
@@ -263,7 +262,7 @@ static status find_checkpoints(const jobs *all, const job *j, job_run_from *from
 {
 	bool more;
 	collection c = {.job = j->base.document, .from = from};
-	status s = store_list(all->queue.engine->store, STORE_CHECKPOINTS, &(store_page){.parent = j->base.id},
+	status s = store_list(all->queue.parts->store, STORE_CHECKPOINTS, &(store_page){.parent = j->base.id},
 	                      collect_step, &c, &more, err);
 	s = c.failed ? STATUS_NOMEM : s;
 	if (s == STATUS_OK && from->n > 1)
@@ -286,7 +285,7 @@ static status find_metrics_step(const jobs *all, job *j, error *err)
 	int64_t step = 0;
 	if (j->metrics_step >= 0)
 		return STATUS_OK;
-	TRY(store_list(all->queue.engine->store, STORE_EVENTS, &(store_page){.parent = j->base.id}, read_metrics_step,
+	TRY(store_list(all->queue.parts->store, STORE_EVENTS, &(store_page){.parent = j->base.id}, read_metrics_step,
 	               &step, &more, err));
 	j->metrics_step = step;
 	return STATUS_OK;
@@ -304,10 +303,10 @@ static status job_runner_begin(jobs *all, job *j, error *err)
 		free(from.steps);
 		return s;
 	}
-	death_log_begin(all->queue.engine->deaths, j->base.id);
+	death_log_begin(all->queue.parts->deaths, j->base.id);
 	s = job_run_begin(&all->queue, &j->base, &from, &j->texts, &listener, err);
 	if (s != STATUS_OK)
-		death_log_end(all->queue.engine->deaths, j->base.id);
+		death_log_end(all->queue.parts->deaths, j->base.id);
 	return s;
 }
 

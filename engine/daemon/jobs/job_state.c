@@ -9,7 +9,6 @@
 #include "engine/base/death_log.h"
 #include "engine/base/log.h"
 #include "engine/recipe/job_document.h"
-#include "engine/daemon/requests/engine.h"
 
 enum { SECOND_NS = 1000000000 };
 
@@ -45,7 +44,7 @@ static status job_state_write_all(store *s, const job *j, error *err)
 
 status job_state_write(jobs *all, job *j, error *err)
 {
-	store *s = all->queue.engine->store;
+	store *s = all->queue.parts->store;
 	status result = store_begin(s, err);
 	if (result == STATUS_OK)
 		result = store_end(s, job_state_write_all(s, j, err), err);
@@ -138,7 +137,7 @@ status job_state_follow(jobs *all, job *j, job_state state, json_t *next, json_t
 status job_state_end(jobs *all, job *j, json_t *next, json_t *events, error *err)
 {
 	TRY(job_state_change(all, j, j->state, next, events, err));
-	death_log_forget(all->queue.engine->deaths, j->base.id);
+	death_log_forget(all->queue.parts->deaths, j->base.id);
 	job_queue_remove(&all->queue, &j->base);
 	all->sweep_ns = 0;
 	return STATUS_OK;
@@ -219,11 +218,11 @@ void job_state_fail(jobs *all, job *j, const error *failure)
 bool job_state_quarantine(jobs *all, job *j)
 {
 	error err = ERROR_INIT;
-	if (!death_log_poison(all->queue.engine->deaths, j->base.id))
+	if (!death_log_poison(all->queue.parts->deaths, j->base.id))
 		return false;
 	error_set(&err, STATUS_INTERNAL, NULL,
 	          "the engine died %d times in a row while the job ran, without progress; resume tries again",
-	          death_log_count(all->queue.engine->deaths, j->base.id));
+	          death_log_count(all->queue.parts->deaths, j->base.id));
 	json_t *next = job_document_paused(j->base.document, &err, 0, j->device_failures);
 	json_t *events = json_pack("[o]", job_document_event("error", "The job is paused: %s", error_message(&err)));
 	j->unsettled = job_state_follow(all, j, JOB_PAUSED, next, events) != STATUS_OK;
@@ -235,7 +234,7 @@ bool job_state_quarantine(jobs *all, job *j)
 
 void job_state_progress(jobs *all, job *j, int64_t step)
 {
-	death_log_progress(all->queue.engine->deaths, j->base.id, step);
+	death_log_progress(all->queue.parts->deaths, j->base.id, step);
 	if (step <= j->best_step)
 		return;
 	j->best_step = step;

@@ -80,7 +80,7 @@ bool job_table_name_taken(const jobs *all, const char *result)
 	for (const job *j = job_table_first(all); j; j = job_table_next(j))
 		if (job_table_same(job_document_text(json_object_get(j->base.document, "request"), "result"), result))
 			return true;
-	return store_model_get(all->queue.engine->store, result, &taken, NULL) == STATUS_OK;
+	return store_model_get(all->queue.parts->store, result, &taken, NULL) == STATUS_OK;
 }
 
 /* --- what is in use ------------------------------------------------------------------ */

@@ -23,9 +23,9 @@ enum { JOBS_MAX_ACTIVE = 1000 };
 
 /* --- what others ask -------------------------------------------------------------------- */
 
-jobs *jobs_of(const engine *e)
+jobs *jobs_of(const job_machine *m)
 {
-	return (jobs *)job_machine_queue(e->job_machine, &training_jobs);
+	return (jobs *)job_machine_queue(m, &training_jobs);
 }
 
 int jobs_waiting(const jobs *all)
@@ -198,7 +198,7 @@ static status check_files_are_there(store *s, const json_t *request, error *err)
 /* Check that an ended job has everything that it needs to resume. */
 static status check_resumable(const jobs *all, const json_t *document, error *err)
 {
-	store *s = all->queue.engine->store;
+	store *s = all->queue.parts->store;
 	store_page page = {.parent = job_document_text(document, "id")};
 	const json_t *request = json_object_get(document, "request");
 	const char *base = job_document_text(request, "base"), *result = job_document_text(request, "result");
@@ -213,7 +213,7 @@ static status check_resumable(const jobs *all, const json_t *document, error *er
 	TRY(check_files_are_there(s, request, err));
 	if (base) {
 		model_entry *from;
-		TRY(catalog_open(all->queue.engine->catalog, base, &from, err));
+		TRY(catalog_open(all->queue.parts->catalog, base, &from, err));
 		catalog_release(from);
 	}
 	if (result && job_table_name_taken(all, result))
@@ -254,7 +254,7 @@ static void jobs_resume(stream *s, job_queue *q)
 	} else if (j->state != JOB_PAUSED) {
 		job_machine_refuse_state(s, q, "resumed");
 	} else if (change(s, all, j, JOB_QUEUED, "queued", "The job was resumed")) {
-		death_log_forget(all->queue.engine->deaths, j->base.id);
+		death_log_forget(all->queue.parts->deaths, j->base.id);
 		job_queue_take_out(&all->queue, &j->base); /* moves it to the end of the queue */
 		job_queue_append(&all->queue, &j->base);
 		job_runner_next(all);

@@ -34,14 +34,14 @@
 #ifndef ENGINE_DAEMON_JOBS_JOBS_H
 #define ENGINE_DAEMON_JOBS_JOBS_H
 
-#include "engine/daemon/queue/job_queue.h"
+#include "engine/daemon/queue/job_machine.h"
 
 typedef struct jobs jobs;
 
 extern const job_kind training_jobs;
 
-/* Return the training jobs of an engine; NULL: it has none. */
-jobs *jobs_of(const engine *e);
+/* Return the training jobs; NULL: the machine has none. */
+jobs *jobs_of(const job_machine *m);
 int jobs_waiting(const jobs *all);
 int jobs_running(const jobs *all);
 /* Call `take` for each job that runs or is paused, with its id and its document's `additive`. */

@@ -35,7 +35,7 @@ static const char *file_id(const job_draft *d)
 
 status job_draft_find_file(const job_draft *d, char *path, error *err)
 {
-	store *s = d->queue->engine->store;
+	store *s = d->queue->parts->store;
 	store_file file;
 	const status found = store_file_use(s, file_id(d), &file, err);
 	if (found == STATUS_NOT_FOUND)
@@ -52,7 +52,7 @@ status job_draft_find_file(const job_draft *d, char *path, error *err)
 static status write_job(const job_draft *d, const char *id, const json_t *document, error *err)
 {
 	const job_queue *q = d->queue;
-	store *s = q->engine->store;
+	store *s = q->parts->store;
 	store_file file; /* may have been deleted meanwhile */
 	TRY(store_file_get(s, file_id(d), &file, err));
 	TRY(job_queue_put(q, document, err));
@@ -130,7 +130,7 @@ static status start(job_draft *d, error *err)
 	static const stream_watch watch = {.cancel = on_cancel};
 	TRY(steps_of(d)->check(d, err));
 	d->work.data = d;
-	if (uv_queue_work(&d->queue->engine->loop, &d->work, pool_read, read_done) != 0)
+	if (uv_queue_work(d->queue->parts->loop, &d->work, pool_read, read_done) != 0)
 		return STATUS_NOMEM;
 	d->stream->context = d;
 	if (steps_of(d)->cancel)

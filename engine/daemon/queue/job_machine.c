@@ -8,11 +8,12 @@
 #include "engine/daemon/requests/listing.h"
 
 struct job_machine {
+	job_parts parts;
 	int n;
 	job_queue *queues[];
 };
 
-status job_machine_new(job_machine **out, engine *e, const job_kind *const kinds[], error *err)
+status job_machine_new(job_machine **out, const job_parts *parts, const job_kind *const kinds[], error *err)
 {
 	size_t n = 0;
 	while (kinds[n])
@@ -20,8 +21,9 @@ status job_machine_new(job_machine **out, engine *e, const job_kind *const kinds
 	job_machine *m = *out = memory_new(1, sizeof *m + n * sizeof *m->queues);
 	if (!m)
 		return STATUS_NOMEM;
+	m->parts = *parts;
 	for (status s; m->n < (int)n;) {
-		s = job_queue_new(&m->queues[m->n], e, kinds[m->n], err);
+		s = job_queue_new(&m->queues[m->n], &m->parts, kinds[m->n], err);
 		m->n++;
 		TRY(s);
 	}
@@ -146,7 +148,7 @@ static void job_machine_delete(stream *s, job_queue *q)
 		return;
 	if (job_queue_find(q, s->target) || job_queue_runs(q, s->target))
 		job_machine_refuse_state(s, q, "deleted before it has ended");
-	else if (store_job_delete(s->engine->store, s->target, &err) == STATUS_OK)
+	else if (store_job_delete(q->parts->store, s->target, &err) == STATUS_OK)
 		stream_result(s,
 		              json_pack("{s:s, s:s, s:b}", "id", s->target, "object", q->kind->object, "deleted", 1));
 	else

@@ -6,9 +6,9 @@
 
 typedef struct job_machine job_machine;
 
-/* Open a queue for each kind, up to NULL, and load the jobs that have not ended. *out must be freed also after an
- * error. */
-status job_machine_new(job_machine **out, engine *e, const job_kind *const kinds[], error *err);
+/* Open a queue for each kind, up to NULL, and load the jobs that have not ended. The parts are copied. *out must be
+ * freed also after an error. */
+status job_machine_new(job_machine **out, const job_parts *parts, const job_kind *const kinds[], error *err);
 void job_machine_free(job_machine *m);
 /* Start waiting jobs. Called at the start and every ENGINE_TICK_MS. */
 void job_machine_tick(job_machine *m);

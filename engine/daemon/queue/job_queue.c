@@ -8,7 +8,6 @@
 #include "engine/base/death_log.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
-#include "engine/daemon/compute/device.h"
 
 enum { SECOND_NS = 1000000000, MAX_RETRY_SECONDS = 300, MAX_DEVICE_FAILURES = 3 };
 
@@ -137,21 +136,21 @@ static bool read_job(void *context, const json_t *document)
 	return j;
 }
 
-status job_queue_new(job_queue **out, engine *e, const job_kind *kind, error *err)
+status job_queue_new(job_queue **out, const job_parts *parts, const job_kind *kind, error *err)
 {
 	static const char *const states[] = {"running", "queued", "paused"};
 	bool more;
 	job_queue *q = *out = memory_new(1, kind->queue_bytes ? kind->queue_bytes : sizeof *q);
 	if (!q)
 		return STATUS_NOMEM;
-	q->engine = e;
+	q->parts = parts;
 	q->kind = kind;
 	if (kind->init)
 		kind->init(q);
 	opening o = {.queue = q};
 	for (size_t i = 0; i < sizeof states / sizeof *states; i++) {
 		store_page page = {.filter = states[i], .ascending = true};
-		TRY(store_list(e->store, STORE_JOBS, &page, read_job, &o, &more, err));
+		TRY(store_list(parts->store, STORE_JOBS, &page, read_job, &o, &more, err));
 		if (o.failed)
 			return STATUS_NOMEM;
 	}
@@ -216,7 +215,7 @@ json_t *job_queue_in_state(const json_t *document, const char *state, bool ended
 
 status job_queue_put(const job_queue *q, const json_t *document, error *err)
 {
-	return store_job_put(q->engine->store, member_text(document, "id"), member_text(document, "status"), document,
+	return store_job_put(q->parts->store, member_text(document, "id"), member_text(document, "status"), document,
 	                     err);
 }
 
@@ -227,7 +226,7 @@ status job_queue_document(const job_queue *q, const char *id, json_t **out, erro
 	if (j)
 		return STATUS_OK;
 	error reason = ERROR_INIT; /* names every kind "job" */
-	status found = store_job_get(q->engine->store, id, out, &reason);
+	status found = store_job_get(q->parts->store, id, out, &reason);
 	if (found == STATUS_OK && owns(q, *out))
 		return STATUS_OK;
 	json_decref(*out);
@@ -240,7 +239,7 @@ status job_queue_document(const job_queue *q, const char *id, json_t **out, erro
 /* Commit a document and an event, which is taken over. event NULL: out of memory. */
 static status put_with_event(const job_queue *q, const json_t *document, json_t *event, error *err)
 {
-	store *s = q->engine->store;
+	store *s = q->parts->store;
 	status result = event ? store_begin(s, err) : STATUS_NOMEM;
 	if (result == STATUS_OK) {
 		result = store_event_add(s, member_text(document, "id"), event, err);
@@ -291,7 +290,7 @@ status job_queue_change(job_queue *q, queued_job *j, json_t *next, error *err)
 
 status job_queue_progress(job_queue *q, queued_job *j, json_t *next, json_t *event, error *err)
 {
-	death_log_forget(q->engine->deaths, j->id);
+	death_log_forget(q->parts->deaths, j->id);
 	j->failures = 0;
 	json_object_del(j->document, FAILURES);
 	json_object_del(next, FAILURES);
@@ -361,7 +360,7 @@ static void settle(job_queue *q, const char *id, status s, error *err)
 {
 	queued_job *j = job_queue_find(q, id);
 	error_settle(err, s);
-	death_log_end(q->engine->deaths, id);
+	death_log_end(q->parts->deaths, id);
 	if (!j || q->stopping)
 		return;
 	if (s == STATUS_OK)
@@ -377,7 +376,7 @@ static void fail_poison(job_queue *q, queued_job *j)
 {
 	error err = ERROR_INIT;
 	error_set(&err, STATUS_INTERNAL, NULL, "the engine died %d times in a row while the job ran, without progress",
-	          death_log_count(q->engine->deaths, j->id));
+	          death_log_count(q->parts->deaths, j->id));
 	log_line(LOG_ERROR, "%s fails: %s", j->id, error_message(&err));
 	job_queue_fail(q, j, &err);
 }
@@ -390,12 +389,12 @@ static queued_job *next_job(job_queue *q)
 		next = j->next;
 		if (j->retry_ns > clock_ns())
 			continue;
-		if (!death_log_poison(q->engine->deaths, j->id))
+		if (!death_log_poison(q->parts->deaths, j->id))
 			break;
 		fail_poison(q, j);
 	}
 	if (j)
-		death_log_begin(q->engine->deaths, j->id);
+		death_log_begin(q->parts->deaths, j->id);
 	return j;
 }
 
@@ -421,7 +420,7 @@ static status begin_run(job_queue *q, queued_job *j, error *err)
 	snprintf(r->id, sizeof r->id, "%s", j->id);
 	if (!name || !member_text(j->document, "file"))
 		return error_set(err, STATUS_CORRUPT, NULL, "the %s's record is damaged", q->kind->noun);
-	TRY(catalog_open(q->engine->catalog, name, &r->model, err));
+	TRY(catalog_open(q->parts->catalog, name, &r->model, err));
 	TRY(steps->open(r, j, err));
 	TRY(job_queue_change(q, j, job_queue_in_state(j->document, "running", false, NULL), err));
 	return steps->start(r, j);
@@ -430,7 +429,7 @@ static status begin_run(job_queue *q, queued_job *j, error *err)
 void job_queue_run_next(job_queue *q)
 {
 	queued_job *j;
-	while (!q->run && device_is_open(q->engine->device) && (j = next_job(q))) {
+	while (!q->run && device_is_open(q->parts->device) && (j = next_job(q))) {
 		error err = ERROR_INIT;
 		status s = begin_run(q, j, &err);
 		if (s == STATUS_OK)

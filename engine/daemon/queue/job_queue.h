@@ -16,15 +16,32 @@
 
 #include <uv.h>
 
+#include "engine/base/death_log.h"
 #include "engine/daemon/catalog/catalog.h"
+#include "engine/daemon/compute/device.h"
 #include "engine/daemon/net/stream.h"
 #include "engine/daemon/queue/job_watch.h"
-#include "engine/daemon/requests/engine.h"
 
 enum { JOB_QUEUE_LISTED = 20 };
 
 typedef struct job_queue job_queue;
 struct job_draft_steps;
+
+/* Parts of the engine that jobs use. */
+typedef struct job_parts {
+	uv_loop_t *loop;
+	store *store;
+	death_log *deaths; /* NULL: not counted */
+	catalog *catalog;
+	device *device; /* its snapshot, and constant properties */
+	executor *executor;
+	struct sessions *sessions;
+	const char *cache_folder; /* cached tokens */
+	int64_t cache_budget;     /* bytes that no job uses */
+	int threads;              /* 0: all cores */
+	int retain_days;          /* retention of checkpoints of ended jobs (engine_options) */
+	int64_t retain_bytes;
+} job_parts;
 
 /* First member of a kind's jobs that have not ended. */
 typedef struct queued_job {
@@ -90,7 +107,7 @@ typedef struct job_kind {
 } job_kind;
 
 struct job_queue {
-	engine *engine;
+	const job_parts *parts;
 	const job_kind *kind;
 	queued_job *first; /* jobs that have not ended */
 	int active;        /* their number */
@@ -102,7 +119,7 @@ struct job_queue {
 
 /* Create a queue and load the jobs that have not ended; those that were running come first. *out must be freed also
  * after an error. */
-status job_queue_new(job_queue **out, engine *e, const job_kind *kind, error *err);
+status job_queue_new(job_queue **out, const job_parts *parts, const job_kind *kind, error *err);
 void job_queue_free(job_queue *q);
 
 /* Return a job; NULL: it has ended or never existed. */

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "engine/base/memory.h"
-#include "engine/daemon/requests/engine.h"
 #include "engine/store/store.h"
 
 /* Events read at once; a slow peer is detected between pages. */
@@ -43,7 +42,7 @@ static bool send_event(void *context, const json_t *event)
 static void pump(job_watch *w)
 {
 	error err = ERROR_INIT;
-	store *ledger = w->stream->engine->store;
+	store *ledger = w->stream->net->store;
 	bool more = true, ended;
 	json_t *answer;
 	for (int64_t ready; more && (ready = stream_ready(w->stream)) > 0;) {

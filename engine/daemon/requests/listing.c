@@ -2,8 +2,6 @@
 
 #include <string.h>
 
-#include "engine/daemon/requests/engine.h"
-
 typedef struct collector {
 	stream *stream;
 	json_t *data;
@@ -101,7 +99,7 @@ void listing_answer_of(stream *s, store_table table, const char *parent, const c
 	                   .limit = asked.limit,
 	                   .ascending = asked.ascending};
 	status result =
-	    c.data ? store_list(s->engine->store, table, &page, listing_collect, &c, &more, &err) : STATUS_NOMEM;
+	    c.data ? store_list(s->net->store, table, &page, listing_collect, &c, &more, &err) : STATUS_NOMEM;
 	if (result == STATUS_OK && c.failed)
 		result = STATUS_NOMEM;
 	if (result != STATUS_OK) {

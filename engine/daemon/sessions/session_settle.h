@@ -17,6 +17,7 @@
 
 typedef struct session_settlement {
 	stream *stream;
+	sessions *sessions;
 	session_entry *entry;         /* busy */
 	const session_ticket *ticket; /* the session's, as the executor found it */
 	bool making;                  /* the entry is new */

@@ -24,7 +24,7 @@
 #include "engine/daemon/queue/job_machine.h"
 #include "engine/daemon/sessions/sessions.h"
 #include "tests/unit/support/folder.h"
-#include "tests/unit/support/job_methods.h"
+#include "tests/unit/support/parts.h"
 
 /* The CPU backend with a linear layer that fails once, `countdown` layers from now (0: never). */
 static backend_kernel real_linear;
@@ -67,8 +67,8 @@ static int setup(void **state)
 	assert_int_equal(device_open(&e->device, &on, NULL), STATUS_OK);
 	assert_int_equal(executor_start(&e->executor, &e->loop, &device_work, e->device, NULL), STATUS_OK);
 	assert_int_equal(catalog_new(&e->catalog, e->store), STATUS_OK);
-	assert_int_equal(sessions_new(&e->sessions, e, NULL), STATUS_OK);
-	assert_int_equal(job_machine_new(&e->job_machine, e, dispatch_job_kinds, NULL), STATUS_OK);
+	parts_open_sessions(e);
+	parts_open_jobs(e, dispatch_job_kinds);
 	store_temporary_path(e->store, path);
 	char words[4000];
 	for (size_t i = 0; i < sizeof words; i++)
@@ -103,14 +103,13 @@ static int teardown(void **state)
 static void create_job(fixture *f)
 {
 	stream *s = memory_new(1, sizeof *s);
-	s->engine = f->engine;
 	s->net = &f->engine->net;
 	s->params = json_pack("{s:s, s:s, s:i, s:{s:{s:i, s:i, s:i, s:i}, s:i, s:i, s:i, s:i}}", "model", "additive",
 	                      "training_file", f->file, "seed", 3, "additive", "config", "hidden_size", 16, "n_heads",
 	                      2, "n_layer", 2, "n_positions", 32, "sequence_length", 32, "batch_size", 2, "max_steps",
 	                      12, "checkpoint_every", 4);
 	f->engine->net.streams++;
-	job_methods_begin(s, "job.create");
+	parts_begin_method(f->engine, s, "job.create");
 	while (f->engine->net.streams)
 		uv_run(&f->engine->loop, UV_RUN_ONCE);
 }

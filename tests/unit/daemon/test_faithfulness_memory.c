@@ -16,7 +16,7 @@
 #include "engine/daemon/faithfulness/faithfulness_report.h"
 #include "tests/unit/support/allocations.h"
 #include "tests/unit/support/folder.h"
-#include "tests/unit/support/job_methods.h"
+#include "tests/unit/support/parts.h"
 
 enum { ROWS = 3, MAX_ALLOCATIONS = 100000 };
 
@@ -131,13 +131,12 @@ extern const job_kind faithfulness_jobs;
 static void ask(engine *e, const char *name, const char *id, int64_t allocations)
 {
 	stream *s = memory_new(1, sizeof *s);
-	s->engine = e;
 	s->net = &e->net;
 	s->params = json_object();
 	strcpy(s->target, id);
 	e->net.streams++;
 	allocations_limit(allocations);
-	job_methods_begin(s, name);
+	parts_begin_method(e, s, name);
 	allocations_limit(-1);
 	assert_int_equal(e->net.streams, 0);
 }
@@ -150,7 +149,7 @@ static void a_job_is_cancelled_in_memory_and_ledger_or_in_neither(void **state)
 	folder_new(folder);
 	log_init("test", LOG_ERROR + 1);
 	assert_int_equal(store_open(&e->store, folder, NULL), STATUS_OK);
-	job_queue *q = job_methods_open(e, &faithfulness_jobs);
+	job_queue *q = parts_open_kind(e, &faithfulness_jobs);
 	job_queue_stop(q);
 	json_t *params = json_pack("{s:s, s:s}", "model", "m", "file", "file-1");
 	json_t *document = job_queue_document_new(q, "evaluation-1", params, json_object());
@@ -168,7 +167,7 @@ static void a_job_is_cancelled_in_memory_and_ledger_or_in_neither(void **state)
 	assert_in_range(n, 4, MAX_ALLOCATIONS - 1);
 	/* In the ledger it is not a training job, and after a restart it has ended. */
 	job_machine_free(e->job_machine);
-	assert_null(job_queue_find(job_methods_open(e, &faithfulness_jobs), "evaluation-1"));
+	assert_null(job_queue_find(parts_open_kind(e, &faithfulness_jobs), "evaluation-1"));
 	json_decref(document);
 	json_decref(params);
 	job_machine_free(e->job_machine);

@@ -12,7 +12,7 @@
 #include "engine/base/memory.h"
 #include "engine/base/reserve.h"
 #include "engine/daemon/queue/job_draft.h"
-#include "tests/unit/support/job_methods.h"
+#include "tests/unit/support/parts.h"
 #include "tests/unit/support/rig.h"
 
 enum { MAX_TURNS = 100000 };
@@ -27,7 +27,7 @@ typedef struct count_draft {
 
 static status check_request(job_draft *d, error *err)
 {
-	TRY(catalog_open(d->queue->engine->catalog, "m", &d->model, err));
+	TRY(catalog_open(d->queue->parts->catalog, "m", &d->model, err));
 	return job_draft_find_file(d, ((count_draft *)d)->path, err);
 }
 
@@ -70,7 +70,7 @@ static void letter_counted(uv_work_t *work, int cancelled);
 static bool queue_letter(count_run *r)
 {
 	r->work.data = r;
-	return uv_queue_work(&r->base.queue->engine->loop, &r->work, count_letter, letter_counted) == 0;
+	return uv_queue_work(r->base.queue->parts->loop, &r->work, count_letter, letter_counted) == 0;
 }
 
 static void letter_counted(uv_work_t *work, int cancelled)
@@ -167,7 +167,7 @@ static int setup(void **state)
 	char path[PATH_MAX];
 	f->rig = rig_new(NULL);
 	job_machine_free(f->rig->engine.job_machine);
-	job_methods_open(&f->rig->engine, &count_kind);
+	parts_open_kind(&f->rig->engine, &count_kind);
 	f->file = (store_file){.filename = "text", .purpose = "fine-tune"};
 	store_temporary_path(f->rig->engine.store, path);
 	assert_int_equal(file_write(path, &(file_part){"four", 4}, 1, NULL), STATUS_OK);
@@ -230,14 +230,13 @@ static const json_t *ask(fixture *f, const char *name, const char *id, json_t *p
 	json_decref(f->answer);
 	f->answer = NULL;
 	f->peer = (stream_peer){.send = receive, .send_copy = receive_copy, .forget = forget};
-	s->engine = e;
 	s->net = &e->net;
 	s->peer = &f->peer;
 	s->credit = 100;
 	s->params = params ? params : json_object();
 	snprintf(s->target, sizeof s->target, "%s", id ? id : "");
 	e->net.streams++;
-	job_methods_begin(s, name);
+	parts_begin_method(e, s, name);
 	for (int i = 0; !f->answer && i < MAX_TURNS; i++)
 		turn(e);
 	assert_non_null(f->answer);
@@ -312,7 +311,7 @@ static void a_stopped_job_continues_with_the_next_letter_after_a_restart(void **
 	job_machine_stop(e->job_machine);
 	assert_true(job_machine_stopped(e->job_machine));
 	job_machine_free(e->job_machine);
-	job_methods_open(&f->rig->engine, &count_kind);
+	parts_open_kind(&f->rig->engine, &count_kind);
 	assert_string_equal(text_of(ask(f, "count.get", id, NULL), "status"), "running");
 	job_machine_tick(e->job_machine);
 	wait_for(f, id, "succeeded");

@@ -22,7 +22,7 @@
 #include "engine/daemon/sessions/sessions.h"
 #include "tests/unit/support/disk.h"
 #include "tests/unit/support/folder.h"
-#include "tests/unit/support/job_methods.h"
+#include "tests/unit/support/parts.h"
 
 enum { STEPS = 24, PATIENCE_SECONDS = 60 };
 
@@ -47,8 +47,8 @@ static int setup(void **state)
 	assert_int_equal(device_open(&e->device, &on, NULL), STATUS_OK);
 	assert_int_equal(executor_start(&e->executor, &e->loop, &device_work, e->device, NULL), STATUS_OK);
 	assert_int_equal(catalog_new(&e->catalog, e->store), STATUS_OK);
-	assert_int_equal(sessions_new(&e->sessions, e, NULL), STATUS_OK);
-	job_methods_open(e, &training_jobs);
+	parts_open_sessions(e);
+	parts_open_kind(e, &training_jobs);
 	store_temporary_path(e->store, path);
 	for (size_t i = 0; i < sizeof words; i++)
 		words[i] = (char)('a' + i * i % 23);
@@ -83,8 +83,9 @@ static int teardown(void **state)
 static const json_t *look(const fixture *f)
 {
 	json_t *document;
-	const bool ended = !job_table_find(jobs_of(f->engine), f->job);
-	assert_int_equal(job_queue_document(&jobs_of(f->engine)->queue, f->job, &document, NULL), STATUS_OK);
+	const bool ended = !job_table_find(jobs_of(f->engine->job_machine), f->job);
+	assert_int_equal(job_queue_document(&jobs_of(f->engine->job_machine)->queue, f->job, &document, NULL),
+	                 STATUS_OK);
 	json_decref(document);
 	if (!ended)
 		return document;
@@ -113,7 +114,7 @@ static void turn(const fixture *f)
 {
 	uv_run(&f->engine->loop, UV_RUN_NOWAIT);
 	job_machine_tick(f->engine->job_machine);
-	assert_int_equal(is(f, "running"), jobs_running(jobs_of(f->engine)));
+	assert_int_equal(is(f, "running"), jobs_running(jobs_of(f->engine->job_machine)));
 	if (json_is_object(reason(f))) {
 		assert_true(is(f, "paused"));
 		assert_string_not_equal(json_string_value(json_object_get(reason(f), "message")), "success");
@@ -137,12 +138,11 @@ static bool ask(fixture *f, const char *method, const char *id, json_t *params)
 	engine *e = f->engine;
 	uint64_t before = e->net.requests;
 	stream *s = memory_new(1, sizeof *s);
-	s->engine = e;
 	s->net = &e->net;
 	s->params = params;
 	strcpy(s->target, id);
 	e->net.streams++;
-	job_methods_begin(s, method);
+	parts_begin_method(f->engine, s, method);
 	while (e->net.streams)
 		uv_run(&e->loop, UV_RUN_ONCE);
 	return e->net.requests > before;

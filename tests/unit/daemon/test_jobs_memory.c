@@ -21,7 +21,7 @@
 #include "engine/daemon/sessions/sessions.h"
 #include "tests/unit/support/allocations.h"
 #include "tests/unit/support/folder.h"
-#include "tests/unit/support/job_methods.h"
+#include "tests/unit/support/parts.h"
 
 enum { MAX_ALLOCATIONS = 20000, STEPS = 7 }; /* the most in one change; every STEPS-th allocation is tried */
 
@@ -32,8 +32,8 @@ static engine *make_engine(char folder[64])
 	log_init("test", LOG_ERROR + 1);
 	assert_int_equal(store_open(&e->store, folder, NULL), STATUS_OK);
 	assert_int_equal(catalog_new(&e->catalog, e->store), STATUS_OK);
-	assert_int_equal(sessions_new(&e->sessions, e, NULL), STATUS_OK);
-	job_queue_stop(job_methods_open(e, &training_jobs));
+	parts_open_sessions(e);
+	job_queue_stop(parts_open_kind(e, &training_jobs));
 	return e;
 }
 
@@ -53,24 +53,23 @@ static job *add(engine *e, const char *id)
 	                        "training_file", "file-1", "model", "additive", "additive", "step", 3, "request",
 	                        "result", "ft:additive:1", "keep_checkpoints", 2);
 	error err = ERROR_INIT;
-	status s = job_state_add(jobs_of(e), id, row, json_array(), &err);
+	status s = job_state_add(jobs_of(e->job_machine), id, row, json_array(), &err);
 	if (s != STATUS_OK)
 		fail_msg("%s: %s", id, error_message(&err));
 	json_decref(row);
-	return job_table_find(jobs_of(e), id);
+	return job_table_find(jobs_of(e->job_machine), id);
 }
 
 static bool ask(engine *e, const char *method, const char *id, int64_t allocations)
 {
 	uint64_t before = e->net.requests + e->net.failures;
 	stream *s = memory_new(1, sizeof *s);
-	s->engine = e;
 	s->net = &e->net;
 	s->params = json_object();
 	strcpy(s->target, id);
 	e->net.streams++;
 	allocations_limit(allocations);
-	job_methods_begin(s, method);
+	parts_begin_method(e, s, method);
 	allocations_limit(-1);
 	assert_int_equal(e->net.streams, 0);
 	assert_int_equal(e->net.requests + e->net.failures, before + 1); /* answered once */
@@ -83,11 +82,11 @@ static const char *settled(engine *e, const char *id)
 	static const char *const names[] = {"queued", "running", "paused"};
 	static char in_ledger[16];
 	json_t *row;
-	job *j = job_table_find(jobs_of(e), id);
+	job *j = job_table_find(jobs_of(e->job_machine), id);
 	if (j && j->late_ns)
 		j->late_ns = 1; /* a second later */
-	job_state_tick(jobs_of(e));
-	j = job_table_find(jobs_of(e), id);
+	job_state_tick(jobs_of(e->job_machine));
+	j = job_table_find(jobs_of(e->job_machine), id);
 	assert_int_equal(store_job_get(e->store, id, &row, NULL), STATUS_OK);
 	snprintf(in_ledger, sizeof in_ledger, "%s", job_document_text(row, "status"));
 	json_decref(row);
@@ -114,7 +113,7 @@ static bool try_change(engine *e, const trial *t, const char *id, int64_t alloca
 	if (strcmp(t->before, "paused") == 0)
 		ask(e, "job.pause", id, -1);
 	if (strcmp(t->before, "running") == 0)
-		assert_int_equal(job_state_change(jobs_of(e), j, JOB_RUNNING,
+		assert_int_equal(job_state_change(jobs_of(e->job_machine), j, JOB_RUNNING,
 		                                  job_document_in_state(j->base.document, "running"), json_array(),
 		                                  NULL),
 		                 STATUS_OK);
@@ -122,7 +121,7 @@ static bool try_change(engine *e, const trial *t, const char *id, int64_t alloca
 		ask(e, t->method, id, allocations);
 	} else {
 		allocations_limit(allocations);
-		job_state_fail(jobs_of(e), j, &(error){.status = t->failure});
+		job_state_fail(jobs_of(e->job_machine), j, &(error){.status = t->failure});
 		allocations_limit(-1);
 	}
 	const char *after = settled(e, id);
