@@ -8,9 +8,10 @@ static value f32(const builder *b, value v)
 	return b->spec->bf16 ? op_cast(b->g, v, DTYPE_F32) : v;
 }
 
-static value rotate(const builder *b, const attention_options *o, const attention_rows *r, value x, int64_t heads,
-                    bool key, int64_t first)
+static value rotate(const attention_call *a, value x, int64_t heads, bool key, int64_t first)
 {
+	const attention_options *o = a->o;
+	const attention_rows *r = a->r;
 	rotary_params params = {.heads = heads,
 	                        .width = o->rotation.width,
 	                        .base = ATTENTION_ROTARY_BASE,
@@ -18,85 +19,94 @@ static value rotate(const builder *b, const attention_options *o, const attentio
 	                        .xpos_base = (float)o->rotation.xpos_base,
 	                        .xpos_center = (float)r->xpos_center,
 	                        .inverse_scale = key};
-	return o->rotation.width && !o->cross ? op_rotary(b->g, x, r->positions, params) : x;
+	return o->rotation.width && !o->cross ? op_rotary(a->b->g, x, r->positions, params) : x;
 }
 
-value attention_normalise(const builder *b, const attention_options *o, value x, int64_t heads)
+value attention_normalise(const attention_call *a, value x, int64_t heads)
 {
-	normalize_params params = {.groups = heads * o->scoring.norm_groups, .scale = 1, .floor = 1e-12f};
-	return o->scoring.norm_groups ? op_normalize(b->g, x, VALUE_NONE, params) : x;
+	const int64_t groups = a->o->scoring.norm_groups;
+	normalize_params params = {.groups = heads * groups, .scale = 1, .floor = 1e-12f};
+	return groups ? op_normalize(a->b->g, x, VALUE_NONE, params) : x;
 }
 
-value attention_project(const builder *b, const attention_options *o, const char *prefix, attention_product which,
-                        value x)
+value attention_project(const attention_call *a, attention_product which, value x)
 {
-	return builder_linear(b, x, "%s%s", prefix, o->layout->names[which]);
+	return builder_linear(a->b, x, "%s%s", a->prefix, a->o->layout->names[which]);
 }
 
-attention_keys attention_project_keys(const builder *b, const attention_options *o, const char *prefix,
-                                      const attention_rows *r, value rows)
+attention_keys attention_project_keys(const attention_call *a, value rows)
 {
-	value k = attention_project(b, o, prefix, ATTENTION_KEY, rows);
-	value v = o->shared ? k : attention_project(b, o, prefix, ATTENTION_VALUE, rows);
-	k = rotate(b, o, r, k, o->kv_heads, true, 0);
+	const attention_options *o = a->o;
+	value k = attention_project(a, ATTENTION_KEY, rows);
+	value v = o->shared ? k : attention_project(a, ATTENTION_VALUE, rows);
+	k = rotate(a, k, o->kv_heads, true, 0);
 	if (o->shared && o->rotation.values)
 		v = k;
 	else if (o->rotation.values)
-		v = rotate(b, o, r, v, o->kv_heads, true, 0);
+		v = rotate(a, v, o->kv_heads, true, 0);
 	return (attention_keys){k, v};
 }
 
-value attention_after_memories(const builder *b, const attention_options *o, const char *prefix, const char *name,
-                               value tokens, value x)
+value attention_after_memories(const attention_call *a, const char *name, value tokens, value x)
 {
+	const attention_options *o = a->o;
+	const builder *b = a->b;
 	if (tokens != VALUE_NONE)
 		x = op_join_rows(b->g, tokens, x, (join_rows_params){0});
 	if (!o->memories.count)
 		return x;
-	return op_join_rows(b->g, f32(b, builder_parameter(b, "%s%s", prefix, name)), x,
+	return op_join_rows(b->g, f32(b, builder_parameter(b, "%s%s", a->prefix, name)), x,
 	                    (join_rows_params){.heads = o->kv_heads});
 }
 
 /* --- explanations (attention_explain.c) ---------------------------------------------------------------------- */
 
-static bool is_logged(const builder *b, const attention_rows *r)
+static bool is_logged(const attention_call *a)
 {
-	return b->spec->explain.log && !r->whole;
+	return a->b->spec->explain.log && !a->r->whole;
 }
 
 /* Output the parts that explanations need: of the tokens, and of the tokens that they read. k VALUE_NONE: q is a fused
  * product. */
-static void log_parts(builder *b, const attention_options *o, int layer, const attention_rows *r, value q, value k)
+static void log_parts(const attention_call *a, value q, value k)
 {
+	const attention_options *o = a->o;
+	const attention_rows *r = a->r;
+	builder *b = a->b;
 	graph *g = b->g;
 	if (k == VALUE_NONE) {
-		builder_log(b, r->place, layer, "qkv", q);
+		builder_log(b, r->place, a->layer, "qkv", q);
 		return;
 	}
-	value parts[] = {attention_normalise(b, o, q, o->heads), attention_normalise(b, o, k, o->kv_heads)};
+	value parts[] = {attention_normalise(a, q, o->heads), attention_normalise(a, k, o->kv_heads)};
 	for (int i = 0; i < 2; i++) {
 		if (r->memory_rows && !(i && o->cross))
 			parts[i] = op_slice_rows(g, parts[i], r->memory_rows, -1);
-		builder_log(b, r->place, layer, i ? "key" : "query", parts[i]);
+		builder_log(b, r->place, a->layer, i ? "key" : "query", parts[i]);
 	}
 	if (!o->scoring.biased)
 		return;
-	builder_log(b, r->place, layer, "bias", o->causal ? op_gather(g, r->bias, builder_positions(b), -1) : r->back);
+	builder_log(b, r->place, a->layer, "bias",
+	            o->causal ? op_gather(g, r->bias, builder_positions(b), -1) : r->back);
 	if (!o->causal)
-		builder_log(b, r->place, layer, "ahead", r->ahead);
+		builder_log(b, r->place, a->layer, "ahead", r->ahead);
 }
 
 /* --- attention with its matrix ------------------------------------------------------------------------------- */
 
-static value mix(const builder *b, const attention_options *o, const char *prefix, const char *name, value x)
+static value mix(const attention_call *a, const char *name, value x)
 {
-	return o->scoring.talking ? op_mix_heads(b->g, x, f32(b, builder_parameter(b, "%s%s.weight", prefix, name)))
-	                          : x;
+	const builder *b = a->b;
+	return a->o->scoring.talking
+	           ? op_mix_heads(b->g, x, f32(b, builder_parameter(b, "%s%s.weight", a->prefix, name)))
+	           : x;
 }
 
-value attention_weigh(builder *b, const attention_options *o, int layer, int index, const char *prefix, value scores,
-                      value mask, attention_rows *r, attention_weights_params params, uint32_t site)
+value attention_weigh(const attention_call *a, value scores, value mask, attention_weights_params params, uint32_t site)
 {
+	const attention_options *o = a->o;
+	attention_rows *r = a->r;
+	builder *b = a->b;
 	graph *g = b->g;
 	if (o->scoring.residual) {
 		if (r->scores != VALUE_NONE)
@@ -104,35 +114,38 @@ value attention_weigh(builder *b, const attention_options *o, int layer, int ind
 		r->scores = scores;
 	}
 	if (r->outputs)
-		graph_output(g, scores, "%sscores.%d", r->outputs, index);
+		graph_output(g, scores, "%sscores.%d", r->outputs, a->index);
 	params.top_k = o->scoring.top_k;
 	params.uniform = o->scoring.attend_when_hidden;
 	params.bias_first = r->bias_first;
-	value weights = op_attention_weights(g, mix(b, o, prefix, "pre_softmax_talking_heads", scores), mask,
-	                                     r->visible, o->cross ? VALUE_NONE : r->bias, params);
+	value weights = op_attention_weights(g, mix(a, "pre_softmax_talking_heads", scores), mask, r->visible,
+	                                     o->cross ? VALUE_NONE : r->bias, params);
 	if (r->outputs)
-		graph_output(g, weights, "%sattn.%d", r->outputs, index);
-	if (is_logged(b, r) && (b->pool == VALUE_NONE || (attention_needs_matrix(o) && !o->cross)))
-		builder_log(b, r->place, layer, "weights", weights);
+		graph_output(g, weights, "%sattn.%d", r->outputs, a->index);
+	if (is_logged(a) && (b->pool == VALUE_NONE || (attention_needs_matrix(o) && !o->cross)))
+		builder_log(b, r->place, a->layer, "weights", weights);
 	if (b->rng != VALUE_NONE && o->scoring.dropout > 0)
 		weights = op_dropout(g, weights, b->rng, (float)o->scoring.dropout, site);
-	return mix(b, o, prefix, "post_softmax_talking_heads", weights);
+	return mix(a, "post_softmax_talking_heads", weights);
 }
 
 /* --- the forms -------------------------------------------------------------------------------------------- */
 
 /* Memories are visible for any number of tokens. */
-static int64_t window_of(const attention_options *o, const attention_rows *r, int64_t keys)
+static int64_t window_of(const attention_call *a, int64_t keys)
 {
+	const attention_options *o = a->o;
 	if (o->reach.past && o->reach.past + 1 < keys)
 		return o->reach.past + 1;
-	return o->causal && o->reach.capacity < keys - o->memories.count - r->memory_rows ? o->reach.capacity : 0;
+	return o->causal && o->reach.capacity < keys - o->memories.count - a->r->memory_rows ? o->reach.capacity : 0;
 }
 
-/* k and v VALUE_NONE: q is a fused product. */
-static value attend_all(builder *b, const attention_options *o, int layer, int index, const char *prefix, value q,
-                        attention_keys own, attention_rows *r)
+/* Attend in the parallel form. own.keys VALUE_NONE: q is a fused product. */
+static value attend_all(const attention_call *a, value q, attention_keys own)
 {
+	const attention_options *o = a->o;
+	const attention_rows *r = a->r;
+	builder *b = a->b;
 	uint32_t site = builder_site(b);
 	graph *g = b->g;
 	int64_t keys = builder_rows(b, own.keys == VALUE_NONE ? q : own.keys);
@@ -141,16 +154,15 @@ static value attend_all(builder *b, const attention_options *o, int layer, int i
 	if (extra > 0)
 		mask = op_pad_mask(g, mask, extra, 1);
 	if (attention_changes_matrix(o) || r->visible != VALUE_NONE || r->outputs ||
-	    (is_logged(b, r) && attention_logs_matrix(o))) {
+	    (is_logged(a) && attention_logs_matrix(o))) {
 		attention_matrix_params heads = {o->heads, o->kv_heads, (float)o->scoring.scale};
-		attention_weights_params params = {.window = window_of(o, r, keys), .bidirectional = !o->causal};
+		attention_weights_params params = {.window = window_of(a, keys), .bidirectional = !o->causal};
 		value scores = op_attention_scores(g, q, own.keys, heads);
-		return op_attention_apply(g, attention_weigh(b, o, layer, index, prefix, scores, mask, r, params, site),
-		                          own.values, heads);
+		return op_attention_apply(g, attention_weigh(a, scores, mask, params, site), own.values, heads);
 	}
 	softmax_params params = {.heads = o->heads,
 	                         .kv_heads = o->kv_heads,
-	                         .window = window_of(o, r, keys),
+	                         .window = window_of(a, keys),
 	                         .bidirectional = !o->causal,
 	                         .bias_first = r->bias_first,
 	                         .uniform = o->scoring.attend_when_hidden,
@@ -163,9 +175,11 @@ static value attend_all(builder *b, const attention_options *o, int layer, int i
 }
 
 /* Attend to the keys and values of rows in the graph: the sequence's own, or those of a source. */
-static value attend_rows(builder *b, const attention_options *o, int layer, int index, const char *prefix, value q,
-                         attention_rows *r)
+static value attend_rows(const attention_call *a, value q)
 {
+	const attention_options *o = a->o;
+	attention_rows *r = a->r;
+	builder *b = a->b;
 	const bool recurrent = b->pool != VALUE_NONE && !r->whole, fused = attention_is_fused(o);
 	const int64_t earlier = builder_rows(b, r->memory);
 	value x = r->x, read = r->source == VALUE_NONE ? x : r->source;
@@ -173,33 +187,33 @@ static value attend_rows(builder *b, const attention_options *o, int layer, int 
 		read = op_join_rows(b->g, r->memory, x, (join_rows_params){0});
 	attention_keys own = {VALUE_NONE, VALUE_NONE};
 	if (!fused)
-		own = attention_project_keys(b, o, prefix, r, read);
-	q = rotate(b, o, r, q, o->heads, false, earlier);
+		own = attention_project_keys(a, read);
+	q = rotate(a, q, o->heads, false, earlier);
 	r->keys = own.keys;
 	r->values = own.values;
-	if (is_logged(b, r) && !attention_logs_matrix(o))
-		log_parts(b, o, layer, r, q, own.keys);
+	if (is_logged(a) && !attention_logs_matrix(o))
+		log_parts(a, q, own.keys);
 	if (r->outputs) {
-		builder_output(b, own.keys, "%skeys.%d", r->outputs, index);
-		builder_output(b, own.values, "%svalues.%d", r->outputs, index);
+		builder_output(b, own.keys, "%skeys.%d", r->outputs, a->index);
+		builder_output(b, own.values, "%svalues.%d", r->outputs, a->index);
 	}
 	if (!recurrent && !fused) {
-		own.keys = attention_after_memories(b, o, prefix, "mem_k", VALUE_NONE, own.keys);
-		own.values = attention_after_memories(b, o, prefix, "mem_v", VALUE_NONE, own.values);
+		own.keys = attention_after_memories(a, "mem_k", VALUE_NONE, own.keys);
+		own.values = attention_after_memories(a, "mem_v", VALUE_NONE, own.values);
 	}
-	q = attention_normalise(b, o, q, o->heads);
-	own.keys = attention_normalise(b, o, own.keys, o->kv_heads);
-	return (recurrent ? attention_read_cache : attend_all)(b, o, layer, index, prefix, q, own, r);
+	q = attention_normalise(a, q, o->heads);
+	own.keys = attention_normalise(a, own.keys, o->kv_heads);
+	return (recurrent ? attention_read_cache : attend_all)(a, q, own);
 }
 
 value attention_forward(builder *b, const attention_options *o, int layer, int index, const char *prefix,
                         attention_rows *r)
 {
+	const attention_call call = {b, o, layer, index, prefix, r}, *a = &call;
 	graph *g = b->g;
-	value x = r->x, q = attention_project(b, o, prefix, ATTENTION_QUERY, x);
+	value x = r->x, q = attention_project(a, ATTENTION_QUERY, x);
 	const bool stored = o->cross && b->pool != VALUE_NONE && !r->whole;
-	value y = stored ? attention_read_source(b, o, layer, index, prefix, attention_normalise(b, o, q, o->heads), r)
-	                 : attend_rows(b, o, layer, index, prefix, q, r);
+	value y = stored ? attention_read_source(a, attention_normalise(a, q, o->heads)) : attend_rows(a, q);
 	if (o->output.tensor_product)
 		y = op_gate(g, y, y, builder_linear(b, x, "%sto_r", prefix));
 	if (o->output.scaled)

@@ -34,32 +34,36 @@ matrix_stream_params attention_matrix_stream(const attention_options *o);
 
 /* --- attention.c --- */
 
+/* The attention that is being appended: the arguments of attention_forward. */
+typedef struct attention_call {
+	builder *b;
+	const attention_options *o;
+	int layer, index;
+	const char *prefix;
+	attention_rows *r; /* NULL where only keys and values are stored */
+} attention_call;
+
 typedef struct attention_keys {
 	value keys, values;
 } attention_keys;
 
 /* Append one projection of x. */
-value attention_project(const builder *b, const attention_options *o, const char *prefix, attention_product which,
-                        value x);
+value attention_project(const attention_call *a, attention_product which, value x);
 /* Keys and values of rows [B, N, D], rotated and not normalised. */
-attention_keys attention_project_keys(const builder *b, const attention_options *o, const char *prefix,
-                                      const attention_rows *r, value rows);
+attention_keys attention_project_keys(const attention_call *a, value rows);
 /* Apply the norm of queries or keys of `heads` heads, if there is one. */
-value attention_normalise(const builder *b, const attention_options *o, value x, int64_t heads);
+value attention_normalise(const attention_call *a, value x, int64_t heads);
 /* Prepend the memories "mem_k" or "mem_v" and the rows of memory tokens to x. */
-value attention_after_memories(const builder *b, const attention_options *o, const char *prefix, const char *name,
-                               value tokens, value x);
+value attention_after_memories(const attention_call *a, const char *name, value tokens, value x);
 /* Compute weights from scores. `window` applies to the whole form; the recurrent form's cache has that length. */
-value attention_weigh(builder *b, const attention_options *o, int layer, int index, const char *prefix, value scores,
-                      value mask, attention_rows *r, attention_weights_params params, uint32_t site);
+value attention_weigh(const attention_call *a, value scores, value mask, attention_weights_params params,
+                      uint32_t site);
 
 /* --- attention_stream.c --- */
 
 /* Attend to the source in the slot; q [B, N, heads · key_width], normalised. */
-value attention_read_source(builder *b, const attention_options *o, int layer, int index, const char *prefix, value q,
-                            attention_rows *r);
+value attention_read_source(const attention_call *a, value q);
 /* Attend to the cache and to the call's own rows, which enter it. q and own: normalised; of a fused product q alone. */
-value attention_read_cache(builder *b, const attention_options *o, int layer, int index, const char *prefix, value q,
-                           attention_keys own, attention_rows *r);
+value attention_read_cache(const attention_call *a, value q, attention_keys own);
 
 #endif
