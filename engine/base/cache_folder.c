@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "engine/base/memory.h"
+
 typedef struct entry {
 	char path[PATH_MAX];
 	struct timespec used;
@@ -34,12 +36,8 @@ static entry *list(const char *folder, size_t *n)
 	DIR *dir = opendir(folder);
 	*n = 0;
 	for (struct dirent *e; dir && (e = readdir(dir));) {
-		if (*n == room) {
-			entry *grown = realloc(all, (room = room ? 2 * room : 16) * sizeof *all);
-			if (!grown)
-				break;
-			all = grown;
-		}
+		if (!MEMORY_ROOM(all, room, *n + 1))
+			break;
 		entry *x = &all[*n];
 		if ((size_t)snprintf(x->path, sizeof x->path, "%s/%s", folder, e->d_name) < sizeof x->path &&
 		    lstat(x->path, &st) == 0 && S_ISREG(st.st_mode)) {

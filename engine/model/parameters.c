@@ -6,25 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Reserve one more item. */
-static bool parameters_reserve(parameter_list *list)
-{
-	if (list->status != STATUS_OK || list->count < list->capacity)
-		return list->status == STATUS_OK;
-	int capacity = list->capacity ? 2 * list->capacity : 64;
-	parameter_spec *items = realloc(list->items, (size_t)capacity * sizeof *items);
-	if (!items) {
-		list->status = STATUS_NOMEM;
-		return false;
-	}
-	list->items = items;
-	list->capacity = capacity;
-	return true;
-}
+#include "engine/base/memory.h"
 
 static void parameters_add(parameter_list *list, parameter_spec spec, const char *format, va_list args)
 {
-	if (!parameters_reserve(list))
+	if (list->status == STATUS_OK && !MEMORY_ROOM(list->items, list->capacity, list->count + 1))
+		list->status = STATUS_NOMEM;
+	if (list->status != STATUS_OK)
 		return;
 	int n = vsnprintf(spec.name, sizeof spec.name, format, args);
 	assert(n > 0 && (size_t)n < sizeof spec.name);

@@ -7,27 +7,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CACHE_LINE_FLOATS = 16 };
+#include "engine/base/memory.h"
 
-static bool states_reserve(state_list *list)
-{
-	if (list->status != STATUS_OK || list->count < list->capacity)
-		return list->status == STATUS_OK;
-	int capacity = list->capacity ? 2 * list->capacity : 32;
-	state_spec *items = realloc(list->items, (size_t)capacity * sizeof *items);
-	if (!items) {
-		list->status = STATUS_NOMEM;
-		return false;
-	}
-	list->items = items;
-	list->capacity = capacity;
-	return true;
-}
+enum { CACHE_LINE_FLOATS = 16 };
 
 void state_list_add(state_list *list, state_kind kind, int64_t floats, const char *format, ...)
 {
 	va_list args;
-	if (!states_reserve(list))
+	if (list->status == STATUS_OK && !MEMORY_ROOM(list->items, list->capacity, list->count + 1))
+		list->status = STATUS_NOMEM;
+	if (list->status != STATUS_OK)
 		return;
 	state_spec *item = &list->items[list->count++];
 	*item = (state_spec){.kind = kind, .floats = floats, .offset = list->floats};

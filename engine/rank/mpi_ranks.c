@@ -18,14 +18,8 @@ typedef struct mpi_ranks {
 static status begin_sum(ranks *r, float *numbers, int64_t n)
 {
 	mpi_ranks *m = (mpi_ranks *)r;
-	if (m->n == m->room) {
-		const int room = m->room ? 2 * m->room : 64;
-		MPI_Request *more = realloc(m->requests, (size_t)room * sizeof(MPI_Request));
-		if (!more)
-			return STATUS_NOMEM;
-		m->requests = more;
-		m->room = room;
-	}
+	if (!MEMORY_ROOM(m->requests, m->room, m->n + 1))
+		return STATUS_NOMEM;
 	if (n > INT_MAX)
 		return STATUS_TOO_LARGE;
 	const int result =

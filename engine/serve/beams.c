@@ -67,12 +67,8 @@ static status find_ends(const generation *g, int32_t **ends, int *n_ends)
 	for (int32_t token = 0; token < vocab; token++) {
 		if (!generation_ends(g, token))
 			continue;
-		if (n == capacity) {
-			int32_t *bigger = realloc(*ends, (size_t)(capacity = 2 * n + 8) * sizeof *bigger);
-			if (!bigger)
-				return STATUS_NOMEM;
-			*ends = bigger;
-		}
+		if (!MEMORY_ROOM(*ends, capacity, n + 1))
+			return STATUS_NOMEM;
 		(*ends)[n++] = token;
 	}
 	*n_ends = n;

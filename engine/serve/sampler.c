@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/memory.h"
+
 void sampling_default(sampling *s)
 {
 	*s = (sampling){
@@ -92,15 +94,7 @@ static sample_adjust *tally_row(tally *t, int32_t token)
 
 status tally_reserve(tally *t)
 {
-	if (t->count < t->capacity)
-		return STATUS_OK;
-	int32_t capacity = t->capacity ? 2 * t->capacity : 16; /* at most twice the vocabulary */
-	sample_adjust *bigger = realloc(t->rows, (size_t)capacity * sizeof *bigger);
-	if (!bigger)
-		return STATUS_NOMEM;
-	t->rows = bigger;
-	t->capacity = capacity;
-	return STATUS_OK;
+	return MEMORY_ROOM(t->rows, t->capacity, t->count + 1) ? STATUS_OK : STATUS_NOMEM;
 }
 
 status tally_init(tally *t, const sampling *s)

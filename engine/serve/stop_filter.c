@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/memory.h"
+
 status stop_filter_init(stop_filter *f, const char *const *stops, int count, error *err)
 {
 	*f = (stop_filter){.count = 0};
@@ -33,14 +35,8 @@ static status stop_filter_append(stop_filter *f, const char *text, size_t bytes)
 		memmove(f->text, f->text + f->given, f->used - f->given);
 	f->used -= f->given;
 	f->given = 0;
-	if (bytes > f->capacity - f->used) {
-		size_t capacity = 2 * (f->used + bytes) + 256;
-		char *bigger = realloc(f->text, capacity);
-		if (!bigger)
-			return STATUS_NOMEM;
-		f->text = bigger;
-		f->capacity = capacity;
-	}
+	if (!MEMORY_ROOM(f->text, f->capacity, f->used + bytes))
+		return STATUS_NOMEM;
 	memcpy(f->text + f->used, text, bytes);
 	f->used += bytes;
 	return STATUS_OK;

@@ -21,15 +21,9 @@ static bool list_add(graph_list *list, void *item)
 {
 	if (!item)
 		return false;
-	if (list->count == list->capacity) {
-		int capacity = list->capacity ? 2 * list->capacity : 64;
-		void **items = realloc(list->items, (size_t)capacity * sizeof *items);
-		if (!items) {
-			free(item);
-			return false;
-		}
-		list->items = items;
-		list->capacity = capacity;
+	if (!MEMORY_ROOM(list->items, list->capacity, list->count + 1)) {
+		free(item);
+		return false;
 	}
 	list->items[list->count++] = item;
 	return true;

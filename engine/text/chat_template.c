@@ -30,17 +30,8 @@ typedef struct builder {
 
 static bool chat_template_reserve(builder *b, size_t bytes)
 {
-	size_t needed = b->out.bytes + bytes + 1;
-	if (b->failed || needed <= b->room)
-		return !b->failed;
-	size_t room = 2 * needed + 256;
-	char *text = realloc(b->out.text, room);
-	b->failed = !text;
-	if (text) {
-		b->out.text = text;
-		b->room = room;
-	}
-	return text;
+	b->failed = b->failed || !MEMORY_ROOM(b->out.text, b->room, b->out.bytes + bytes + 1);
+	return !b->failed;
 }
 
 static void chat_template_append(builder *b, const char *text, size_t bytes)
@@ -61,16 +52,9 @@ static void trust(builder *b, size_t first, size_t bytes)
 		last->bytes += bytes;
 		return;
 	}
-	if (b->out.n_trusted == b->ranges_room) {
-		size_t room = 2 * b->ranges_room + 16;
-		byte_range *ranges = realloc(b->out.trusted, room * sizeof *ranges);
-		b->failed = !ranges;
-		if (!ranges)
-			return;
-		b->out.trusted = ranges;
-		b->ranges_room = room;
-	}
-	b->out.trusted[b->out.n_trusted++] = (byte_range){first, bytes};
+	b->failed = !MEMORY_ROOM(b->out.trusted, b->ranges_room, b->out.n_trusted + 1);
+	if (!b->failed)
+		b->out.trusted[b->out.n_trusted++] = (byte_range){first, bytes};
 }
 
 /* A text of the form, with the names of the tokens that begin and end a text. */

@@ -50,14 +50,8 @@ static status divide(long_text *l, error *err)
 {
 	for (size_t at = 0, end; at < l->bytes; at = end) {
 		end = find_end(l, at);
-		if (l->n_parts == l->room) {
-			const size_t room = 2 * l->room + l->bytes / PIECE_BYTES + 1;
-			text_part *parts = realloc(l->parts, room * sizeof *parts);
-			if (!parts)
-				return long_text_no_memory(l, err);
-			l->parts = parts;
-			l->room = room;
-		}
+		if (!MEMORY_ROOM(l->parts, l->room, l->n_parts + 1))
+			return long_text_no_memory(l, err);
 		l->parts[l->n_parts++] = (text_part){.first = at, .end = end, .error = ERROR_INIT};
 	}
 	return STATUS_OK;

@@ -42,14 +42,8 @@ static status text_reader_append(void *context, const char *text, size_t bytes, 
 {
 	(void)how;
 	text_reader *r = context;
-	if (r->room - r->bytes < bytes + 1) {
-		size_t room = 2 * (r->bytes + bytes + 1);
-		char *grown = realloc(r->text, room);
-		if (!grown)
-			return error_set(err, STATUS_NOMEM, NULL, "out of memory");
-		r->text = grown;
-		r->room = room;
-	}
+	if (!MEMORY_ROOM(r->text, r->room, r->bytes + bytes + 1))
+		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
 	memcpy(r->text + r->bytes, text, bytes);
 	r->bytes += bytes;
 	if (kind & DOCUMENT_LAST)

@@ -132,14 +132,8 @@ static status write_block(token_writer *w, error *err)
 {
 	if (w->held == 0)
 		return STATUS_OK;
-	if (w->blocks == w->capacity) {
-		size_t capacity = w->capacity ? 2 * w->capacity : 4;
-		token_block *grown = realloc(w->index, capacity * sizeof *grown);
-		if (!grown)
-			return token_writer_no_memory(err);
-		w->index = grown;
-		w->capacity = capacity;
-	}
+	if (!MEMORY_ROOM(w->index, w->capacity, w->blocks + 1))
+		return token_writer_no_memory(err);
 	token_block *b = &w->index[w->blocks++];
 	size_t bytes = pack(w);
 	b->digest = digest_bytes(w->packed, bytes);

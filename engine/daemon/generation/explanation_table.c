@@ -26,14 +26,8 @@ static status copy_numbers(table_series *s, const json_t *values)
 
 static status explanation_table_add(explanation_table *t, const table_series *s, const json_t *values)
 {
-	if (t->n == t->capacity) {
-		size_t capacity = 2 * t->capacity + 64;
-		table_series *more = realloc(t->series, capacity * sizeof *more);
-		if (!more)
-			return STATUS_NOMEM;
-		t->series = more;
-		t->capacity = capacity;
-	}
+	if (!MEMORY_ROOM(t->series, t->capacity, t->n + 1))
+		return STATUS_NOMEM;
 	t->series[t->n] = *s;
 	return copy_numbers(&t->series[t->n++], values);
 }

@@ -6,19 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/memory.h"
+
 /* Reserve n more bytes. */
 static bool reserve_room(format_buffer *b, size_t n)
 {
-	if (b->failed || n <= b->capacity - b->used)
-		return !b->failed;
-	size_t capacity = 2 * b->capacity + n + 64;
-	char *data = capacity > b->capacity ? realloc(b->data, capacity) : NULL;
-	b->failed = !data;
-	if (b->failed)
-		return false;
-	b->data = data;
-	b->capacity = capacity;
-	return true;
+	b->failed = b->failed || !MEMORY_ROOM(b->data, b->capacity, b->used + n);
+	return !b->failed;
 }
 
 void format_buffer_append(format_buffer *b, const void *data, size_t n)

@@ -87,14 +87,9 @@ json_t *tokens_join(const tokenizer *t, const int32_t *ids, int64_t n, bool whol
 	size_t used = 0, capacity = 0;
 	char *text = NULL;
 	for (int64_t i = 0; i < n; i++) {
-		if (capacity - used < TEXT_STREAM_ROOM) {
-			capacity = 2 * capacity + TEXT_STREAM_ROOM;
-			char *more = realloc(text, capacity);
-			if (!more) {
-				free(text);
-				return NULL;
-			}
-			text = more;
+		if (!MEMORY_ROOM(text, capacity, used + TEXT_STREAM_ROOM)) {
+			free(text);
+			return NULL;
 		}
 		used += text_stream_token(&characters, t, ids[i], whole && i == n - 1, text + used);
 	}

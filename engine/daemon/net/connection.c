@@ -343,14 +343,8 @@ static void connection_forget(stream_peer *p, stream *s)
 
 static stream *add_stream(connection *c, const frame *f)
 {
-	if (c->n_streams == c->capacity) {
-		int capacity = c->capacity ? 2 * c->capacity : 16;
-		stream **streams = realloc(c->streams, (size_t)capacity * sizeof *streams);
-		if (!streams)
-			return NULL;
-		c->streams = streams;
-		c->capacity = capacity;
-	}
+	if (!MEMORY_ROOM(c->streams, c->capacity, c->n_streams + 1))
+		return NULL;
 	stream *s = memory_new(1, sizeof *s);
 	if (!s)
 		return NULL;

@@ -75,14 +75,8 @@ static status add_top(const grammar_stacks *s, scratch *to, int32_t first, int32
 	for (int32_t i = first; i < to->n; i++)
 		if (grammar_same(s, to->tops[i], top))
 			return STATUS_OK;
-	if (to->n == to->capacity) {
-		const int32_t capacity = 2 * to->capacity + 16;
-		int32_t *bigger = realloc(to->tops, (size_t)capacity * sizeof *bigger);
-		if (!bigger)
-			return STATUS_NOMEM;
-		to->tops = bigger;
-		to->capacity = capacity;
-	}
+	if (!MEMORY_ROOM(to->tops, to->capacity, to->n + 1))
+		return STATUS_NOMEM;
 	to->tops[to->n++] = top;
 	return STATUS_OK;
 }
@@ -134,14 +128,8 @@ static bool levels_alike(const walk *w, const level *a, const level *b, int32_t 
 
 static status note_exit(known_frames *f, int32_t node)
 {
-	if (f->n_exits == f->exits_capacity) {
-		const int32_t capacity = 2 * f->exits_capacity + 16;
-		int32_t *bigger = realloc(f->exits, (size_t)capacity * sizeof *bigger);
-		if (!bigger)
-			return STATUS_NOMEM;
-		f->exits = bigger;
-		f->exits_capacity = capacity;
-	}
+	if (!MEMORY_ROOM(f->exits, f->exits_capacity, f->n_exits + 1))
+		return STATUS_NOMEM;
 	f->exits[f->n_exits++] = node;
 	return STATUS_OK;
 }

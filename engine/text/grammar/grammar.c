@@ -49,21 +49,6 @@ void byte_set_remove(byte_set *s, unsigned char byte)
 
 /* --- making one --------------------------------------------------------------------------- */
 
-/* Room for n more elements. */
-static bool grammar_grow(void *block, int32_t used, int32_t *capacity, int32_t n, size_t size)
-{
-	void **p = block;
-	if (n <= *capacity - used)
-		return true;
-	int64_t enlarged = 2 * (int64_t)*capacity > (int64_t)used + n ? 2 * (int64_t)*capacity : (int64_t)used + n + 16;
-	void *bigger = enlarged <= INT32_MAX ? realloc(*p, (size_t)enlarged * size) : NULL;
-	if (!bigger)
-		return false;
-	*p = bigger;
-	*capacity = (int32_t)enlarged;
-	return true;
-}
-
 grammar *grammar_new(void)
 {
 	return memory_new(1, sizeof(grammar));
@@ -94,7 +79,7 @@ static grammar_node grammar_add(grammar *g, node n)
 {
 	if (g->n_nodes == GRAMMAR_MAX_NODES)
 		return grammar_fail(g, STATUS_TOO_LARGE);
-	if (!grammar_grow(&g->nodes, g->n_nodes, &g->nodes_capacity, 1, sizeof *g->nodes))
+	if (!MEMORY_ROOM(g->nodes, g->nodes_capacity, g->n_nodes + 1))
 		return grammar_fail(g, STATUS_NOMEM);
 	n.shortest = INT64_MAX;
 	g->nodes[g->n_nodes] = n;
@@ -103,7 +88,7 @@ static grammar_node grammar_add(grammar *g, node n)
 
 grammar_node grammar_set(grammar *g, const byte_set *set)
 {
-	if (!grammar_grow(&g->sets, g->n_sets, &g->sets_capacity, 1, sizeof *g->sets))
+	if (!MEMORY_ROOM(g->sets, g->sets_capacity, g->n_sets + 1))
 		return grammar_fail(g, STATUS_NOMEM);
 	g->sets[g->n_sets] = *set;
 	return grammar_add(g, (node){.kind = NODE_SET, .first = g->n_sets++});
@@ -120,7 +105,7 @@ grammar_node grammar_text(grammar *g, const char *text, size_t bytes)
 {
 	if (bytes > INT32_MAX / 2)
 		return grammar_fail(g, STATUS_TOO_LARGE);
-	if (!grammar_grow(&g->text, g->n_text, &g->text_capacity, (int32_t)bytes, 1))
+	if (!MEMORY_ROOM(g->text, g->text_capacity, g->n_text + (int64_t)bytes))
 		return grammar_fail(g, STATUS_NOMEM);
 	memcpy(g->text + g->n_text, text, bytes);
 	g->n_text += (int32_t)bytes;
@@ -138,8 +123,7 @@ static grammar_node add_automaton(grammar *g, int32_t index, int32_t start)
 grammar_node grammar_automaton(grammar *g, automaton *a)
 {
 	g->n_edges += a->n_edges;
-	if (g->n_edges > GRAMMAR_MAX_EDGES ||
-	    !grammar_grow(&g->automata, g->n_automata, &g->automata_capacity, 1, sizeof a)) {
+	if (g->n_edges > GRAMMAR_MAX_EDGES || !MEMORY_ROOM(g->automata, g->automata_capacity, g->n_automata + 1)) {
 		automaton_free(a);
 		return grammar_fail(g, g->n_edges > GRAMMAR_MAX_EDGES ? STATUS_TOO_LARGE : STATUS_NOMEM);
 	}
@@ -157,7 +141,7 @@ static grammar_node add_members(grammar *g, node_kind kind, const grammar_node *
 	for (int i = 0; i < n; i++)
 		if (nodes[i] < 0)
 			return -1;
-	if (!grammar_grow(&g->members, g->n_members, &g->members_capacity, n, sizeof *g->members))
+	if (!MEMORY_ROOM(g->members, g->members_capacity, g->n_members + n))
 		return grammar_fail(g, STATUS_NOMEM);
 	if (n > 0)
 		memcpy(g->members + g->n_members, nodes, (size_t)n * sizeof *nodes);
@@ -333,7 +317,7 @@ void grammar_stacks_fini(grammar_stacks *s)
 
 int32_t grammar_push(grammar_stacks *s, grammar_node n, int32_t position, int32_t below)
 {
-	if (!grammar_grow(&s->frames, s->n_frames, &s->frames_capacity, 1, sizeof *s->frames))
+	if (!MEMORY_ROOM(s->frames, s->frames_capacity, s->n_frames + 1))
 		return -2;
 	s->frames[s->n_frames] = (grammar_frame){n, position, below};
 	return s->n_frames++;
@@ -388,7 +372,7 @@ static status expand(const grammar *g, grammar_stacks *s, grammar_node at, int32
 		/* fall through */
 	case NODE_SET:
 	case NODE_TEXT:
-		if (!grammar_grow(&s->next, s->n_next, &s->next_capacity, 1, sizeof *s->next))
+		if (!MEMORY_ROOM(s->next, s->next_capacity, s->n_next + 1))
 			return STATUS_NOMEM;
 		s->next[s->n_next++] = (grammar_next){at, position, below};
 		return STATUS_OK;

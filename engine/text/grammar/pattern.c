@@ -163,15 +163,9 @@ static status spell_sets(compiler *c)
 
 static void add_item(compiler *c, items *to, item one)
 {
-	if (to->n == to->capacity) {
-		const int32_t capacity = 2 * to->capacity + 64;
-		item *bigger = realloc(to->all, (size_t)capacity * sizeof *bigger);
-		if (!bigger) {
-			pattern_fail(c, STATUS_NOMEM);
-			return;
-		}
-		to->all = bigger;
-		to->capacity = capacity;
+	if (!MEMORY_ROOM(to->all, to->capacity, to->n + 1)) {
+		pattern_fail(c, STATUS_NOMEM);
+		return;
 	}
 	to->all[to->n++] = one;
 }
@@ -231,15 +225,9 @@ static int32_t state_of(compiler *c, items *set)
 
 static void add_arc(compiler *c, int32_t at, int32_t spelling, int byte)
 {
-	if (c->n_arcs == c->arcs_capacity) {
-		const int32_t capacity = 2 * c->arcs_capacity + 256;
-		arc *bigger = realloc(c->arcs, (size_t)capacity * sizeof *bigger);
-		if (!bigger) {
-			pattern_fail(c, STATUS_NOMEM);
-			return;
-		}
-		c->arcs = bigger;
-		c->arcs_capacity = capacity;
+	if (!MEMORY_ROOM(c->arcs, c->arcs_capacity, c->n_arcs + 1)) {
+		pattern_fail(c, STATUS_NOMEM);
+		return;
 	}
 	const character_bytes *s = &c->spellings[spelling];
 	const bool whole = byte + 1 == s->bytes;

@@ -115,13 +115,8 @@ static status decode_all(tokenizer *t, huggingface *h, int32_t size, error *err)
 			t->raiser = id;
 			continue;
 		}
-		if (used + count > capacity) {
-			capacity = 2 * capacity + 65536;
-			char *more = realloc(h->bytes, capacity);
-			if (!more)
-				return STATUS_NOMEM;
-			h->bytes = more;
-		}
+		if (!MEMORY_ROOM(h->bytes, capacity, used + count))
+			return STATUS_NOMEM;
 		memcpy(h->bytes + used, token, count);
 		used += count;
 	}

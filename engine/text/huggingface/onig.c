@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/memory.h"
 #include "engine/text/huggingface/reading.h"
 
 typedef struct translation {
@@ -27,14 +28,8 @@ typedef struct translation {
 
 static status onig_put(translation *t, const char *text, size_t bytes)
 {
-	if (t->used + bytes + 1 > t->capacity) {
-		size_t capacity = 2 * (t->used + bytes) + 64;
-		char *out = realloc(t->out, capacity);
-		if (!out)
-			return error_set(t->err, STATUS_NOMEM, NULL, "out of memory");
-		t->out = out;
-		t->capacity = capacity;
-	}
+	if (!MEMORY_ROOM(t->out, t->capacity, t->used + bytes + 1))
+		return error_set(t->err, STATUS_NOMEM, NULL, "out of memory");
 	memcpy(t->out + t->used, text, bytes);
 	t->used += bytes;
 	t->out[t->used] = 0;

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/memory.h"
+
 void pair_counts_fini(pair_counts *c)
 {
 	for (size_t i = 0; i < c->n; i++)
@@ -12,20 +14,6 @@ void pair_counts_fini(pair_counts *c)
 	free(c->touched);
 	free(c->queue);
 	*c = (pair_counts){0};
-}
-
-/* *array gets room for one more item. */
-static status pair_counts_reserve(void *array, size_t size, size_t n, size_t *capacity)
-{
-	if (n < *capacity)
-		return STATUS_OK;
-	const size_t more = *capacity ? 2 * *capacity : 8;
-	void *grown = realloc(*(void **)array, more * size);
-	if (!grown)
-		return STATUS_NOMEM;
-	*(void **)array = grown;
-	*capacity = more;
-	return STATUS_OK;
 }
 
 /* --- the table ---------------------------------------------------------------------------------- */
@@ -61,7 +49,8 @@ static status pair_counts_find(pair_counts *c, int32_t left, int32_t right, uint
 		TRY(pair_counts_grow(c));
 	const size_t at = slot_of(c, left, right);
 	if (c->slots[at] == UINT32_MAX) {
-		TRY(pair_counts_reserve(&c->pairs, sizeof *c->pairs, c->n, &c->capacity));
+		if (!MEMORY_ROOM(c->pairs, c->capacity, c->n + 1))
+			return STATUS_NOMEM;
 		c->slots[at] = (uint32_t)c->n;
 		c->pairs[c->n++] = (counted_pair){.left = left, .right = right};
 	}
@@ -78,13 +67,15 @@ status pair_counts_add(pair_counts *c, int32_t left, int32_t right, int64_t chan
 	if (change < 0)
 		return STATUS_OK;
 	if (!p->touched) {
-		TRY(pair_counts_reserve(&c->touched, sizeof *c->touched, c->n_touched, &c->touched_capacity));
+		if (!MEMORY_ROOM(c->touched, c->touched_capacity, c->n_touched + 1))
+			return STATUS_NOMEM;
 		c->touched[c->n_touched++] = number;
 		p->touched = true;
 	}
 	if (p->n_words > 0 && p->words[p->n_words - 1] == word)
 		return STATUS_OK;
-	TRY(pair_counts_reserve(&p->words, sizeof *p->words, p->n_words, &p->capacity));
+	if (!MEMORY_ROOM(p->words, p->capacity, p->n_words + 1))
+		return STATUS_NOMEM;
 	p->words[p->n_words++] = word;
 	return STATUS_OK;
 }
@@ -118,7 +109,8 @@ status pair_counts_push(pair_counts *c)
 	for (; c->n_touched > 0; c->n_touched--) {
 		const uint32_t number = c->touched[c->n_touched - 1];
 		const queued_pair item = {c->pairs[number].count, number};
-		TRY(pair_counts_reserve(&c->queue, sizeof *c->queue, c->n_queue, &c->queue_capacity));
+		if (!MEMORY_ROOM(c->queue, c->queue_capacity, c->n_queue + 1))
+			return STATUS_NOMEM;
 		size_t at = c->n_queue++;
 		for (; at > 0 && is_before(c, item, c->queue[(at - 1) / 2]); at = (at - 1) / 2)
 			c->queue[at] = c->queue[(at - 1) / 2];

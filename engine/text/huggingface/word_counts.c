@@ -5,6 +5,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "engine/base/memory.h"
+
 enum { FIRST_WORDS = 4096, FIRST_BYTES = 64 << 10 };
 
 void word_counts_fini(word_counts *c)
@@ -44,14 +46,8 @@ static status word_counts_grow(word_counts *c)
 
 static status word_counts_keep(word_counts *c, const char *word, size_t bytes)
 {
-	if (bytes > c->room - c->used) {
-		const size_t room = 2 * c->room + bytes + FIRST_BYTES;
-		char *text = realloc(c->text, room);
-		if (!text)
-			return STATUS_NOMEM;
-		c->text = text;
-		c->room = room;
-	}
+	if (!MEMORY_ROOM(c->text, c->room, c->used + bytes))
+		return STATUS_NOMEM;
 	memcpy(c->text + c->used, word, bytes);
 	c->used += bytes;
 	return STATUS_OK;

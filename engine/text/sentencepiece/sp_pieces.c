@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/memory.h"
+
 void sp_pieces_fini(sp_pieces *p)
 {
 	free(p->cuts);
@@ -13,14 +15,8 @@ void sp_pieces_fini(sp_pieces *p)
 
 status sp_pieces_add(sp_pieces *p, size_t bytes, int32_t id)
 {
-	if (p->count == p->room) {
-		size_t room = p->room ? 2 * p->room : 256;
-		sp_cut *cuts = realloc(p->cuts, room * sizeof *cuts);
-		if (!cuts)
-			return STATUS_NOMEM;
-		p->cuts = cuts;
-		p->room = room;
-	}
+	if (!MEMORY_ROOM(p->cuts, p->room, p->count + 1))
+		return STATUS_NOMEM;
 	p->cuts[p->count++] = (sp_cut){bytes, id};
 	return STATUS_OK;
 }

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/memory.h"
+
 /* The last bits of a multiplicative hash of the sentence's place, mixed (splitmix64). */
 static uint32_t draw(uint64_t place)
 {
@@ -15,21 +17,6 @@ static uint32_t draw(uint64_t place)
 static bool is_kept(const sp_sample *s, uint32_t number)
 {
 	return (uint64_t)number >> (32 - s->halvings) == 0;
-}
-
-static bool sp_sample_reserve(void **data, size_t *room, size_t needed, size_t size)
-{
-	size_t larger = *room ? *room : 1024;
-	if (needed <= *room)
-		return true;
-	while (larger < needed)
-		larger *= 2;
-	void *grown = realloc(*data, larger * size);
-	if (!grown)
-		return false;
-	*data = grown;
-	*room = larger;
-	return true;
 }
 
 /* Keep half as large a share as before. */
@@ -55,8 +42,8 @@ static status add_sentence(sp_sample *s, const char *text, size_t bytes)
 	sp_sentence one = {.number = draw(s->seen++), .bytes = (uint32_t)bytes};
 	if (!is_kept(s, one.number))
 		return STATUS_OK;
-	if (!sp_sample_reserve((void **)&s->text, &s->bytes_room, s->bytes + bytes, 1) ||
-	    !sp_sample_reserve((void **)&s->sentences, &s->count_room, s->count + 1, sizeof *s->sentences))
+	if (!MEMORY_ROOM(s->text, s->bytes_room, s->bytes + bytes) ||
+	    !MEMORY_ROOM(s->sentences, s->count_room, s->count + 1))
 		return STATUS_NOMEM;
 	one.at = (uint32_t)s->bytes;
 	memcpy(s->text + s->bytes, text, bytes);

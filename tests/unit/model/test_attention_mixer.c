@@ -95,7 +95,7 @@ static void fill(const char *name, const float *weights, const float *biases, fl
 static void attend(const attention_layout *layout, const float *weights, const float *biases, const float *x, float *y,
                    float log[N][2 * D])
 {
-	const forward_spec spec = {.batch = 1, .length = N, .explain = true};
+	const forward_spec spec = {.batch = 1, .length = N, .explain.log = true};
 	const attention_options o = options_of(layout);
 	const state_list states = {0};
 	parameter_list list = {0};
