@@ -11,13 +11,14 @@
 #: make test-slow    that, and what takes long: failing calls, killed engines on full disks, the fuzzers, sanitizers
 #: make fuzz-api     API_SECONDS=480: generated requests for all of proto/openapi.yaml (installs schemathesis, 90 MB)
 #: make soak         MINUTES=30: mixed load on the service; fails when memory, files, threads or disk grow
-#: make test-aarch64 every program cross-built for aarch64, the unit tests run in an emulator
+#: make test-aarch64 every program and example cross-built for aarch64; the unit tests and the examples run in an emulator
 #: make image        the container image; make image-test builds and runs it (root, no Docker engine needed)
 #: make image-cuda   the one with the CUDA plug-in (BASE, CUDA_IMAGE, CUDA_ARCHS: deploy/Dockerfile.cuda); image-cuda-test: without a GPU
 #: make bench        everything beside its ceilings and PyTorch, a quarter of an hour (BENCH=--quick: minutes)
 #: make bench-http   load over HTTP, --threads default and 1 (BENCH='--service …': other programs, see tests/bench/bench_http.py)
 #: make bench-quality   TRAIN=file VALID=file EPOCHS=1: what kinds of attention learn at equal parameters, and what a token costs
 #: make cuda         the CUDA plug-in (needs nvcc); gpu-kit test-gpu bench-gpu: see cuda/README.md
+#: make examples     programs that use the library, to build/examples
 #: make lib          libadditive.a, libadditive.so and additive.pc in build/lib, additive.h in build/include
 #: make manual       pages of the manual and completions of shells, as programs write them, to build/share
 #: make install      the next two (PREFIX=/usr/local)
@@ -173,6 +174,17 @@ pc_file = { echo 'prefix=$(1)'; echo 'Name: additive'; echo 'Description: Run, t
 $(OUT)/lib/additive.pc: Makefile
 	@mkdir -p $(@D)
 	$(Q)$(call pc_file,$(abspath $(OUT))) > $@
+
+# The library's examples, linked with the archive.
+EXAMPLES := $(patsubst clients/examples/%.c,$(OUT)/examples/%,$(wildcard clients/examples/*.c))
+$(EXAMPLES): $(OUT)/examples/%: clients/examples/%.c $(LIBRARY) $(OUT)/include/additive.h
+	@mkdir -p $(@D)
+	$(call say,cc,$@)
+	$(Q)$(CC) $(ALL_LDFLAGS) -O2 -D_POSIX_C_SOURCE=200809L -I$(OUT)/include -o $@ $< $(OUT)/lib/libadditive.a $(CORE_LIBS) -lpthread
+.PHONY: examples test-examples
+examples: $(EXAMPLES)
+test-examples: examples
+	tests/run_examples $(OUT)/examples
 
 $(OUT)/bin/additived: $(OUT)/obj/engine/daemon/main.o $(ENGINE_OBJ) $(PROTO_OBJ)
 $(OUT)/bin/additived: LDLIBS = $(ENGINE_LIBS)
@@ -531,7 +543,7 @@ bench-gpu: gpu-kit
 .PHONY: test-aarch64
 test-aarch64:
 	deploy/aarch64 build/aarch64/sysroot
-	$(MAKE) BUILD=aarch64 all unit
+	$(MAKE) BUILD=aarch64 all unit test-examples
 
 # --- the service -------------------------------------------------------------
 SERVICE := $(addprefix $(OUT)/bin/,additive additived additive-httpd)
