@@ -1,7 +1,7 @@
 /* beams.c - the turns of a search.
  *
- * A choice needs the logits of every beam on the host, so no step is issued ahead of one that has a beam in it. A cache
- * of keys and values is copied only from the last token that both beams have in common (state_list_changes).
+ * A choice needs the logits of every beam on the host, so no step is issued ahead of one that has a beam in it. A
+ * cache of keys and values is copied only from the last token that both beams have in common (state_list_changes).
  *
  * Milliseconds of a step of 4 (d 128, 6 layers, two busy cores, `bench_serve beams`), for four beams, four streams with
  * log-probabilities, four plain streams:
