@@ -273,6 +273,7 @@ CUDA_SRC := $(sort $(wildcard cuda/*.cu))
 NVCC ?= $(if $(CUDA),$(CUDA)/bin/nvcc)
 CUDA_CODES = $(eval CUDA_CODES := $(shell $(NVCC) --list-gpu-code))$(CUDA_CODES)
 CUDA_ARCHS ?= $(foreach a,80 90a 100 103 110 120,$(if $(filter sm_$(a:a=),$(CUDA_CODES)),$(a)))
+# Code for 8.0 runs on all of 8.x, and PTX of 9.0 serves devices later than these.
 # One of each generation, for `make test-slow`; `make cuda-check` is of all, in twice the time.
 CUDA_SLOW_ARCHS := 80 90a 120
 CUDA_GENCODE = $(call gencode,$(CUDA_ARCHS)) -gencode arch=compute_90,code=compute_90

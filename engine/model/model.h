@@ -1,8 +1,9 @@
 /* model.h - a model: architecture, configuration and weights on a backend.
  *
  * On disk a model is a folder: config.json, model.safetensors (the architecture's tensor names, f32) and tokenizer
- * files (engine/text). In memory the parameters are in one flat arena: trained ones first, each part in parameter
- * order, each parameter aligned to 64 bytes. Padding is zero.
+ * files (engine/text). The folder of an additive model is also that of the reference model in Hugging Face's form: both
+ * read what the other has written. In memory the parameters are in one flat arena: trained ones first, each part in
+ * parameter order, each parameter aligned to 64 bytes. Padding is zero.
  *
  * The weights have a type. With DTYPE_F32 every parameter is stored as plain floats, which an optimiser treats as one
  * vector; the model can be trained and saved. With a panel type (panel.h) the matrices are packed as they are read and
