@@ -65,7 +65,7 @@ static void close_loop(running *r)
 	uv_close((uv_handle_t *)&r->interrupt, NULL);
 }
 
-static void look_at_stopping(running *r)
+static void poll_stopping(running *r)
 {
 	engine *e = &r->engine;
 	if (clock_ns() > r->stop_ns) {
@@ -92,7 +92,7 @@ static void stop(running *r)
 	uv_timer_start(&r->tick, on_tick, 0, ENGINE_STOP_TICK_MS);
 }
 
-static void look_at_device(running *r)
+static void poll_device(running *r)
 {
 	engine *e = &r->engine;
 	if (!device_is_left(e->device))
@@ -114,9 +114,9 @@ static void on_tick(uv_timer_t *timer)
 	idempotency_tick(e->net.idempotency, e->store);
 	job_machine_tick(e->job_machine);
 	if (e->net.draining)
-		look_at_stopping(r);
+		poll_stopping(r);
 	else
-		look_at_device(r);
+		poll_device(r);
 }
 
 static void on_signal(uv_signal_t *handle, int number)

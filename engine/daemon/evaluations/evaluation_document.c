@@ -35,8 +35,8 @@ json_t *evaluation_document_progress(const evaluation_progress *p)
 json_t *evaluation_document_at(const json_t *document, json_t *progress, json_t *run)
 {
 	json_t *copy = json_copy((json_t *)(uintptr_t)document);
-	const bool whole = json_object_set_new(copy, "progress", progress) == 0;
-	if (json_object_set_new(copy, "run", run ? run : json_null()) == 0 && whole)
+	const bool complete = json_object_set_new(copy, "progress", progress) == 0;
+	if (json_object_set_new(copy, "run", run ? run : json_null()) == 0 && complete)
 		return copy;
 	json_decref(copy);
 	return NULL;

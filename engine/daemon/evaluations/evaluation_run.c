@@ -28,7 +28,7 @@ typedef struct evaluation_run {
 	void *state; /* state of a carried context */
 	size_t state_bytes;
 	int64_t from; /* tokens that were settled when the run started */
-	uint64_t began_ns, committed_ns;
+	uint64_t started_ns, committed_ns;
 	score_call task;
 	bool reading, read; /* read: the unit has scores that are not added */
 	/* pool */
@@ -82,13 +82,13 @@ static bool read_state(evaluation_run *r, const json_t *written)
 		return false;
 	unsigned char *decoded = memory_new(bytes + 1, 1);
 	base64_decode_init(&decoding);
-	const bool whole = decoded &&
-	                   base64_decode_update(&decoding, &bytes, decoded, chars, json_string_value(written)) &&
-	                   base64_decode_final(&decoding) && bytes == r->state_bytes;
-	if (whole)
+	const bool complete = decoded &&
+	                      base64_decode_update(&decoding, &bytes, decoded, chars, json_string_value(written)) &&
+	                      base64_decode_final(&decoding) && bytes == r->state_bytes;
+	if (complete)
 		memcpy(r->state, decoded, bytes);
 	free(decoded);
-	return whole;
+	return complete;
 }
 
 /* State at the border before the unit. */
@@ -117,7 +117,7 @@ static evaluation_progress progress_of(const evaluation_run *r)
 	return (evaluation_progress){.tokens = r->before.done,
 	                             .total = token_cache_tokens(r->text),
 	                             .from = r->from,
-	                             .seconds = (double)(clock_ns() - r->began_ns) * 1e-9,
+	                             .seconds = (double)(clock_ns() - r->started_ns) * 1e-9,
 	                             .nats = evaluation_sums_nats(&r->sums)};
 }
 
@@ -133,7 +133,7 @@ static status commit(evaluation_run *r, queued_job *j, const evaluation_progress
 
 static bool is_due(const evaluation_run *r)
 {
-	const uint64_t now = clock_ns(), share = (now - r->began_ns) / COMMIT_SHARE;
+	const uint64_t now = clock_ns(), share = (now - r->started_ns) / COMMIT_SHARE;
 	return now - r->committed_ns >= (share > COMMIT_NS ? share : COMMIT_NS);
 }
 
@@ -207,7 +207,7 @@ static void pool_compute(uv_work_t *work)
 	r->result = compute(r, &r->error);
 }
 
-static void computed(uv_work_t *work, int cancelled)
+static void unit_computed(uv_work_t *work, int cancelled)
 {
 	evaluation_run *r = work->data;
 	error err = r->error;
@@ -225,7 +225,7 @@ static void computed(uv_work_t *work, int cancelled)
 static bool queue_computing(evaluation_run *r)
 {
 	r->work.data = r;
-	return uv_queue_work(r->base.queue->parts->loop, &r->work, pool_compute, computed) == 0;
+	return uv_queue_work(r->base.queue->parts->loop, &r->work, pool_compute, unit_computed) == 0;
 }
 
 static void begin_computing(evaluation_run *r)
@@ -283,7 +283,7 @@ static status open_run(queued_run *base, queued_job *j, error *err)
 	evaluation_run *r = (evaluation_run *)base;
 	json_t *kept = json_object_get(j->document, "run");
 	r->kept = json_is_object(kept) ? json_incref(kept) : NULL;
-	r->began_ns = r->committed_ns = clock_ns();
+	r->started_ns = r->committed_ns = clock_ns();
 	TRY(evaluation_settings_restore(&r->settings, json_object_get(j->document, "settings"), err));
 	TRY(check_weights(r, err));
 	evaluation_document_corpus(&r->corpus, base->queue->parts, base->model,

@@ -35,7 +35,7 @@ typedef struct admitted {
 	admission_owner *owner; /* NULL: holds no slots */
 	int slots;
 	bool evicted;
-	uint64_t begun_ms;
+	uint64_t started_ms;
 	/* Set by the caller: */
 	int64_t tokens, most_tokens; /* tokens of all choices so far; their maximum */
 	uint64_t first_ms;           /* time of the first token */

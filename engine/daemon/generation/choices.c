@@ -314,7 +314,7 @@ static void choices_settle(choices *c)
 	                                     .ticket = &c->plan.ticket,
 	                                     .making = c->plan.ticket.create,
 	                                     .changed = c->started > 0,
-	                                     .whole = c->plan.whole || c->stream->key,
+	                                     .all_or_nothing = c->plan.all_or_nothing || c->stream->key,
 	                                     .change = c->change,
 	                                     .error = c->error,
 	                                     .result = settled_result,
@@ -499,7 +499,7 @@ static void choices_pool_read(uv_work_t *work)
 		session_ticket_fetch(&p->ticket);
 }
 
-static void was_read(uv_work_t *work, int cancelled)
+static void prompts_read(uv_work_t *work, int cancelled)
 {
 	choices *c = work->data;
 	const stream *s = c->stream;
@@ -535,7 +535,7 @@ void choices_begin(choices *c)
 	c->read.data = c;
 	if (!c->plan.prompt.read && !c->plan.sampling.format.constrains && !session_ticket_has_work(&c->plan.ticket))
 		submit(c);
-	else if (uv_queue_work(s->net->loop, &c->read, choices_pool_read, was_read) != 0)
+	else if (uv_queue_work(s->net->loop, &c->read, choices_pool_read, prompts_read) != 0)
 		choices_refuse(c, STATUS_NOMEM, "out of memory");
 }
 

@@ -81,7 +81,7 @@ typedef struct choices_plan {
 	model_entry *model;     /* owned */
 	session_entry *session; /* taken; NULL: every choice is a new sequence */
 	session_ticket ticket;  /* the session's */
-	bool whole;             /* with a session: all or nothing (session_settle.h) */
+	bool all_or_nothing;    /* with a session: all or nothing (session_settle.h) */
 	bool prompts_only;      /* generate nothing; answer once the prompts are read */
 	choices_prompts prompt;
 	choices_sampling sampling;

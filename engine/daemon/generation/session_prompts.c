@@ -21,7 +21,7 @@ static status prepare_create(stream *s, choices_plan *spec, error *err)
 	spec->sampling.request.n_logprobs = -1;
 	sampling_default(&spec->sampling.request.sampling);
 	spec->answer.result = session_prompts_read_object;
-	spec->whole = true;
+	spec->all_or_nothing = true;
 	return session_task_make(s, generation_of(s)->sessions, spec->model, &spec->session, &spec->ticket, err);
 }
 
@@ -71,6 +71,6 @@ void session_prompts_append(stream *s)
 	sampling_default(&spec->sampling.request.sampling);
 	spec->answer.result = session_prompts_read_object;
 	spec->prompt.field = "text";
-	spec->whole = true;
+	spec->all_or_nothing = true;
 	choices_begin(c);
 }

@@ -48,9 +48,9 @@ static void result_name(char out[STORE_ID_BYTES], const char *id, const job_crea
 {
 	static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
 	char suffix[SUFFIX_BYTES + 1] = "";
-	const char *asked = json_string_value(json_object_get(c->stream->params, "suffix"));
-	for (int i = 0; asked && asked[i] && i < SUFFIX_BYTES; i++)
-		suffix[i] = strchr(plain, asked[i]) ? asked[i] : '-';
+	const char *requested = json_string_value(json_object_get(c->stream->params, "suffix"));
+	for (int i = 0; requested && requested[i] && i < SUFFIX_BYTES; i++)
+		suffix[i] = strchr(plain, requested[i]) ? requested[i] : '-';
 	snprintf(out, STORE_ID_BYTES, "ft:%.12s:%s%s%.8s", c->request.architecture->name, suffix, suffix[0] ? ":" : "",
 	         id + strlen("ftjob-"));
 }

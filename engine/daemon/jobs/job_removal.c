@@ -210,7 +210,7 @@ static bool is_needed(const jobs *all, const row *r)
 	return !succeeded && now_seconds(all) - ended < JOB_REMOVAL_GRACE_SECONDS;
 }
 
-static bool may_go(const jobs *all, const row *r)
+static bool is_removable(const jobs *all, const row *r)
 {
 	return !is_needed(all, r) && !is_in_use(all, r->name);
 }
@@ -235,7 +235,7 @@ static const row *find_victim(const jobs *all, rows *found)
 	for (size_t i = 0; i < found->n; i++) {
 		const row *r = &found->items[i];
 		bool too_old = o->retain_days > 0 && r->created < oldest;
-		if (r->bytes >= 0 && (too_old || too_much) && may_go(all, r))
+		if (r->bytes >= 0 && (too_old || too_much) && is_removable(all, r))
 			return r;
 	}
 	return NULL;
@@ -263,12 +263,12 @@ void job_removal_sweep(jobs *all)
 
 /* --- job.delete, checkpoint.delete --------------------------------------------------------------- */
 
-/* Checkpoints being deleted; with `whole`, their job too. */
+/* Checkpoints being deleted; with `with_job`, their job too. */
 typedef struct removal {
 	task task;
 	stream *stream;
 	const jobs *jobs;
-	bool whole;
+	bool with_job;
 	rows rows;
 	model_entry **entries; /* one per row; NULL if unreadable, so nothing uses it */
 	status result;
@@ -310,9 +310,9 @@ static status remove_all(const removal *m, error *err)
 		if (is_used(all, m->rows.items[i].name))
 			return error_set(err, STATUS_CONFLICT, "id", "%s is in use by a session or a job",
 			                 m->rows.items[i].name);
-	if (m->whole && is_active(&all->queue, id))
+	if (m->with_job && is_active(&all->queue, id))
 		return error_set(err, STATUS_CONFLICT, "id", "the job has been resumed");
-	if (!m->whole)
+	if (!m->with_job)
 		return remove_one(all, &m->rows.items[0], err);
 	TRY(store_job_delete(all->queue.parts->store, id, err));
 	for (size_t i = 0; i < m->rows.n; i++)
@@ -330,8 +330,9 @@ static void removed(task *t)
 		return;
 	}
 	stream_result(m->stream,
-	              json_pack("{s:s, s:s, s:b}", "id", m->whole ? m->stream->target : m->rows.items[0].name, "object",
-	                        m->whole ? "fine_tuning.job" : "fine_tuning.job.checkpoint", "deleted", 1));
+	              json_pack("{s:s, s:s, s:b}", "id", m->with_job ? m->stream->target : m->rows.items[0].name,
+	                        "object", m->with_job ? "fine_tuning.job" : "fine_tuning.job.checkpoint", "deleted",
+	                        1));
 	removal_free(m);
 }
 
@@ -356,7 +357,7 @@ static void begin_removal(removal *m)
 		job_removal_refuse(m, s, &err);
 }
 
-static removal *new_removal(stream *s, const jobs *all, bool whole)
+static removal *new_removal(stream *s, const jobs *all, bool with_job)
 {
 	removal *m = memory_new(1, sizeof *m);
 	error err = ERROR_INIT;
@@ -366,7 +367,7 @@ static removal *new_removal(stream *s, const jobs *all, bool whole)
 	}
 	m->stream = s;
 	m->jobs = all;
-	m->whole = whole;
+	m->with_job = with_job;
 	status result = job_removal_read_rows(all, s->target, &m->rows, &err);
 	if (result == STATUS_OK)
 		return m;

@@ -176,7 +176,7 @@ static bool is_intact(void *context, const json_t *row)
 	return !s->found;
 }
 
-static status check_file_is_there(store *s, const char *key, const char *id, error *err)
+static status check_file_exists(store *s, const char *key, const char *id, error *err)
 {
 	store_file file;
 	if (!id || store_file_get(s, id, &file, NULL) == STATUS_OK)
@@ -185,14 +185,14 @@ static status check_file_is_there(store *s, const char *key, const char *id, err
 }
 
 /* Check that the files of a stored request exist. */
-static status check_files_are_there(store *s, const json_t *request, error *err)
+static status check_files_exist(store *s, const json_t *request, error *err)
 {
 	size_t i;
 	json_t *file;
-	TRY(check_file_is_there(s, "training_file", job_document_text(request, "training_file"), err));
+	TRY(check_file_exists(s, "training_file", job_document_text(request, "training_file"), err));
 	json_array_foreach(json_object_get(request, "training_files"), i, file)
-	    TRY(check_file_is_there(s, "training file", job_document_text(file, "file"), err));
-	return check_file_is_there(s, "validation_file", job_document_text(request, "validation_file"), err);
+	    TRY(check_file_exists(s, "training file", job_document_text(file, "file"), err));
+	return check_file_exists(s, "validation_file", job_document_text(request, "validation_file"), err);
 }
 
 /* Check that an ended job has everything that it needs to resume. */
@@ -210,7 +210,7 @@ static status check_resumable(const jobs *all, const json_t *document, error *er
 	if (!intact.found)
 		return error_set(err, STATUS_CONFLICT, "id", "a job that is %s and has no checkpoint cannot be resumed",
 		                 job_document_text(document, "status"));
-	TRY(check_files_are_there(s, request, err));
+	TRY(check_files_exist(s, request, err));
 	if (base) {
 		model_entry *from;
 		TRY(catalog_open(all->queue.parts->catalog, base, &from, err));

@@ -10,13 +10,13 @@
 #include "engine/daemon/library/files.h"
 #include "engine/daemon/requests/background.h"
 
-enum { STORAGE_LOOK_NS = 1000000000, STORAGE_WARN_PERCENT = 90 };
-static const uint64_t LOST_SWEEP_NS = UINT64_C(60) * STORAGE_LOOK_NS;
+enum { STORAGE_TICK_NS = 1000000000, STORAGE_WARN_PERCENT = 90 };
+static const uint64_t LOST_SWEEP_NS = UINT64_C(60) * STORAGE_TICK_NS;
 
 struct storage {
 	const library *lib;
 	lost_limits limits;
-	uint64_t looked_ns, started_ns, lost_swept_ns;
+	uint64_t ticked_ns, started_ns, lost_swept_ns;
 	int64_t started_unix;
 	bool warned, expiry_failed;
 	uv_work_t lost_sweep;
@@ -81,7 +81,7 @@ static void pool_sweep_lost(uv_work_t *work)
 {
 	storage *x = work->data;
 	/* Ages are counted on the monotonic clock, so a jump of the system clock deletes nothing. */
-	const int64_t now = x->started_unix + (int64_t)((clock_ns() - x->started_ns) / STORAGE_LOOK_NS);
+	const int64_t now = x->started_unix + (int64_t)((clock_ns() - x->started_ns) / STORAGE_TICK_NS);
 	x->lost_found = store_lost_sweep(x->lib->folder, now, &x->limits);
 }
 
@@ -104,9 +104,9 @@ static void sweep_lost(storage *x, uv_loop_t *loop)
 
 void storage_tick(storage *x, uv_loop_t *loop)
 {
-	if (clock_ns() - x->looked_ns < STORAGE_LOOK_NS)
+	if (clock_ns() - x->ticked_ns < STORAGE_TICK_NS)
 		return;
-	x->looked_ns = clock_ns();
+	x->ticked_ns = clock_ns();
 	catalog_note_damage(x->lib->catalog);
 	expire_files(x);
 	watch_budget(x);

@@ -175,10 +175,10 @@ json_t *job_queue_document_new(const job_queue *q, const char *id, json_t *param
 	                             "created_at", (json_int_t)clock_unix(), "finished_at", "status", "queued", "model",
 	                             json_object_get(params, "model"), "file", json_object_get(params, "file"));
 	json_t *rest = json_pack("{s:n, s:n, s:O}", "error", "result", "request", params);
-	const bool whole = json_object_update(document, own) == 0 && json_object_update(document, rest) == 0;
+	const bool complete = json_object_update(document, own) == 0 && json_object_update(document, rest) == 0;
 	json_decref(own);
 	json_decref(rest);
-	if (whole)
+	if (complete)
 		return document;
 	json_decref(document);
 	return NULL;
@@ -312,7 +312,7 @@ status job_queue_succeed(job_queue *q, queued_job *j, json_t *next, json_t *resu
 
 /* --- the end of a run -------------------------------------------------------------------------------- */
 
-static bool is_of_the_machine(status s)
+static bool is_machine_failure(status s)
 {
 	switch (s) {
 	case STATUS_BUSY:
@@ -365,7 +365,7 @@ static void settle(job_queue *q, const char *id, status s, error *err)
 		return;
 	if (s == STATUS_OK)
 		job_queue_remove(q, j);
-	else if (is_of_the_machine(s) && !(s == STATUS_DEVICE && j->failures >= MAX_DEVICE_FAILURES))
+	else if (is_machine_failure(s) && !(s == STATUS_DEVICE && j->failures >= MAX_DEVICE_FAILURES))
 		try_again(q, j, err);
 	else
 		job_queue_fail(q, j, err);

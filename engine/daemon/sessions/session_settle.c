@@ -197,7 +197,8 @@ void session_settle(session_settlement *x)
 		store_note_damage(x->stream->net->store, STORE_SESSIONS, sessions_id(e), error_message(&x->error));
 	if (!durable || (failed && !x->making && !x->changed)) {
 		settle_in_memory(x);
-	} else if (failed && (x->making || x->whole || !x->change.live || x->error.status != STATUS_CANCELLED)) {
+	} else if (failed &&
+	           (x->making || x->all_or_nothing || !x->change.live || x->error.status != STATUS_CANCELLED)) {
 		take_back(x);
 	} else {
 		export(x);

@@ -149,7 +149,7 @@ static void pool_fetch(uv_work_t *work)
 	session_ticket_fetch(&((session_task *)work->data)->ticket);
 }
 
-static void state_is_here(uv_work_t *work, int cancelled)
+static void state_fetched(uv_work_t *work, int cancelled)
 {
 	(void)cancelled; /* cannot be cancelled */
 	submit(work->data);
@@ -160,7 +160,7 @@ static void session_task_begin(session_task *t)
 	t->work.data = t;
 	if (!session_ticket_has_work(&t->ticket))
 		submit(t);
-	else if (uv_queue_work(t->stream->net->loop, &t->work, pool_fetch, state_is_here) != 0)
+	else if (uv_queue_work(t->stream->net->loop, &t->work, pool_fetch, state_fetched) != 0)
 		session_task_refuse(t, STATUS_NOMEM, "out of memory");
 }
 

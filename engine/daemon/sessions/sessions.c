@@ -568,10 +568,10 @@ void sessions_list(stream *s)
 	                         : page.ascending ? all->oldest
 	                                          : all->newest;
 	json_t *data = json_array();
-	bool whole = data;
-	for (int64_t n = 0; whole && e && n < page.limit; n++, e = sessions_next_of(e, page.ascending))
-		whole = json_array_append_new(data, sessions_object(e)) == 0;
-	if (whole) {
+	bool complete = data;
+	for (int64_t n = 0; complete && e && n < page.limit; n++, e = sessions_next_of(e, page.ascending))
+		complete = json_array_append_new(data, sessions_object(e)) == 0;
+	if (complete) {
 		stream_result(s, listing_object(data, e != NULL));
 		return;
 	}
