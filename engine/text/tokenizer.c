@@ -18,6 +18,7 @@
 
 enum { FILE_MAX_BYTES = 64 << 20 };
 
+extern const tokenizer_kind bytes_kind, huggingface_kind, sentencepiece_kind;
 /* The kinds whose tokenizer.json has a "type". */
 static const tokenizer_kind *const kinds[] = {&bytes_kind};
 static const tokenizer_trainer *const trainers[] = {&bpe_trainer, &sentencepiece_trainer};

@@ -87,7 +87,6 @@ void tokenizer_add_end(tokenizer *t, int32_t id);
  * STATUS_INVALID: one is damaged; STATUS_UNSUPPORTED: another class, or an unknown option. */
 status slow_files_read(const tokenizer *t, json_t **out, error *err);
 
-extern const tokenizer_kind bytes_kind, huggingface_kind, sentencepiece_kind;
 extern const tokenizer_trainer bpe_trainer, sentencepiece_trainer;
 /* The file names of SentencePiece models; NULL-terminated. */
 extern const char *const sentencepiece_files[];
