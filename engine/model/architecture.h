@@ -25,25 +25,25 @@ typedef struct model_dims {
 	int64_t inputs;  /* number of token ids */
 	int64_t outputs; /* width of the head */
 	int64_t hidden, layers, heads;
-	int64_t other_layers;  /* layers of the encoder in a model with two stacks; layers and heads describe the
-	                        * decoder */
-	pooling pool;          /* for a classifier: the pooling that the head reads */
-	int64_t source;        /* maximum tokens of a source; 0: no encoder, the caller provides encoded rows */
-	int64_t source_inputs; /* number of token ids of a source */
-	const char *whole;     /* for a stepwise form without a recurrent form: the property that prevents it; otherwise
-	                        * NULL */
-	bool reads_padding;    /* masked tokens affect the result, so a sequence or source must have its own length */
-	int64_t positions;     /* maximum tokens of a sequence: rows of the position table, or MODEL_UNBOUNDED */
-	int64_t first_row;     /* row of position 0 in the position table */
-	int64_t period;        /* token t uses row t mod period; 0: row t */
-	int64_t segment;       /* tokens of a segment; PHASE_SCORE reads one segment; 0: whole sequences */
-	bool by_segments;      /* a recurrent forward reads tokens of one segment of each sequence */
-	int64_t trained;       /* tokens of the longest training sequence, past or planned; at most `positions` */
-	int64_t mask;          /* mask token id (CONFIG_MASK); -1: none */
-	int64_t start;         /* with form->source: start token id of every sequence (CONFIG_START); -1: none */
-	int64_t carried;       /* floats that a row of text passes on to the next in training (architecture.carried) */
-	bool carries_states;   /* these floats are the state of a session */
-	int64_t end;           /* with POOL_END: token id; the head reads the row of the last such token */
+	int64_t other_layers;      /* layers of the encoder in a model with two stacks; layers and heads describe the
+	                            * decoder */
+	pooling pool;              /* for a classifier: the pooling that the head reads */
+	int64_t source;            /* maximum tokens of a source; 0: no encoder, the caller provides encoded rows */
+	int64_t source_inputs;     /* number of token ids of a source */
+	const char *parallel_only; /* for a stepwise form without a recurrent form: the property that prevents it;
+	                            * otherwise NULL */
+	bool reads_padding;  /* masked tokens affect the result, so a sequence or source must have its own length */
+	int64_t positions;   /* maximum tokens of a sequence: rows of the position table, or MODEL_UNBOUNDED */
+	int64_t first_row;   /* row of position 0 in the position table */
+	int64_t period;      /* token t uses row t mod period; 0: row t */
+	int64_t segment;     /* tokens of a segment; PHASE_SCORE reads one segment; 0: whole sequences */
+	bool by_segments;    /* a recurrent forward reads tokens of one segment of each sequence */
+	int64_t trained;     /* tokens of the longest training sequence, past or planned; at most `positions` */
+	int64_t mask;        /* mask token id (CONFIG_MASK); -1: none */
+	int64_t start;       /* with form->source: start token id of every sequence (CONFIG_START); -1: none */
+	int64_t carried;     /* floats that a row of text passes on to the next in training (architecture.carried) */
+	bool carries_states; /* these floats are the state of a session */
+	int64_t end;         /* with POOL_END: token id; the head reads the row of the last such token */
 	bool shifted; /* a decoder reads the tokens a second time, one row later, including masked ones: row 0 is a
 	               * start token, row j is token j - 1. In explanations the tokens are its source */
 	float dropout;

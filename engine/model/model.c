@@ -397,9 +397,9 @@ static status check_spec(const model *m, const forward_spec *spec, const float *
 		                 "the model attends to a source, which there is none of here");
 	if (encodes && !m->dims.source)
 		return error_set(err, STATUS_UNSUPPORTED, "model", "the model has no encoder for a source");
-	if (forward_recurrent(spec) && m->dims.whole)
+	if (forward_recurrent(spec) && m->dims.parallel_only)
 		return error_set(err, STATUS_UNSUPPORTED, "model", "the model cannot read token by token: it has %s",
-		                 m->dims.whole);
+		                 m->dims.parallel_only);
 	if (forward_recurrent(spec) && !m->dims.form->stepwise)
 		return error_set(err, STATUS_UNSUPPORTED, "model", "the architecture %s cannot read token by token",
 		                 m->architecture->name);

@@ -27,9 +27,9 @@ static status generation_check_ids(const int32_t *ids, int64_t n, int64_t vocab,
 static status generation_check_source(const session *x, const generation_request *r, error *err)
 {
 	const model_dims *d = model_dimensions(x->model->model);
-	if (d->whole)
+	if (d->parallel_only)
 		return error_set(err, STATUS_UNSUPPORTED, "model", "the model cannot read token by token: it has %s",
-		                 d->whole);
+		                 d->parallel_only);
 	if (!d->source)
 		return r->n_source == 0 ? STATUS_OK
 		                        : error_set(err, STATUS_INVALID, "source", "this model reads no source");

@@ -113,7 +113,7 @@ static status score_task_finish(score_task *x)
 
 static status check_next(const model_dims *d, const score_sequence *q, error *err)
 {
-	if (!d->form->stepwise || d->whole)
+	if (!d->form->stepwise || d->parallel_only)
 		return error_set(err, STATUS_INVALID, "model", "the model does not predict the token after a text");
 	for (int64_t k = 0; k < q->count; k++)
 		if (q->next[k] >= d->outputs)

@@ -126,7 +126,7 @@ static status build_evaluation(trainer *t, error *err)
 		if (!e->hits)
 			return error_set(err, STATUS_NOMEM, NULL, "out of memory");
 	}
-	return dims->form == &form_causal && !dims->whole
+	return dims->form == &form_causal && !dims->parallel_only
 	           ? preview_new(&t->preview, trainer_result(t), t->valid, o->seed, err)
 	           : STATUS_OK;
 }

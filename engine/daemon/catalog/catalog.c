@@ -388,9 +388,9 @@ status catalog_open(catalog *all, const char *id, model_entry **out, error *err)
 
 static status check_generates(const model_entry *m, error *err)
 {
-	if (m->dims.whole)
+	if (m->dims.parallel_only)
 		return error_set(err, STATUS_INVALID, "model", "the model does not generate text: it has %s",
-		                 m->dims.whole);
+		                 m->dims.parallel_only);
 	if (m->dims.form->stepwise)
 		return STATUS_OK;
 	return error_set(err, STATUS_INVALID, "model", "the architecture %s does not generate text; it can %s",

@@ -137,7 +137,7 @@ bool stack_has_self_attention(const stack *s)
 
 /* Rotated keys whose channels are normalised in groups differ in each segment that reads them: a rotation preserves the
  * norm of a head, but not that of a group. */
-const char *stack_whole(const stack *s)
+const char *stack_parallel_only(const stack *s)
 {
 	const stack_options *o = &s->options;
 	return o->max_mem_len && o->rotary_pos_emb && o->attn_qk_norm && o->attn_qk_norm_groups > 1
@@ -154,7 +154,7 @@ int64_t stack_length(const stack *s)
 {
 	const stack_options *o = &s->options;
 	if (o->max_mem_len && o->causal)
-		return stack_whole(s)           ? o->max_seq_len
+		return stack_parallel_only(s)   ? o->max_seq_len
 		       : stack_segment_front(o) ? INT32_MAX / stack_segment(o) * o->max_seq_len /* numbers of rows */
 		                                : MODEL_UNBOUNDED;
 	bool relative = !stack_positions(o) && !o->num_memory_tokens && !o->attn_num_mem_kv && !o->rotary_xpos &&

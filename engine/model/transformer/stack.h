@@ -41,8 +41,9 @@ double stack_parameter_count(const stack *s);
 bool stack_has_self_attention(const stack *s);
 /* List the states of sessions besides those of its layers. */
 void stack_states(const stack *s, state_list *list);
-/* Return the property for which a stack with max_mem_len has no recurrent form (model_dims.whole); NULL: it has one. */
-const char *stack_whole(const stack *s);
+/* Return the property for which a stack with max_mem_len has no recurrent form (model_dims.parallel_only); NULL: it has
+ * one. */
+const char *stack_parallel_only(const stack *s);
 /* True if later segments read rows of one layer in another (model_dims.by_segments). */
 bool stack_by_segments(const stack *s);
 /* List what a row passes on in training: with max_mem_len the rows that enter each self-attention. */

@@ -99,9 +99,9 @@ void transformer_finish(config_reader *r, transformer_config *c)
 	d->source_inputs = both ? c->encoder.options.num_tokens : 0;
 	d->reads_padding = c->arrangement != ARRANGED_DECODER &&
 	                   (shifts_feed_forward(&c->encoder.options) || centres_rotation(&c->encoder.options));
-	d->whole = stack_whole(head);
-	if (!d->whole && o->cross_attend)
-		d->whole = without_recurrent_form(c);
+	d->parallel_only = stack_parallel_only(head);
+	if (!d->parallel_only && o->cross_attend)
+		d->parallel_only = without_recurrent_form(c);
 	d->by_segments = stack_by_segments(head);
 	d->positions = stack_length(head);
 	d->segment = o->causal && o->max_mem_len ? o->max_seq_len : 0;

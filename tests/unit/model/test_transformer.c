@@ -255,10 +255,10 @@ static bool try(backend *b, json_t *config)
 	whole_logits(&t, t.m, logits);
 	save_and_load(&t, logits);
 	/* When values are scaled by the length of the sequence, a session takes that to be max_seq_len. */
-	if (o->causal && !d->whole && (!(o->rotary_xpos && o->rotate_values) || o->max_seq_len == N)) {
+	if (o->causal && !d->parallel_only && (!(o->rotary_xpos && o->rotate_values) || o->max_seq_len == N)) {
 		read_in_pieces(&t, 1, logits);
 		read_in_pieces(&t, 3, logits);
-	} else if (d->whole) {
+	} else if (d->parallel_only) {
 		sessions_are_refused(&t);
 	}
 	model_free(t.m);
