@@ -11,13 +11,14 @@
 #: make test-slow    that, and what takes long: failing calls, killed engines on full disks, the fuzzers, sanitizers
 #: make fuzz-api     API_SECONDS=480: generated requests for all of proto/openapi.yaml (installs schemathesis, 90 MB)
 #: make soak         MINUTES=30: mixed load on the service; fails when memory, files, threads or disk grow
-#: make test-aarch64 every program cross-built for aarch64, the unit tests run in an emulator
+#: make test-aarch64 every program and example cross-built for aarch64; the unit tests and the examples run in an emulator
 #: make image        the container image; make image-test builds and runs it (root, no Docker engine needed)
 #: make image-cuda   the one with the CUDA plug-in (BASE, CUDA_IMAGE, CUDA_ARCHS: deploy/Dockerfile.cuda); image-cuda-test: without a GPU
 #: make bench        everything beside its ceilings and PyTorch, a quarter of an hour (BENCH=--quick: minutes)
 #: make bench-http   load over HTTP, --threads default and 1 (BENCH='--service …': other programs, see tests/bench/bench_http.py)
 #: make bench-quality   TRAIN=file VALID=file EPOCHS=1: what kinds of attention learn at equal parameters, and what a token costs
 #: make cuda         the CUDA plug-in (needs nvcc); gpu-kit test-gpu bench-gpu: see cuda/README.md
+#: make examples     programs that use the library, to build/examples
 #: make lib          libadditive.a, libadditive.so and additive.pc in build/lib, additive.h in build/include
 #: make manual       pages of the manual and completions of shells, as programs write them, to build/share
 #: make install      the next two (PREFIX=/usr/local)
@@ -79,8 +80,8 @@ objects = $(patsubst %.c,$(OUT)/obj/%.o,$(1))
 CXX = $(subst clang,clang++,$(subst gcc,g++,$(CC)))
 CXX_OBJ := $(patsubst %.cc,$(OUT)/obj/%.o,engine/text/sentencepiece/sp_train.cc)
 
-CORE_DIRS := engine/base engine/tensor engine/tensor/ops engine/cpu engine/cpu/reference engine/model engine/model/mixers engine/model/bart engine/model/transformer engine/model/trilinear engine/model/architectures engine/text engine/text/huggingface engine/text/sentencepiece engine/text/grammar engine/train engine/train/objectives engine/train/optimizers
-DAEMON_ROOMS := net requests compute catalog sessions generation jobs evaluations faithfulness library
+CORE_DIRS := engine/base engine/tensor engine/tensor/ops engine/cpu engine/cpu/reference engine/model engine/model/forms engine/model/mixers engine/model/bart engine/model/transformer engine/model/trilinear engine/model/architectures engine/text engine/text/huggingface engine/text/sentencepiece engine/text/grammar engine/train engine/train/objectives engine/train/optimizers
+DAEMON_ROOMS := net requests compute catalog queue sessions generation jobs evaluations faithfulness library
 ENGINE_DIRS := $(CORE_DIRS) engine/serve engine/explain engine/store engine/recipe engine/daemon $(addprefix engine/daemon/,$(DAEMON_ROOMS))
 # engine/base/choice.c calls proto/nearest.c.
 CORE_OBJ = $(call objects,$(call sources,$(CORE_DIRS)) proto/nearest.c) $(CXX_OBJ) $(KERNEL_OBJ)
@@ -174,6 +175,17 @@ $(OUT)/lib/additive.pc: Makefile
 	@mkdir -p $(@D)
 	$(Q)$(call pc_file,$(abspath $(OUT))) > $@
 
+# The library's examples, linked with the archive.
+EXAMPLES := $(patsubst clients/examples/%.c,$(OUT)/examples/%,$(wildcard clients/examples/*.c))
+$(EXAMPLES): $(OUT)/examples/%: clients/examples/%.c $(LIBRARY) $(OUT)/include/additive.h
+	@mkdir -p $(@D)
+	$(call say,cc,$@)
+	$(Q)$(CC) $(ALL_LDFLAGS) -O2 -D_POSIX_C_SOURCE=200809L -I$(OUT)/include -o $@ $< $(OUT)/lib/libadditive.a $(CORE_LIBS) -lpthread
+.PHONY: examples test-examples
+examples: $(EXAMPLES)
+test-examples: examples
+	tests/run_examples $(OUT)/examples
+
 $(OUT)/bin/additived: $(OUT)/obj/engine/daemon/main.o $(ENGINE_OBJ) $(PROTO_OBJ)
 $(OUT)/bin/additived: LDLIBS = $(ENGINE_LIBS)
 $(OUT)/bin/additive-train: $(OUT)/obj/engine/rank/main.o $(call objects,$(call sources,$(RANK_DIRS))) $(CXX_OBJ) $(KERNEL_OBJ) $(PROTO_OBJ)
@@ -195,9 +207,10 @@ keep = $(shell mkdir -p $(dir $(1)); echo '$(subst ','\'',$(2))' | cmp -s - $(1)
 FLAGS := $(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(CXXFLAGS) $(KERNEL_OPT)
 $(call keep,$(OUT)/flags,$(FLAGS))
 
-# An architecture, objective or kind of optimiser is a source of its folder: list FILE, MACRO, FOLDER.
+# An architecture, model form, objective or kind of optimiser is a source of its folder: list FILE, MACRO, FOLDER.
 list = $(call keep,$(OUT)/gen/$(1),$(foreach s,$(basename $(notdir $(call sources,$(3)))),$(2)($(s))))
 $(call list,architectures.def,ARCHITECTURE,engine/model/architectures)
+$(call list,forms.def,FORM,engine/model/forms)
 $(call list,objectives.def,OBJECTIVE,engine/train/objectives)
 $(call list,optimizers.def,OPTIMIZER,engine/train/optimizers)
 
@@ -260,6 +273,7 @@ CUDA_SRC := $(sort $(wildcard cuda/*.cu))
 NVCC ?= $(if $(CUDA),$(CUDA)/bin/nvcc)
 CUDA_CODES = $(eval CUDA_CODES := $(shell $(NVCC) --list-gpu-code))$(CUDA_CODES)
 CUDA_ARCHS ?= $(foreach a,80 90a 100 103 110 120,$(if $(filter sm_$(a:a=),$(CUDA_CODES)),$(a)))
+# Code for 8.0 runs on all of 8.x, and PTX of 9.0 serves devices later than these.
 # One of each generation, for `make test-slow`; `make cuda-check` is of all, in twice the time.
 CUDA_SLOW_ARCHS := 80 90a 120
 CUDA_GENCODE = $(call gencode,$(CUDA_ARCHS)) -gencode arch=compute_90,code=compute_90
@@ -530,7 +544,7 @@ bench-gpu: gpu-kit
 .PHONY: test-aarch64
 test-aarch64:
 	deploy/aarch64 build/aarch64/sysroot
-	$(MAKE) BUILD=aarch64 all unit
+	$(MAKE) BUILD=aarch64 all unit test-examples
 
 # --- the service -------------------------------------------------------------
 SERVICE := $(addprefix $(OUT)/bin/,additive additived additive-httpd)

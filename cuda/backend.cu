@@ -4,11 +4,13 @@
  * for every stream. So being lost is a property of the device. Its backends share the mark, and all of them return
  * STATUS_DEVICE at once. When the last one is closed, the context is destroyed, so that the next open begins with a new
  * one. Whether that helps depends on the fault and the device, so an open runs a computation (check.cu) before it
- * succeeds. If that fails, its error says that the process has to be restarted.
+ * succeeds. If that fails, its error says that the process has to be restarted. On an H100 a reset did not help after
+ * an illegal access: every call returned cudaErrorDevicesUnavailable.
  *
  * Recordings are CUDA graphs captured from the stream, in the mode that does not affect other threads. A call
  * that cannot be recorded is not a fault of the device. Any error except a final one ends only the recording, after a
- * check that the device still computes. */
+ * check that the device still computes. A recording that failed is made again without its program, then without early
+ * launches; after that its kernels are launched one by one. All of these give the same bits. */
 #include "cuda/backend.h"
 
 #include <pthread.h>

@@ -2,7 +2,18 @@
  *
  * A backend is one stream of one device, with its own staging memory, product library handle and workspace. Its work
  * runs in the order of issue. A kernel function returns as soon as it has issued its work. It never waits, allocates or
- * reads device memory, since it may be part of a recording. */
+ * reads device memory, since it may be part of a recording.
+ *
+ * Types. Training in bf16 keeps activations and the matrices that products read in bf16. Weights, moments, gradients of
+ * weights, scores, carries, statistics and losses stay fp32. Serving computes in fp32 from packed weights.
+ *
+ * Bits. Two runs on one device are bitwise equal: no floating-point atomics, fixed orders of summation, one library
+ * algorithm per shape (gemm.cu). A served row has the same bits in any batch.
+ *
+ * Serving and training are two streams of one device; serving has the higher priority. A background backend therefore
+ * uses short blocks, since a processor that a block leaves goes to the stream with the higher priority. Two places
+ * need more than that: products of the library (gemm.cu) and passes over all parameters (optimizer.cu). Outside
+ * programs a block waits only for blocks of lower index, which begin earlier, so a kernel ends whatever is served. */
 #ifndef CUDA_BACKEND_H
 #define CUDA_BACKEND_H
 

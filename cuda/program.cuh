@@ -18,7 +18,9 @@
  *
  * The device code is that of the kernels (linear_row.cuh, linear_narrow.cuh, additive_stream.cuh, gather.cuh), so the
  * bits are the same. The program is the kernel's argument, from which a block copies its current phase to shared
- * memory. A recording owns no device memory. */
+ * memory. A recording owns no device memory.
+ *
+ * Off by default (ADDITIVE_CUDA_PERSISTENT): cuda/BENCHMARKS.md has a prediction, but no measurement yet. */
 #ifndef CUDA_PROGRAM_CUH
 #define CUDA_PROGRAM_CUH
 

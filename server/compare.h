@@ -2,7 +2,8 @@
  *
  * compare_join combines two answers: the first, with the second as its member `compare`. That has a member
  * `same_tokens`, and `same_source_tokens` if both have a source. Common tokens are a longest common subsequence of the
- * tokens' texts.
+ * tokens' texts. The engine is called twice, one after the other, so a comparison takes one place among the
+ * generations.
  *
  * compare_view reads such an answer as columns, from left to right. A column has a token of the first, of the second,
  * or of both. A column with both has the same token twice, or two different tokens between the same neighbours. */

@@ -1,7 +1,8 @@
 /* cors.h - let pages of other origins read answers (CORS, as in the Fetch standard): those given with --allow-host.
  *
- * Before a browser sends a request with JSON or a key, it asks with OPTIONS, without a key (a preflight). Answers to
- * origins that are not on the list carry no CORS header, so the browser hides them from the page. */
+ * Before a browser sends a request with JSON or a key, it asks with OPTIONS, without a key (a preflight). Every answer
+ * to an origin on the list, also an error or a stream, carries the header, with keys or without. Answers to other
+ * origins carry none, so the browser hides them from the page. */
 #ifndef SERVER_CORS_H
 #define SERVER_CORS_H
 

@@ -1,5 +1,8 @@
 /* An event of the engine becomes one chunk as it comes, or is added to its choice. The RESULT ends
- * both forms: finish reasons, usage, timings, and a session's position. */
+ * both forms: finish reasons, usage, timings, and a session's position.
+ *
+ * A plain event, the usual case, is not parsed: its text is copied into a chunk made once for the stream. Chunks carry
+ * event ids, but a client that leaves cancels its generation, so a stream cannot be resumed. */
 #include "server/generation.h"
 
 #include <stdlib.h>

@@ -129,7 +129,8 @@ static void operations_write_endpoints(buffer *out, const void *context)
 		else if (strcmp(row->method, before->method) != 0)
 			buffer_format(out, ", %s", row->method);
 	}
-	buffer_format(out, "</code></td><td><code>%s</code></td></tr>\n", before->path);
+	if (before)
+		buffer_format(out, "</code></td><td><code>%s</code></td></tr>\n", before->path);
 }
 
 void operations_page(request *r)

@@ -6,10 +6,6 @@
 /* Fields that a command fills by itself. */
 static const char *const filled[][2] = {
     {"training_file", "FILE"}, {"additive.training_files", "FILE"}, {"validation_file", "--validation"}};
-/* Keys of a model's configuration that follow from the options of its size. */
-static const char *const sizes[][2] = {
-    {"n_heads", "heads"}, {"n_head", "heads"},   {"num_attention_heads", "heads"}, {"hidden_size", "hidden"},
-    {"n_embd", "hidden"}, {"n_layer", "layers"}, {"num_hidden_layers", "layers"}};
 
 static bool is_part(char c)
 {
@@ -66,23 +62,10 @@ static const option_row *find_row(const cli *c, const char *path, size_t n)
 	return several == 1 ? found : NULL;
 }
 
-/* The option of a size that decides a key of the configuration; NULL: none. */
-static const option_row *find_size(const cli *c, const char *path, size_t n)
-{
-	static const char prefix[] = "additive.config.";
-	const size_t skip = n > strlen(prefix) && memcmp(path, prefix, strlen(prefix)) == 0 ? strlen(prefix) : 0;
-
-	for (size_t i = 0; c->command && i < sizeof(sizes) / sizeof(sizes[0]); i++)
-		if (equals(sizes[i][0], path + skip, n - skip))
-			return options_find(c->command->options, sizes[i][1]);
-	return NULL;
-}
-
 static bool write_option(const cli *c, const char *path, size_t n, text *out)
 {
 	const option_row *row = find_row(c, path, n);
 
-	row = row ? row : find_size(c, path, n);
 	if (row)
 		return text_format(out, "--%s", row->name);
 	for (const option_row *r = c->command ? c->command->options : NULL; r && r->name; r++) {

@@ -151,28 +151,9 @@ static int train_command(cli *c, json_t *request)
 	return status;
 }
 
-/* A request for what is trained unless --model says it. NULL: out of memory. */
-static json_t *usual_request(const cli *c)
-{
-	static const char *const stacks[][2] = {{"fill_mask", "encoder"},
-	                                        {"sequence_to_sequence", "encoder_decoder"},
-	                                        {"span_corruption", "encoder_decoder"},
-	                                        {"text_infilling", "encoder_decoder"}};
-	const char *objective = options_text(&c->options, "objective"), *stack = NULL;
-
-	for (size_t i = 0; objective && i < sizeof stacks / sizeof *stacks; i++)
-		if (strcmp(objective, stacks[i][0]) == 0)
-			stack = stacks[i][1];
-	if (objective && strcmp(objective, "classification") == 0)
-		return json_pack("{s:s}", "model", "linear_encoder");
-	if (stack && !options_text(&c->options, "model"))
-		return json_pack("{s:s, s:{s:{s:s}}}", "model", "transformer", "additive", "config", "stack", stack);
-	return json_pack("{s:s}", "model", FINE_TUNING_JOB_OPTIONS_MODEL);
-}
-
 static int train_run(cli *c)
 {
-	json_t *request = usual_request(c);
+	json_t *request = json_object();
 	const char *validation = options_text(&c->options, "validation");
 	int status, stdins = validation && strcmp(validation, "-") == 0;
 

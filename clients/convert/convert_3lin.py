@@ -1,7 +1,29 @@
 #!/usr/bin/env python3
 """Convert a model that 3Lin's own programs saved, and its tokenizer, to a model folder. Needs numpy and safetensors.
 
-docs/design/convert.md has the layout of the files that are read, and what is assumed of them.
+The layout was found in the source and in files that it wrote (tests/data/3lin). There is no magic number and no version.
+Numbers are little-endian and not aligned: i64, u64, f32. A vector is its length (i64) and its elements. A matrix is its columns
+and rows (i64 each) and its f32 row by row.
+
+    profile seed                                  profile head
+    Dim, QDim, TTDim, LabelCount, VocabSize       Dim, QDim, TTDim, HeadCount, LabelCount, VocabSize     i64
+                                                  AttentionWidthArr: vector of i64
+    Layers: vector of vectors of                  Layers: vector of vectors of
+      f32 slope, f32 hyper, u8 wide, 3 bytes        f32 slope, f32 hyper, i64 number of the window
+    u64 Flags, u64 DocStartToken                  u64 Flags, u64 DocStartToken
+    i64 Window.Limit, i64 Window.LimitWide
+    i64 FragLen                                   i64 FragLen
+
+After this header a saved file has LabelEmbed (matrix, f32 SumWeight, vector RowDisp); LayerArr, a vector of layers, each a vector of
+attentions of five matrices (QK, QV, K, V, Combiner); FinalLayer, like LabelEmbed; and the vector Bias.
+
+A packed file begins with an f32, the weight of the model among others. After the header it has Bias and the matrices in the same
+order, without sizes. A row is its f32 RMS and the quotients by it as f16, or the RMS alone if that is 0. RowDisp [rows] and SumWeight
+of LabelEmbed and of FinalLayer follow, f32.
+
+PPM becomes "match_window", MLM_BERT "bidirectional", FragLen "trained_length". TAIL_LOSS is ignored: it decides only what the source's
+evaluations count. Bias is log2 of the counts of tokens plus 1/2 in both. With 8 bits the source has one step for all labels, the
+folder one for each table.
 """
 
 import argparse
@@ -166,14 +188,21 @@ def tensors(x, arrays):
 
 
 def gradient_unit(args, x, name):
-    """The source's gradient of a table, over that of the mean loss of a token: it is of the sum, and leaves factors out."""
+    """The source's gradient of a table, over that of the mean loss of a token: it is of the sum, and leaves factors out.
+
+    Checked with a file of weights and statistics after one of ten updates (profile seed, CPU program). A job of nine more ends within
+    1e-6 of the source's weights, and without statistics 0.1 apart. The CPU program of head moves gradients in 8 bits. There tables
+    differ by 0.004 after three steps of 0.05, and without statistics by 0.07. The factors of GPUs are read from the source's code."""
     unit = args.step_tokens * {"seed": 1 / 4, "head": 2.0**-12}[args.profile]
     bare = args.trained_on == "gpu" or (args.profile == "head" and name == "FinalLayer")  # without the factor of the product
     return unit * x["Dim"] ** 0.5 if bare else unit
 
 
 def statistics(args, x, arrays):
-    """(row_squares as the engine's optimiser lays it out, the updates that were made), or None where there were none."""
+    """(row_squares as the engine's optimiser lays it out, the updates that were made), or None where there were none.
+
+    The number of updates is the one whose weights 0.99, 0.99², … add up to SumWeight. A job uses them if it has normalized_sgd and the
+    profile's step_size; without them it begins with none."""
     trained = [name for name, flag in (("LabelEmbed", TUNE_EMBED), ("FinalLayer", TUNE_FINAL)) if flag in x["Flags"]]
     totals = {name: float(arrays[f"{name}.SumWeight"][0]) for name in trained}
     for name, total in totals.items():

@@ -1,5 +1,27 @@
-"""The tokenizer file of 3Lin's programs as a tokenizer.json. docs/design/convert.md has its layout and what each
-part becomes."""
+"""The tokenizer file of 3Lin's programs as a tokenizer.json.
+
+A string is its length (i32) and its bytes. A file has, in this order:
+
+    i32 TokenizerType, i64 TokenCount
+    Letters: vector of i32, the token of each byte, or -1
+    Word2Id: i64 count, the strings, then their tokens as i32; -1: words begin so, but this is no word
+    Words: vector of strings, the text of each token
+    i32 DocStartToken, i32 CapitalWordToken (-1: none)
+
+Text is divided into runs of Latin letters and of everything beyond ASCII, and single other characters.
+
+    type                              tokens of a run                                           in tokenizer.json
+    0 TK_CHAR                         its bytes, or characters that have a token                BPE without merges, byte_fallback
+    1 TK_WORD, 2 TK_WORD_CAPITAL      the run, or as above                                      the same with ignore_merges
+    3 TK_GREEDY, 4 TK_GREEDY_CAPITAL  the longest at each place; bytes of characters without    WordPiece after ByteLevel
+
+With CAPITAL, a run in which only the first letter is a capital (Latin or Russian) is read in small letters after CapitalWordToken. In
+the file a Replace for each letter puts U+10FFFE there, and another after Fuse takes it back. DocStartToken separates documents and has
+no text. It becomes <|endoftext|>, the end of a text.
+
+The source's programs cannot encode some texts, which have tokens here. With TK_WORD they give -1 for the letters of a run that begins
+a word but is none. With TK_CHAR they encode nothing. Hugging Face's library reads these files to the same ids. Refused are members that
+contradict each other, another number of tokens than the model's, and words that are not UTF-8 or occur twice."""
 
 from binary_file import Reader, Refused, need
 

@@ -1,10 +1,11 @@
 /* cpu.h - the CPU backend.
  *
  * Kernels in kernels/ are portable C that is compiled once per instruction set
- * (baseline, and on x86-64 also AVX2 and AVX-512); the best table the machine
- * can run is chosen when the backend is opened. Matrix products go through
- * gemm.h. reference/ holds one plain scalar kernel per op with double
- * accumulators: the definition the others are tested against. */
+ * (baseline, and on x86-64 also AVX2 and AVX-512). Only the products with packed
+ * weights gain from VNNI, so only linear.c and linear_cross_entropy.c are compiled
+ * for it as well. The best table the machine can run is chosen when the backend is
+ * opened. Matrix products go through gemm.h. reference/ holds one plain scalar kernel
+ * per op with double accumulators: the definition the others are tested against. */
 #ifndef ENGINE_CPU_CPU_H
 #define ENGINE_CPU_CPU_H
 

@@ -8,19 +8,17 @@
 #include <string.h>
 
 #include "engine/base/reserve.h"
-#include "engine/daemon/evaluations/evaluations.h"
-#include "engine/daemon/faithfulness/faithfulness_jobs.h"
 #include "engine/daemon/generation/methods.h"
 #include "engine/daemon/generation/completions.h"
 #include "engine/daemon/generation/explain_request.h"
 #include "engine/daemon/generation/tokens.h"
-#include "engine/daemon/jobs/jobs.h"
 #include "engine/daemon/library/files.h"
 #include "engine/daemon/library/models.h"
 #include "engine/daemon/library/storage.h"
 #include "engine/daemon/metrics.h"
-#include "engine/daemon/requests/engine.h"
+#include "engine/daemon/queue/job_machine.h"
 #include "engine/daemon/requests/idempotency.h"
+#include "engine/daemon/rooms.h"
 #include "engine/daemon/sessions/session_task.h"
 #include "engine/daemon/sessions/sessions.h"
 #include "gen/schemas.h"
@@ -28,77 +26,74 @@
 typedef struct method {
 	const char *name;
 	void (*begin)(stream *s);
+	room room;
 	bool counted; /* it computes with a client's input, so deaths of the engine during it are counted */
 } method;
 
 static const method methods[] = {
-    {"engine.status", metrics_status, false},
-    {"engine.metrics", metrics_read, false},
-    {"storage.usage", storage_usage, false},
-    {"model.list", models_list, false},
-    {"model.get", models_get, false},
-    {"model.delete", models_delete, false},
-    {"model.load", models_load, false},
-    {"model.unload", models_unload, false},
-    {"model.import", models_import, true},
-    {"model.file", models_file, false},
-    {"model.files", models_files, false},
-    {"file.create", files_create, true},
-    {"file.list", files_list, false},
-    {"file.get", files_get, false},
-    {"file.delete", files_delete, false},
-    {"file.content", files_content, false},
-    {"job.create", jobs_create, true},
-    {"job.list", jobs_list, false},
-    {"job.get", jobs_get, false},
-    {"job.cancel", jobs_cancel, false},
-    {"job.pause", jobs_pause, false},
-    {"job.resume", jobs_resume, false},
-    {"job.delete", jobs_delete, false},
-    {"job.events", jobs_events, false},
-    {"job.watch", jobs_watch, false},
-    {"job.checkpoints", jobs_checkpoints, false},
-    {"checkpoint.delete", jobs_delete_checkpoint, false},
-    {"completion.create", completions_create, true},
-    {"chat.create", chat_create, true},
-    {"response.create", chat_respond, true},
-    {"session.create", session_prompts_create, true},
-    {"session.list", sessions_list, false},
-    {"session.get", sessions_get, false},
-    {"session.delete", sessions_delete, false},
-    {"session.generate", completions_continue, true},
-    {"session.append", session_prompts_append, true},
-    {"session.fork", session_task_fork, false},
-    {"session.export", session_task_export, false},
-    {"session.import", session_task_import, true},
-    {"session.alpha", explain_request_session, true},
-    {"explain", explain_request_create, true},
-    {"evaluation.create", evaluations_create, true},
-    {"evaluation.list", evaluations_list, false},
-    {"evaluation.get", evaluations_get, false},
-    {"evaluation.cancel", evaluations_cancel, false},
-    {"evaluation.delete", evaluations_delete, false},
-    {"evaluation.events", evaluations_events, false},
-    {"evaluation.watch", evaluations_watch, false},
-    {"faithfulness.create", faithfulness_jobs_create, true},
-    {"faithfulness.list", faithfulness_jobs_list, false},
-    {"faithfulness.get", faithfulness_jobs_get, false},
-    {"faithfulness.cancel", faithfulness_jobs_cancel, false},
-    {"faithfulness.delete", faithfulness_jobs_delete, false},
-    {"faithfulness.rows", faithfulness_jobs_rows, false},
-    {"classify", classify_create, true},
-    {"fill_mask", fill_mask_create, true},
-    {"embed", embeddings_create, true},
-    {"tokenize", tokens_encode, true},
-    {"detokenize", tokens_decode, true},
+    {"engine.status", metrics_status, ROOM_ENGINE, false},
+    {"engine.metrics", metrics_read, ROOM_ENGINE, false},
+    {"storage.usage", storage_usage, ROOM_LIBRARY, false},
+    {"model.list", models_list, ROOM_LIBRARY, false},
+    {"model.get", models_get, ROOM_LIBRARY, false},
+    {"model.delete", models_delete, ROOM_LIBRARY, false},
+    {"model.load", models_load, ROOM_LIBRARY, false},
+    {"model.unload", models_unload, ROOM_LIBRARY, false},
+    {"model.import", models_import, ROOM_LIBRARY, true},
+    {"model.file", models_file, ROOM_LIBRARY, false},
+    {"model.files", models_files, ROOM_LIBRARY, false},
+    {"file.create", files_create, ROOM_LIBRARY, true},
+    {"file.list", files_list, ROOM_LIBRARY, false},
+    {"file.get", files_get, ROOM_LIBRARY, false},
+    {"file.delete", files_delete, ROOM_LIBRARY, false},
+    {"file.content", files_content, ROOM_LIBRARY, false},
+    {"completion.create", completions_create, ROOM_GENERATION, true},
+    {"chat.create", chat_create, ROOM_GENERATION, true},
+    {"response.create", chat_respond, ROOM_GENERATION, true},
+    {"session.create", session_prompts_create, ROOM_GENERATION, true},
+    {"session.list", sessions_list, ROOM_SESSIONS, false},
+    {"session.get", sessions_get, ROOM_SESSIONS, false},
+    {"session.delete", sessions_delete, ROOM_SESSIONS, false},
+    {"session.generate", completions_continue, ROOM_GENERATION, true},
+    {"session.append", session_prompts_append, ROOM_GENERATION, true},
+    {"session.fork", session_task_fork, ROOM_SESSIONS, false},
+    {"session.export", session_task_export, ROOM_SESSIONS, false},
+    {"session.import", session_task_import, ROOM_SESSIONS, true},
+    {"session.alpha", explain_request_session, ROOM_GENERATION, true},
+    {"explain", explain_request_create, ROOM_GENERATION, true},
+    {"classify", classify_create, ROOM_GENERATION, true},
+    {"fill_mask", fill_mask_create, ROOM_GENERATION, true},
+    {"embed", embeddings_create, ROOM_GENERATION, true},
+    {"tokenize", tokens_encode, ROOM_GENERATION, true},
+    {"detokenize", tokens_decode, ROOM_GENERATION, true},
 };
 
-static const method *find_method(const char *name)
+/* The kinds of jobs; each brings its own methods. */
+#define JOB_KINDS(row) row(training_jobs) row(evaluation_jobs) row(faithfulness_jobs)
+#define DECLARE(kind) extern const job_kind kind;
+#define ROW(kind) &(kind),
+JOB_KINDS(DECLARE)
+const job_kind *const dispatch_job_kinds[] = {JOB_KINDS(ROW) NULL};
+
+/* The handler of a request: a row of the table above, or a method of a kind of jobs. */
+typedef struct handler {
+	const method *row;
+	const job_method *job;
+	job_queue *queue; /* set with `job` */
+} handler;
+
+static bool find_handler(stream *s, const char *name, handler *out)
 {
+	engine *e = s->net->owner;
+	*out = (handler){0};
 	for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
 		if (strcmp(methods[i].name, name) == 0)
-			return &methods[i];
-	return NULL;
+			out->row = &methods[i];
+	if (out->row)
+		s->room = rooms_context(e, out->row->room);
+	else
+		out->job = job_machine_method(e->job_machine, name, &out->queue);
+	return out->row || out->job;
 }
 
 /* Return the contract's row of a method. */
@@ -134,7 +129,7 @@ static bool take_id(stream *s)
 typedef struct dispatch {
 	uv_work_t work;
 	stream *stream;
-	const method *found;
+	handler handler;
 	const schema_method *contract;
 	bool fits;
 	schema_error wrong; /* the first mismatch */
@@ -144,14 +139,15 @@ static void dispatch_check_params(dispatch *d)
 {
 	d->fits = schema_check(d->contract->params, d->stream->params, &d->wrong);
 	if (d->fits)
-		idempotency_hash(d->stream, d->found->name);
+		idempotency_hash(d->stream, d->contract->name);
 }
 
 /* True if the request may run; otherwise the stream has been answered. */
-static bool is_safe(stream *s, const method *m)
+static bool is_safe(stream *s, const handler *h)
 {
 	error err = ERROR_INIT;
-	if (!m->counted || s->upload || s->work[0]) /* upload.c counts an upload by its bytes */
+	const bool counted = h->row ? h->row->counted : h->job->counted;
+	if (!counted || s->upload || s->work[0]) /* upload.c counts an upload by its bytes */
 		return true;
 	if (stream_count_deaths(s, "request", s->digest, &err) == STATUS_OK)
 		return true;
@@ -170,9 +166,12 @@ static void dispatch_begin(const dispatch *d)
 	} else if (m->upload && !s->upload) {
 		stream_refuse(s, STATUS_INVALID, "missing_parameter", NULL,
 		              "the method is an upload, and nothing was sent");
-	} else if (idempotency_admit(s, m->upload) && is_safe(s, d->found)) {
+	} else if (idempotency_admit(s, m->upload) && is_safe(s, &d->handler)) {
 		s->upload = m->upload;
-		d->found->begin(s);
+		if (d->handler.row)
+			d->handler.row->begin(s);
+		else
+			d->handler.job->begin(s, d->handler.queue);
 	}
 }
 
@@ -211,17 +210,17 @@ static void check_and_begin(const dispatch *requested)
 
 void dispatch_request(stream *s, const char *name)
 {
-	const method *found = find_method(name);
+	handler found;
 	const schema_method *m = find_contract(name);
 	if (!s->params) {
 		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
 	} else if (s->net->draining) {
 		stream_refuse_stopping(s);
-	} else if (!found || !m) {
+	} else if (!m || !find_handler(s, name, &found)) {
 		stream_refuse(s, STATUS_NOT_FOUND, "unknown_method", NULL, "there is no method \"%.64s\"", name);
 	} else if (m->id && !take_id(s)) {
 		return;
 	} else if (!m->keyed || idempotency_take(s)) {
-		check_and_begin(&(dispatch){.stream = s, .found = found, .contract = m});
+		check_and_begin(&(dispatch){.stream = s, .handler = found, .contract = m});
 	}
 }

@@ -3,6 +3,10 @@
 #define ENGINE_DAEMON_DISPATCH_H
 
 #include "engine/daemon/net/stream.h"
+#include "engine/daemon/queue/job_queue.h"
+
+/* The kinds of jobs, up to NULL. */
+extern const job_kind *const dispatch_job_kinds[];
 
 /* Check the request against its method's row, then call the handler or answer the error. */
 void dispatch_request(stream *s, const char *method);

@@ -1,8 +1,9 @@
 /* engine.c - to stop, each stage polls its condition every ENGINE_STOP_TICK_MS instead of chaining callbacks. The
  * result does not depend on the order in which streams, jobs and tasks end. */
-#include "engine/daemon/requests/engine.h"
+#include "engine/daemon/engine.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,105 +15,123 @@
 #include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/compute/device.h"
 #include "engine/daemon/dispatch.h"
-#include "engine/daemon/evaluations/evaluations.h"
-#include "engine/daemon/faithfulness/faithfulness_jobs.h"
 #include "engine/daemon/generation/admission.h"
-#include "engine/daemon/jobs/jobs.h"
 #include "engine/daemon/library/storage.h"
 #include "engine/daemon/net/connection.h"
 #include "engine/daemon/net/listener.h"
+#include "engine/daemon/queue/job_machine.h"
 #include "engine/daemon/requests/idempotency.h"
+#include "engine/daemon/rooms.h"
 #include "engine/daemon/sessions/sessions.h"
 #include "engine/daemon/successor.h"
 #include "proto/short_slice.h"
 
 enum { ENGINE_STOP_TICK_MS = 10 };
 
+/* The engine with the handles of its loop. */
+typedef struct running {
+	engine engine;
+	uv_timer_t tick; /* every ENGINE_TICK_MS: silent peers, expired sessions, job retries, progress of stopping */
+	uv_signal_t terminate, interrupt;
+	uv_work_t *first_work;     /* one for each thread of libuv's pool */
+	atomic_int guarded;        /* threads of the pool that have started theirs */
+	uv_prepare_t before_sleep; /* these two write the gathered frames of connections */
+	uv_check_t after_sleep;
+	uint64_t stop_ns; /* deadline for stopping; 0: not stopping */
+	bool forced;      /* the deadline passed */
+	bool reexecute;   /* re-execute after stopping */
+} running;
+
 /* --- stopping ------------------------------------------------------------------ */
 
 static void on_prepare(uv_prepare_t *handle)
 {
-	connection_flush_all(&((engine *)handle->data)->net);
+	connection_flush_all(&((running *)handle->data)->engine.net);
 }
 
 static void on_check(uv_check_t *handle)
 {
-	connection_flush_all(&((engine *)handle->data)->net);
+	connection_flush_all(&((running *)handle->data)->engine.net);
 }
 
-static void look_at_stopping(engine *e)
+static void close_loop(running *r)
 {
-	if (clock_ns() > e->stop_ns) {
+	engine *e = &r->engine;
+	executor_stop(e->executor);
+	uv_close((uv_handle_t *)&r->tick, NULL);
+	uv_close((uv_handle_t *)&r->before_sleep, NULL);
+	uv_close((uv_handle_t *)&r->after_sleep, NULL);
+	uv_close((uv_handle_t *)&r->terminate, NULL);
+	uv_close((uv_handle_t *)&r->interrupt, NULL);
+}
+
+static void poll_stopping(running *r)
+{
+	engine *e = &r->engine;
+	if (clock_ns() > r->stop_ns) {
 		log_line(LOG_WARN, "stopping without waiting any longer");
-		e->forced = true;
+		r->forced = true;
 		uv_stop(&e->loop);
-	} else if (e->net.streams == 0 && jobs_stopped(e->jobs) && faithfulness_jobs_stopped(e->faithfulness) &&
-	           evaluations_stopped(e->evaluations) && executor_pending(e->executor) == 0) {
+	} else if (e->net.streams == 0 && job_machine_stopped(e->job_machine) && executor_pending(e->executor) == 0) {
 		listener_close(e->listener);
-		if (listener_connections(e->listener) == 0) {
-			executor_stop(e->executor);
-			uv_close((uv_handle_t *)&e->tick, NULL);
-			uv_close((uv_handle_t *)&e->before_sleep, NULL);
-			uv_close((uv_handle_t *)&e->after_sleep, NULL);
-			uv_close((uv_handle_t *)&e->terminate, NULL);
-			uv_close((uv_handle_t *)&e->interrupt, NULL);
-		}
+		if (listener_connections(e->listener) == 0)
+			close_loop(r);
 	}
 }
 
 static void on_tick(uv_timer_t *timer);
 
-static void stop(engine *e)
+static void stop(running *r)
 {
+	engine *e = &r->engine;
 	e->net.draining = true;
-	e->stop_ns = clock_ns() + (uint64_t)ENGINE_STOP_MS * 1000000;
-	jobs_stop(e->jobs);
-	evaluations_stop(e->evaluations);
-	faithfulness_jobs_stop(e->faithfulness);
+	r->stop_ns = clock_ns() + (uint64_t)ENGINE_STOP_MS * 1000000;
+	job_machine_stop(e->job_machine);
 	listener_drain(e->listener);
-	idempotency_drain(e);
-	uv_timer_start(&e->tick, on_tick, 0, ENGINE_STOP_TICK_MS);
+	idempotency_drain(e->net.idempotency);
+	uv_timer_start(&r->tick, on_tick, 0, ENGINE_STOP_TICK_MS);
 }
 
-static void look_at_device(engine *e)
+static void poll_device(running *r)
 {
+	engine *e = &r->engine;
 	if (!device_is_left(e->device))
 		return;
 	log_line(LOG_WARN, "stopping to re-execute the engine");
-	e->reexecute = e->net.device_lost = true;
-	stop(e);
+	r->reexecute = e->net.device_lost = true;
+	stop(r);
 }
 
 static void on_tick(uv_timer_t *timer)
 {
-	engine *e = timer->data;
+	running *r = timer->data;
+	engine *e = &r->engine;
 	death_log_alive(e->deaths, clock_ns());
 	listener_tick(e->listener);
 	sessions_tick(e->sessions);
 	store_tick(e->store);
-	storage_tick(e);
-	idempotency_tick(e);
-	jobs_tick(e->jobs);
-	evaluations_tick(e->evaluations);
-	faithfulness_jobs_tick(e->faithfulness);
+	storage_tick(e->storage, &e->loop);
+	idempotency_tick(e->net.idempotency, e->store);
+	job_machine_tick(e->job_machine);
 	if (e->net.draining)
-		look_at_stopping(e);
+		poll_stopping(r);
 	else
-		look_at_device(e);
+		poll_device(r);
 }
 
 static void on_signal(uv_signal_t *handle, int number)
 {
-	engine *e = handle->data;
+	running *r = handle->data;
+	engine *e = &r->engine;
 	(void)number;
-	if (e->net.draining && !e->reexecute) { /* a second stop request */
-		e->stop_ns = 0;
+	if (e->net.draining && !r->reexecute) { /* a second stop request */
+		r->stop_ns = 0;
 		return;
 	}
 	log_line(LOG_INFO, "stopping");
-	e->reexecute = false;
+	r->reexecute = false;
 	if (!e->net.draining)
-		stop(e);
+		stop(r);
 }
 
 /* --- starting ------------------------------------------------------------------- */
@@ -130,25 +149,36 @@ static int pool_threads(void)
 static void guard_pool_thread(uv_work_t *work)
 {
 	enum { WAIT_MS = 200 };
-	engine *e = work->data;
+	running *r = work->data;
 	death_log_guard_thread();
-	atomic_fetch_add(&e->guarded, 1);
-	for (int ms = 0; atomic_load(&e->guarded) < pool_threads() && ms < WAIT_MS; ms++)
+	atomic_fetch_add(&r->guarded, 1);
+	for (int ms = 0; atomic_load(&r->guarded) < pool_threads() && ms < WAIT_MS; ms++)
 		uv_sleep(1);
 }
 
-static status start_pool(engine *e, error *err)
+static status start_pool(running *r, error *err)
 {
+	engine *e = &r->engine;
 	const int n = pool_threads();
-	e->first_work = memory_new((size_t)n, sizeof *e->first_work);
-	if (!e->first_work)
+	r->first_work = memory_new((size_t)n, sizeof *r->first_work);
+	if (!r->first_work)
 		return STATUS_NOMEM;
 	for (int i = 0; i < n; i++) {
-		e->first_work[i].data = e;
-		if (uv_queue_work(&e->loop, &e->first_work[i], guard_pool_thread, NULL) != 0)
+		r->first_work[i].data = r;
+		if (uv_queue_work(&e->loop, &r->first_work[i], guard_pool_thread, NULL) != 0)
 			return error_set(err, STATUS_NOMEM, NULL, "cannot start the threads of the event loop");
 	}
 	return STATUS_OK;
+}
+
+/* Create all threads before the engine is ready. libuv and the OpenMP runtime end the process if they cannot create a
+ * thread, which would otherwise happen during the first request. */
+static status start_threads(running *r, error *err)
+{
+	engine *e = &r->engine;
+	TRY(thread_check(device_threads(e->device) + pool_threads(), err));
+	TRY(executor_start(&e->executor, &e->loop, &device_work, e->device, err));
+	return start_pool(r, err);
 }
 
 /* True if the data folder must exist; a successor's does. */
@@ -157,8 +187,9 @@ static bool must_exist(const engine_options *o)
 	return o->data_must_exist || o->data_identity || o->before->address[0];
 }
 
-static status open_parts(engine *e, error *err)
+static status open_parts(running *r, error *err)
 {
+	engine *e = &r->engine;
 	const engine_options *o = e->options;
 	device_options on = {.backend = o->backend, .device = o->device, .threads = o->threads, .limits = o->limits};
 	on.history = o->before->device;
@@ -166,6 +197,8 @@ static status open_parts(engine *e, error *err)
 	TRY(admission_new(&e->admission, o->limits.max_generations));
 	TRY(must_exist(o) ? store_open_existing(&e->store, o->data, o->data_identity, err)
 	                  : store_open(&e->store, o->data, err));
+	e->net.store = e->store;
+	e->net.loop = &e->loop;
 	char path[PATH_MAX];
 	store_death_log_path(e->store, path);
 	TRY(death_log_open(&e->deaths, path, err));
@@ -175,39 +208,39 @@ static status open_parts(engine *e, error *err)
 	e->cache_budget = o->corpus_cache_bytes;
 	cache_folder_collect(e->cache_folder, e->cache_budget);
 	TRY(device_open(&e->device, &on, err));
-	TRY(thread_check(device_threads(e->device) + pool_threads(), err));
-	TRY(executor_start(&e->executor, &e->loop, &device_work, e->device, err));
-	TRY(start_pool(e, err));
-	TRY(idempotency_new(&e->idempotency));
+	TRY(start_threads(r, err));
+	TRY(idempotency_new(&e->net.idempotency));
 	TRY(catalog_new(&e->catalog, e->store));
-	TRY(sessions_new(&e->sessions, e, err));
-	TRY(evaluations_new(&e->evaluations, e, err));
-	TRY(faithfulness_jobs_new(&e->faithfulness, e, err));
-	return jobs_new(&e->jobs, e, err);
+	const session_parts for_sessions = rooms_sessions(e);
+	TRY(sessions_new(&e->sessions, &for_sessions, err));
+	const job_parts for_jobs = rooms_jobs(e);
+	TRY(job_machine_new(&e->job_machine, &for_jobs, dispatch_job_kinds, err));
+	rooms_connect(e);
+	return storage_new(&e->storage, &e->library, &o->lost);
 }
 
-static status listen_and_watch(engine *e, error *err)
+static status listen_and_watch(running *r, error *err)
 {
+	engine *e = &r->engine;
 	char address[LISTENER_ADDRESS_BYTES];
 	const char *before = e->options->before->address, *given = before[0] ? before : e->options->socket;
 	snprintf(address, sizeof address, "unix:%s/engine.sock", e->options->data);
-	e->net.loop = &e->loop;
 	e->net.request = dispatch_request;
-	e->net.engine = e;
+	e->net.owner = e;
 	e->net.backend = device_backend_name(e->device);
 	e->net.device = device_description(e->device);
 	TRY(listener_open(&e->listener, &e->net, given ? given : address, e->options->allow_remote, err));
-	e->tick.data = e->terminate.data = e->interrupt.data = e->before_sleep.data = e->after_sleep.data = e;
-	uv_prepare_init(&e->loop, &e->before_sleep);
-	uv_check_init(&e->loop, &e->after_sleep);
-	uv_prepare_start(&e->before_sleep, on_prepare);
-	uv_check_start(&e->after_sleep, on_check);
-	uv_timer_init(&e->loop, &e->tick);
-	uv_signal_init(&e->loop, &e->terminate);
-	uv_signal_init(&e->loop, &e->interrupt);
-	if (uv_timer_start(&e->tick, on_tick, ENGINE_TICK_MS, ENGINE_TICK_MS) != 0 ||
-	    uv_signal_start(&e->terminate, on_signal, SIGTERM) != 0 ||
-	    uv_signal_start(&e->interrupt, on_signal, SIGINT) != 0)
+	r->tick.data = r->terminate.data = r->interrupt.data = r->before_sleep.data = r->after_sleep.data = r;
+	uv_prepare_init(&e->loop, &r->before_sleep);
+	uv_check_init(&e->loop, &r->after_sleep);
+	uv_prepare_start(&r->before_sleep, on_prepare);
+	uv_check_start(&r->after_sleep, on_check);
+	uv_timer_init(&e->loop, &r->tick);
+	uv_signal_init(&e->loop, &r->terminate);
+	uv_signal_init(&e->loop, &r->interrupt);
+	if (uv_timer_start(&r->tick, on_tick, ENGINE_TICK_MS, ENGINE_TICK_MS) != 0 ||
+	    uv_signal_start(&r->terminate, on_signal, SIGTERM) != 0 ||
+	    uv_signal_start(&r->interrupt, on_signal, SIGINT) != 0)
 		return error_set(err, STATUS_IO, NULL, "cannot watch clock and signals");
 	return STATUS_OK;
 }
@@ -224,12 +257,13 @@ static void announce(const engine *e)
 }
 
 /* Collect what the next process must know. */
-static void hand_over(const engine *e, engine_end *end)
+static void hand_over(const running *r, engine_end *end)
 {
-	end->forced = e->forced;
+	const engine *e = &r->engine;
+	end->forced = r->forced;
 	death_log_pardon(e->deaths);
-	end->reexecute = e->reexecute;
-	if (!e->reexecute)
+	end->reexecute = r->reexecute;
+	if (!r->reexecute)
 		return;
 	device_hand_over(e->device, &end->next->device);
 	snprintf(end->next->address, sizeof end->next->address, "%s", listener_address(e->listener));
@@ -244,12 +278,11 @@ static void close_handle(uv_handle_t *handle, void *unused)
 
 static void close_parts(engine *e)
 {
-	jobs_free(e->jobs);
-	evaluations_free(e->evaluations);
-	faithfulness_jobs_free(e->faithfulness);
+	storage_free(e->storage);
+	job_machine_free(e->job_machine);
 	sessions_free(e->sessions);
 	catalog_free(e->catalog);
-	idempotency_free(e->idempotency);
+	idempotency_free(e->net.idempotency);
 	admission_free(e->admission);
 	executor_free(e->executor);
 	listener_free(e->listener);
@@ -261,22 +294,22 @@ static void close_parts(engine *e)
 status engine_run(const engine_options *options, engine_end *end, error *err)
 {
 	end->forced = end->reexecute = end->no_data = false;
-	engine *e = memory_new(1, sizeof *e);
-	if (!e)
+	running *r = memory_new(1, sizeof *r);
+	if (!r)
 		return STATUS_NOMEM;
+	engine *e = &r->engine;
 	e->options = options;
 	e->started_ns = clock_ns();
-	e->started_unix = clock_unix();
 	if (uv_loop_init(&e->loop) != 0) {
-		free(e);
+		free(r);
 		return error_set(err, STATUS_IO, NULL, "cannot set up the event loop");
 	}
-	status s = open_parts(e, err);
+	status s = open_parts(r, err);
 	if (s == STATUS_OK)
-		s = listen_and_watch(e, err);
+		s = listen_and_watch(r, err);
 	if (s == STATUS_OK) {
 		announce(e);
-		jobs_start(e->jobs);
+		job_machine_tick(e->job_machine);
 		short_slice_take(); /* sends a token at once, also on the core that computes the next one */
 		uv_run(&e->loop, UV_RUN_DEFAULT);
 	} else {
@@ -286,12 +319,12 @@ status engine_run(const engine_options *options, engine_end *end, error *err)
 		uv_run(&e->loop, UV_RUN_DEFAULT);
 	}
 	end->no_data = s != STATUS_OK && !e->store && must_exist(options);
-	hand_over(e, end);
+	hand_over(r, end);
 	if (end->forced)
 		return s; /* threads may still use what would be freed */
 	close_parts(e);
 	uv_loop_close(&e->loop);
-	free(e->first_work);
-	free(e);
+	free(r->first_work);
+	free(r);
 	return s;
 }

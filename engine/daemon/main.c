@@ -11,7 +11,7 @@
 #include "engine/base/reserve.h"
 #include "engine/cpu/threads.h"
 #include "engine/daemon/maintenance.h"
-#include "engine/daemon/requests/engine.h"
+#include "engine/daemon/engine.h"
 #include "engine/daemon/sessions/sessions.h"
 #include "engine/daemon/successor.h"
 #include "engine/recipe/tokenizer_training.h"

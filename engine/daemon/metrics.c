@@ -3,10 +3,10 @@
 
 #include "engine/base/clock.h"
 #include "engine/daemon/compute/device.h"
+#include "engine/daemon/engine_parts.h"
 #include "engine/daemon/jobs/jobs.h"
 #include "engine/daemon/library/storage.h"
 #include "engine/daemon/net/listener.h"
-#include "engine/daemon/requests/engine.h"
 #include "engine/daemon/sessions/sessions.h"
 
 static double uptime(const engine *e)
@@ -16,7 +16,7 @@ static double uptime(const engine *e)
 
 void metrics_status(stream *s)
 {
-	engine *e = s->engine;
+	engine *e = s->room;
 	device_stats d;
 	int threads = e->options->threads ? e->options->threads : (int)uv_available_parallelism();
 	device_snapshot(e->device, &d);
@@ -25,7 +25,7 @@ void metrics_status(stream *s)
 	                           device_description(e->device), "device_problem", d.problem[0] ? d.problem : NULL,
 	                           "uptime_seconds", uptime(e), "models_loaded", d.scheduler.models, "sessions",
 	                           sessions_count(e->sessions), "queue", d.scheduler.waiting, "running",
-	                           d.scheduler.running, "threads", threads, "storage", storage_state(e)));
+	                           d.scheduler.running, "threads", threads, "storage", storage_state(e->storage)));
 }
 
 /* --- metrics ------------------------------------------------------------------- */
@@ -66,7 +66,7 @@ static void add_serving(json_t *all, const engine *e, const device_stats *d)
 	metrics_add(all, "additive_engine_generations_running", "gauge", "Generations that have begun.", s->running);
 	metrics_add(all, "additive_engine_generations_waiting", "gauge", "Generations whose prompt waits.", s->waiting);
 	metrics_add(all, "additive_engine_explanations_running", "gauge", "Explanations being made or sent.",
-	            e->explanations);
+	            e->generation.explanations);
 	metrics_add(all, "additive_engine_tasks_pending", "gauge", "Requests handed to the executor and not yet begun.",
 	            executor_pending(e->executor));
 	metrics_add(all, "additive_engine_models_loaded", "gauge", "Models on the device.", s->models);
@@ -84,8 +84,10 @@ static void add_training(json_t *all, const engine *e, const device_stats *d)
 	            (double)d->training_tokens);
 	metrics_add(all, "additive_engine_training_tokens_per_second", "gauge",
 	            "Speed of the running job, 0 without one.", d->training_tokens_per_second);
-	metrics_add(all, "additive_engine_jobs_waiting", "gauge", "Jobs in the queue.", jobs_waiting(e->jobs));
-	metrics_add(all, "additive_engine_jobs_running", "gauge", "1 while a job runs.", jobs_running(e->jobs));
+	metrics_add(all, "additive_engine_jobs_waiting", "gauge", "Jobs in the queue.",
+	            jobs_waiting(jobs_of(e->job_machine)));
+	metrics_add(all, "additive_engine_jobs_running", "gauge", "1 while a job runs.",
+	            jobs_running(jobs_of(e->job_machine)));
 }
 
 /* Latest values of the jobs that have started and not ended, one sample for each. */
@@ -118,7 +120,7 @@ static void add_jobs(json_t *all, const engine *e)
 	for (size_t i = 0; i < sizeof job_gauges / sizeof *job_gauges; i++) {
 		const struct job_gauge *g = &job_gauges[i];
 		job_samples s = {g->member, json_array()};
-		jobs_each_begun(e->jobs, add_job_sample, &s);
+		jobs_each_started(jobs_of(e->job_machine), add_job_sample, &s);
 		if (json_array_size(s.samples) > 0)
 			json_array_append_new(all, json_pack("{s:s, s:s, s:s, s:O}", "name", g->name, "type", "gauge",
 			                                     "help", g->help, "samples", s.samples));
@@ -128,7 +130,7 @@ static void add_jobs(json_t *all, const engine *e)
 
 void metrics_read(stream *s)
 {
-	const engine *e = s->engine;
+	const engine *e = s->room;
 	device_stats d;
 	json_t *all = json_array();
 	device_snapshot(e->device, &d);
@@ -141,7 +143,7 @@ void metrics_read(stream *s)
 	metrics_add(all, "additive_engine_storage_damaged", "gauge", "Stored objects that were found damaged.",
 	            store_damaged_count(e->store));
 	metrics_add(all, "additive_engine_storage_lost", "gauge",
-	            "Blobs without a row in the ledger, kept in DATA/lost.", (double)e->lost);
+	            "Blobs without a row in the ledger, kept in DATA/lost.", (double)storage_lost(e->storage));
 	metrics_add(all, "additive_engine_connections", "gauge", "Front ends connected.",
 	            listener_connections(e->listener));
 	metrics_add(all, "additive_engine_streams", "gauge", "Requests not yet answered.", e->net.streams);

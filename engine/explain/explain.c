@@ -400,3 +400,16 @@ status explain_twice(const explain_logs *logs, const explain_selection *pick, in
 	free(rows);
 	return s == STATUS_OK ? normalise(out, n) : s;
 }
+
+status explain_prediction_weights(const explain_logs *logs, const model_dims *d, const explain_selection *pick,
+                                  int64_t position, bool rollout, double *source, double *out)
+{
+	const explain_log *text = &logs->at[ATTENTION_OF_TOKENS];
+	if (d->shifted)
+		return explain_twice(logs, pick, position, rollout, out);
+	if (logs->at[ATTENTION_TO_SOURCE].sources > 0)
+		TRY((rollout ? explain_source_rollout : explain_source_mean)(logs, pick, position, source));
+	if (rollout)
+		return explain_rollout(text, pick, position, out);
+	return d->pool == POOL_MEAN ? explain_mean_of_all(text, pick, out) : explain_mean(text, pick, position, out);
+}

@@ -94,5 +94,10 @@ int64_t explain_rollout_first(const explain_log *l, const explain_selection *pic
 /* Average the means of all positions into out[tokens]: the weights of a vector that is the mean of all hidden vectors.
  * STATUS_TOO_LARGE: more tokens than the explainer's pull_tokens. */
 status explain_mean_of_all(const explain_log *l, const explain_selection *pick, double *out);
+/* Aggregate what a model's prediction reads into out[tokens], and for a model with a source into source[sources]: by
+ * the function above that fits how its head reads. position: for a form with many rows the row of the prediction,
+ * otherwise the row of the head. */
+status explain_prediction_weights(const explain_logs *l, const model_dims *d, const explain_selection *pick,
+                                  int64_t position, bool rollout, double *source, double *out);
 
 #endif

@@ -1,7 +1,7 @@
 /* outputs.h - copies the outputs of a plan to a log.
  *
- * A plan with forward_spec.explain has one output per layer and part (model/explainer.h). It is a tensor [B, N, W], a
- * tensor [B N, ·, ·, ·] with the W numbers of a token in several dimensions, or a matrix [1, heads, ·, ·]. A log is
+ * A plan with forward_spec.explain.log has one output per layer and part (model/explainer.h). It is a tensor [B, N, W],
+ * a tensor [B N, ·, ·, ·] with the W numbers of a token in several dimensions, or a matrix [1, heads, ·, ·]. A log is
  * ordered by token. */
 #ifndef ENGINE_EXPLAIN_OUTPUTS_H
 #define ENGINE_EXPLAIN_OUTPUTS_H
@@ -10,8 +10,8 @@
 
 typedef struct outputs outputs;
 
-/* Find the outputs of p, a plan of m (both borrowed) with spec.explain, for the log of a place. keys: for the log of
- * the source's tokens there. At most `length` tokens are read at once. STATUS_NOMEM. */
+/* Find the outputs of p, a plan of m (both borrowed) with spec.explain.log, for the log of a place. keys: the log
+ * that the source's tokens have there. At most `length` tokens are read at once. STATUS_NOMEM. */
 status outputs_new(outputs **out, const model *m, const plan *p, attention_place place, bool keys, int64_t length);
 void outputs_free(outputs *o);
 /* Floats that the log keeps for each token. */

@@ -17,7 +17,7 @@ static status check_input(const additive_model *m, const int32_t *tokens, size_t
 {
 	const model_dims *d = model_dimensions(served_model_model(m->served));
 	TRY(handles_refuse_source(m, err));
-	if (!d->causal && d->head == HEAD_VOCABULARY)
+	if (d->form->fills)
 		return error_set(err, STATUS_UNSUPPORTED, "model", "this model fills in masks");
 	return handles_check_tokens(m, tokens, count, "input", err);
 }
@@ -199,7 +199,7 @@ static status weigh_tokens(additive_model *m, const int32_t *tokens, size_t coun
 	const model *of = served_model_model(m->served);
 	logged read = {.error = {.status = STATUS_INTERNAL}};
 	TRY(check_input(m, tokens, count, err));
-	if (model_dimensions(of)->head == HEAD_CLASSES)
+	if (model_dimensions(of)->form->head == HEAD_CLASSES)
 		return error_set(err, STATUS_UNSUPPORTED, "model", "this model is a classifier");
 	if (!model_explainer(of))
 		return error_set(err, STATUS_UNSUPPORTED, "explain", "this model has no importance weights");

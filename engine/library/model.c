@@ -93,8 +93,8 @@ void additive_model_facts(const additive_model *m, additive_facts *facts)
 	                          .layers = d->layers,
 	                          .heads = d->heads,
 	                          .state_bytes = model_state_floats(of) * (int64_t)sizeof(float),
-	                          .sessions = d->causal && !d->source,
-	                          .classifier = d->head == HEAD_CLASSES};
+	                          .sessions = d->form->stepwise && !d->form->source,
+	                          .classifier = d->form->head == HEAD_CLASSES};
 }
 
 /* --- shared by all files ------------------------------------------------------------- */
@@ -123,7 +123,7 @@ status handles_check_tokens(const additive_model *m, const int32_t *tokens, size
 
 status handles_refuse_source(const additive_model *m, error *err)
 {
-	return model_dimensions(served_model_model(m->served))->reads_source
+	return model_dimensions(served_model_model(m->served))->form->source
 	           ? error_set(err, STATUS_UNSUPPORTED, "model", "this model reads a source beside its tokens")
 	           : STATUS_OK;
 }
@@ -138,7 +138,7 @@ additive_code additive_tokenize(const additive_model *m, const char *text, size_
 	*tokens = NULL;
 	*count = 0;
 	const model_dims *d = model_dimensions(served_model_model(m->served));
-	const encode_options how = {.begin = !continues && d->head != HEAD_CLASSES, .threads = 1};
+	const encode_options how = {.begin = !continues && d->form->begins, .threads = 1};
 	status s = tokenizer_encode(served_model_tokenizer(m->served), text, bytes, &how, &list, &err);
 	if (s == STATUS_OK) {
 		*tokens = list.ids;

@@ -62,7 +62,7 @@ status architecture_read(const architecture *a, void *config, const json_t *json
 		return error_set(err, s, NULL, "out of memory");
 	TRY(config_token(json, CONFIG_MASK, model_dims_ids(d), &d->mask, err));
 	d->start = -1;
-	return d->reads_source ? config_token(json, CONFIG_START, d->inputs, &d->start, err) : STATUS_OK;
+	return d->form->source ? config_token(json, CONFIG_START, d->inputs, &d->start, err) : STATUS_OK;
 }
 
 const model_dims *architecture_dims(const void *config)

@@ -11,6 +11,7 @@
 #include <jansson.h>
 
 #include "engine/model/builder.h"
+#include "engine/model/form.h"
 #include "engine/model/mixers/mixer.h"
 
 enum { ARCHITECTURE_MAX_LAYERS = 256 };
@@ -18,26 +19,18 @@ enum { ARCHITECTURE_MAX_LAYERS = 256 };
 /* model_dims.positions of a model without a limit on sequences; tokens are counted in int32. */
 #define MODEL_UNBOUNDED ((int64_t)INT32_MAX)
 
-/* The output of a model's head. */
-typedef enum head_kind {
-	HEAD_VOCABULARY, /* logits of the next token, for each token */
-	HEAD_CLASSES     /* logits of classes for each sequence: labels and logits [B], [B, V] (port.h) */
-} head_kind;
-
 /* Dimensions that every model has, independent of the keys of its configuration. */
 typedef struct model_dims {
+	const model_form *form;
 	int64_t inputs;  /* number of token ids */
 	int64_t outputs; /* width of the head */
 	int64_t hidden, layers, heads;
-	int64_t other_layers; /* layers of the encoder in a model with two stacks; layers and heads describe the
-	                       * decoder */
-	head_kind head;
-	pooling pool;          /* with HEAD_CLASSES: the pooling that the head reads */
-	bool causal;           /* no token depends on later ones, so sessions can read token by token */
-	bool reads_source;     /* attends to a source beside its tokens (forward_spec.source) */
+	int64_t other_layers;  /* layers of the encoder in a model with two stacks; layers and heads describe the
+	                        * decoder */
+	pooling pool;          /* for a classifier: the pooling that the head reads */
 	int64_t source;        /* maximum tokens of a source; 0: no encoder, the caller provides encoded rows */
 	int64_t source_inputs; /* number of token ids of a source */
-	const char *whole;     /* for a causal model without a recurrent form: the property that prevents it; otherwise
+	const char *whole;     /* for a stepwise form without a recurrent form: the property that prevents it; otherwise
 	                        * NULL */
 	bool reads_padding;    /* masked tokens affect the result, so a sequence or source must have its own length */
 	int64_t positions;     /* maximum tokens of a sequence: rows of the position table, or MODEL_UNBOUNDED */
@@ -47,7 +40,7 @@ typedef struct model_dims {
 	bool by_segments;      /* a recurrent forward reads tokens of one segment of each sequence */
 	int64_t trained;       /* tokens of the longest training sequence, past or planned; at most `positions` */
 	int64_t mask;          /* mask token id (CONFIG_MASK); -1: none */
-	int64_t start;         /* with reads_source: start token id of every sequence (CONFIG_START); -1: none */
+	int64_t start;         /* with form->source: start token id of every sequence (CONFIG_START); -1: none */
 	int64_t carried;       /* floats that a row of text passes on to the next in training (architecture.carried) */
 	bool carries_states;   /* these floats are the state of a session */
 	int64_t end;           /* with POOL_END: token id; the head reads the row of the last such token */
@@ -77,13 +70,14 @@ typedef struct model_size {
 	int64_t parameters; /* approximate number in the layers; determines width and number of layers if not given */
 	int64_t hidden, heads, layers;
 	int64_t inputs;    /* number of token ids */
-	int64_t classes;   /* with HEAD_CLASSES */
+	int64_t classes;   /* for a classifier */
 	int64_t positions; /* maximum tokens of a sequence, for models with a limit */
 	int64_t length;    /* tokens of the training sequences */
 	int64_t source;    /* maximum tokens of a source, for models that encode one; 0: `positions` */
 	int64_t padding;   /* padding token id; -1: none */
 	int64_t end;       /* token id that ends a text; -1: none */
 	double dropout;
+	const model_form *form; /* required by the training; NULL: as the architecture has it */
 } model_size;
 
 /* Set absent members: 6 layers of width 128 and 4 heads, or the size for `parameters`: 12 · layers · d², with a layer
@@ -126,12 +120,12 @@ struct architecture {
 	/* Append the state of a session beyond that of the layers' mixers; NULL: none. */
 	void (*states)(const void *config, state_list *list);
 	/* Append what a row of a training batch passes on to the next row, all STATE_CARRIED; NULL: nothing. With
-	 * forward_spec.carried the graph has, for each, an input NAME of B times its floats and an output
+	 * forward_spec.train.carried the graph has, for each, an input NAME of B times its floats and an output
 	 * "next.NAME" of the same shape. */
 	void (*carried)(const void *config, state_list *list);
-	/* A row passes on the state of a session instead, all of it recurrent. With forward_spec.carried the graph has
-	 * the sessions' pool STATE_POOL with one slot for each row, which holds the row's initial and then its final
-	 * state. */
+	/* A row passes on the state of a session instead, all of it recurrent. With forward_spec.train.carried the
+	 * graph has the sessions' pool STATE_POOL with one slot for each row, which holds the row's initial and then
+	 * its final state. */
 	bool carries_states;
 	/* Append the whole computation to b->g (without graph_backward). The graph already has every parameter of the
 	 * list under its name. */

@@ -58,8 +58,8 @@ void attribution_append(builder *b)
 	const forward_spec *spec = b->spec;
 	if (graph_status(g, NULL) != STATUS_OK)
 		return;
-	const bool frozen = spec->attribution == ATTRIBUTION_FROZEN;
-	const graph_rule rule = {.frozen = frozen, .share = spec->share, .collects = true, .apart = b->row};
+	const bool frozen = spec->explain.attribution == ATTRIBUTION_FROZEN;
+	const graph_rule rule = {.frozen = frozen, .share = spec->explain.share, .collects = true, .apart = b->row};
 	const shape tokens = SHAPE1(spec->batch * spec->length), rows = SHAPE1(spec->batch);
 	const value words = frozen ? b->words : b->scaled;
 	value sources[8] = {words}, logits = b->logits;

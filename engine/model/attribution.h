@@ -29,7 +29,7 @@
 
 #include "engine/model/builder.h"
 
-/* Append what spec->attribution requests, after the forward. */
+/* Append what spec->explain.attribution requests, after the forward. */
 void attribution_append(builder *b);
 
 #endif

@@ -75,8 +75,8 @@ builder builder_begin(graph *g, const forward_spec *spec, const state_list *stat
 	             .row = VALUE_NONE,
 	             .logits = VALUE_NONE};
 	if (spec->masked)
-		b.mask = input(g, PORT_MASK, SHAPE2(spec->batch, spec->before + spec->length));
-	if (spec->dropout)
+		b.mask = input(g, PORT_MASK, SHAPE2(spec->batch, builder_rows_before(&b) + spec->length));
+	if (spec->train.dropout)
 		b.rng = input(g, PORT_RANDOM, SHAPE1(4));
 	if (forward_recurrent(spec))
 		add_pool(&b, spec->slots);
@@ -85,9 +85,15 @@ builder builder_begin(graph *g, const forward_spec *spec, const state_list *stat
 	return b;
 }
 
+int64_t builder_rows_before(const builder *b)
+{
+	const forward_input *before = forward_find_input(b->spec, FORWARD_ROWS_BEFORE);
+	return before ? before->rows : 0;
+}
+
 value builder_pool_before(builder *b)
 {
-	if (b->spec->backward && b->pool_before == VALUE_NONE)
+	if (b->spec->train.backward && b->pool_before == VALUE_NONE)
 		b->pool_before = op_scale(b->g, b->pool, 1);
 	return b->pool_before;
 }
@@ -100,7 +106,7 @@ static shape token_shape(const builder *b)
 /* Return word vectors, times PORT_FACTOR if a gradient is requested. */
 static value scaled_words(const builder *b, value words)
 {
-	if (b->spec->attribution != ATTRIBUTION_GRADIENT)
+	if (b->spec->explain.attribution != ATTRIBUTION_GRADIENT)
 		return words;
 	value factor = port_find(b->g, PORT_FACTOR);
 	return op_scale_by(b->g, words,
@@ -199,7 +205,7 @@ value builder_embed(builder *b, const char *words, int64_t padding_row, float sc
 
 void builder_normed_words(const builder *b)
 {
-	if (b->spec->attribution == ATTRIBUTION_GRADIENT)
+	if (b->spec->explain.attribution == ATTRIBUTION_GRADIENT)
 		graph_output(b->g, op_dot_rows(b->g, b->words, b->words, 1), "%s", port_name(PORT_WORD_SQUARES));
 }
 
@@ -267,7 +273,7 @@ int64_t builder_state(const builder *b, const char *format, ...)
 
 void builder_boundary(const builder *b)
 {
-	if (b->spec->recompute)
+	if (b->spec->train.recompute)
 		graph_checkpoint(b->g);
 }
 
@@ -286,7 +292,7 @@ void builder_output(const builder *b, value v, const char *format, ...)
 void builder_log(const builder *b, attention_place place, int layer, const char *name, value v)
 {
 	static const char *const places[] = {"layers.%d.%s", "source.layers.%d.%s", "cross.%d.%s"};
-	if (b->spec->explain)
+	if (b->spec->explain.log)
 		builder_output(b, v, places[place], layer, name);
 }
 
@@ -299,14 +305,14 @@ static value last_rows(const builder *b, value x)
 {
 	value last = port_find(b->g, PORT_LAST);
 	if (last == VALUE_NONE)
-		last = input(b->g, PORT_LAST, SHAPE1(b->spec->rows ? b->spec->rows : b->spec->batch));
+		last = input(b->g, PORT_LAST, SHAPE1(b->spec->out.rows ? b->spec->out.rows : b->spec->batch));
 	return op_gather(b->g, x, last, -1);
 }
 
 value builder_needed_rows(builder *b, value h)
 {
 	const forward_spec *spec = b->spec;
-	b->last_alone = spec->logits == LOGITS_LAST && spec->embedding == POOL_NONE && !spec->loss;
+	b->last_alone = spec->out.logits == LOGITS_LAST && spec->out.embedding == POOL_NONE && !spec->train.loss;
 	return b->last_alone ? last_rows(b, h) : h;
 }
 
@@ -322,12 +328,12 @@ static value pool_rows(const builder *b, value h, pooling pool)
 
 static void builder_add_loss(const builder *b, value h, value weight, value bias, float alpha, shape labels)
 {
-	linear_cross_entropy_params params = {alpha, b->spec->smoothing};
+	linear_cross_entropy_params params = {alpha, b->spec->train.smoothing};
 	linear_cross_entropy_values out =
 	    op_linear_cross_entropy(b->g, h, weight, bias, input(b->g, PORT_LABELS, labels), params);
 	graph_output(b->g, out.loss, "%s", port_name(PORT_LOSS));
 	graph_output(b->g, out.count, "%s", port_name(PORT_COUNT));
-	if (b->spec->hits)
+	if (b->spec->train.hits)
 		graph_output(b->g, out.hit, "%s", port_name(PORT_HITS));
 }
 
@@ -335,38 +341,38 @@ void builder_vocabulary(builder *b, value h, value weight, value bias, float alp
 {
 	const forward_spec *spec = b->spec;
 	graph *g = b->g;
-	if (spec->logits == LOGITS_LAST) {
+	if (spec->out.logits == LOGITS_LAST) {
 		value hidden = b->row = b->last_alone ? h : last_rows(b, h);
 		name_output(b, hidden, PORT_HIDDEN);
-		linear_values out = spec->maxima
+		linear_values out = spec->out.maxima
 		                        ? op_linear_maxima(g, hidden, weight, bias, alpha)
 		                        : (linear_values){op_linear(g, hidden, weight, bias, alpha), VALUE_NONE};
 		name_output(b, b->logits = out.y, PORT_LOGITS);
-		if (spec->maxima)
+		if (spec->out.maxima)
 			graph_output(g, out.maxima, "%s", port_name(PORT_MAXIMA));
 	}
-	if (spec->logits == LOGITS_ALL)
+	if (spec->out.logits == LOGITS_ALL)
 		name_output(b, op_linear(g, h, weight, bias, alpha), PORT_LOGITS);
-	if (spec->embedding != POOL_NONE)
-		name_output(b, pool_rows(b, h, spec->embedding), PORT_EMBEDDING);
-	if (spec->loss && spec->before)
-		h = op_slice_rows(g, h, spec->before, -1);
-	if (spec->loss)
+	if (spec->out.embedding != POOL_NONE)
+		name_output(b, pool_rows(b, h, spec->out.embedding), PORT_EMBEDDING);
+	if (spec->train.loss && builder_rows_before(b))
+		h = op_slice_rows(g, h, builder_rows_before(b), -1);
+	if (spec->train.loss)
 		builder_add_loss(b, h, weight, bias, alpha, SHAPE2(spec->batch, spec->length));
 }
 
 void builder_classes(builder *b, value h, pooling pool, float dropout, const char *inner, const char *out)
 {
 	const forward_spec *spec = b->spec;
-	if (spec->embedding != POOL_NONE)
-		name_output(b, pool_rows(b, h, spec->embedding), PORT_EMBEDDING);
-	if (spec->logits == LOGITS_NONE && !spec->loss)
+	if (spec->out.embedding != POOL_NONE)
+		name_output(b, pool_rows(b, h, spec->out.embedding), PORT_EMBEDDING);
+	if (spec->out.logits == LOGITS_NONE && !spec->train.loss)
 		return;
 	value row = builder_dropout(b, b->row = pool_rows(b, h, pool), dropout);
 	row = builder_dropout(b, op_tanh(b->g, builder_linear(b, row, "%s", inner)), dropout);
-	if (spec->logits != LOGITS_NONE)
+	if (spec->out.logits != LOGITS_NONE)
 		name_output(b, b->logits = builder_linear(b, row, "%s", out), PORT_LOGITS);
-	if (spec->loss)
+	if (spec->train.loss)
 		builder_add_loss(b, row, builder_parameter(b, "%s.weight", out), builder_parameter(b, "%s.bias", out),
 		                 1, SHAPE1(spec->batch));
 }

@@ -62,14 +62,16 @@ value builder_layernorm(const builder *b, value x, float eps, const char *format
     __attribute__((format(printf, 4, 5)));
 /* Return the tokens or rows of each sequence in v [B, N, D]; 0 for VALUE_NONE (after an error). */
 int64_t builder_rows(const builder *b, value v);
+/* Return the rows before the tokens (FORWARD_ROWS_BEFORE); 0: none. */
+int64_t builder_rows_before(const builder *b);
 /* builder_site returns the next dropout site, whether or not dropout is on; builder_dropout applies dropout there. */
 uint32_t builder_site(builder *b);
 value builder_dropout(builder *b, value x, float p);
 /* Return the offset of a state in a slot, in floats. */
 int64_t builder_state(const builder *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Mark the boundary before the first layer, between layers and after the last. With spec->recompute the activations of
- * a layer are not kept for the backward. */
+/* Mark the boundary before the first layer, between layers and after the last. With spec->train.recompute the
+ * activations of a layer are not kept for the backward. */
 void builder_boundary(const builder *b);
 /* Append words[input_ids] and places[position_ids], [B,N,D], from the parameters of these names, and position_ids
  * themselves. Words may be used once, places by each of two stacks. The look-up of row `padding_row` has no gradient

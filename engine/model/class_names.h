@@ -1,4 +1,4 @@
-/* class_names.h - the names of the classes of a HEAD_CLASSES model.
+/* class_names.h - the names of the classes of a classifier.
  *
  * In config.json the names are those of Hugging Face: "id2label": {"0": NAME, …}, and the inverse as "label2id".
  * Without them class i is "LABEL_i". config_classes (config.h) has validated the input of these functions. */

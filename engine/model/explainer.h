@@ -1,9 +1,9 @@
 /* explainer.h - attention weights of a mixer, computed from the outputs of its forward.
  *
- * With spec.explain a mixer outputs a few vectors for each token, the *parts*, as the graph's outputs "layers.L.NAME".
- * A *log* is these outputs for a sequence, on the host: ordered by token, then layer, then part. A *site* is one round
- * and head of one layer in a log. The explainer computes from it single rows of the weight matrix p and products with
- * p, and never stores the N × N matrix. A log has no masked tokens.
+ * With spec.explain.log a mixer outputs a few vectors for each token, the *parts*, as the graph's outputs
+ * "layers.L.NAME". A *log* is these outputs for a sequence, on the host: ordered by token, then layer, then part. A
+ * *site* is one round and head of one layer in a log. The explainer computes from it single rows of the weight matrix p
+ * and products with p, and never stores the N × N matrix. A log has no masked tokens.
  *
  * An attention to a source has the parts of the tokens (queries) and those of the source's tokens (keys); its rows are
  * over the source.

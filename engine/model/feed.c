@@ -47,14 +47,6 @@ status feed_positions(plan *p, const model_dims *d, position_policy policy, int6
 	return write_series(p, PORT_POSITIONS, first, 1, tokens_of(p), d, policy);
 }
 
-int64_t feed_row(const model_dims *d, const int32_t *ids, int64_t count)
-{
-	int64_t i = count - 1;
-	while (d->pool == POOL_END && i >= 0 && ids[i] != d->end)
-		i--;
-	return i;
-}
-
 status feed_last(plan *p, const model_dims *d, const int32_t *ids, const int32_t *mask)
 {
 	const graph *g = plan_graph(p);
@@ -70,7 +62,7 @@ status feed_last(plan *p, const model_dims *d, const int32_t *ids, const int32_t
 		int64_t i = n - 1;
 		while (i > 0 && mask && !mask[b * n + i])
 			i--;
-		const int64_t row = feed_row(d, ids + b * n, i + 1);
+		const int64_t row = d->form->row(d, ids + b * n, i + 1);
 		last[b] = (int32_t)(b * n + (row < 0 ? i : row));
 	}
 	status s = plan_write(p, v, last);

@@ -27,14 +27,11 @@ status feed_write(plan *p, port_role role, const void *data);
 /* Write the positions first, first + 1, … of B sequences without padding, and those of their sources, which begin at 0.
  * STATUS_NOMEM. */
 status feed_positions(plan *p, const model_dims *d, position_policy policy, int64_t first);
-/* Return the row that the head reads in a sequence of `count` tokens: the last one, or with POOL_END the last that is
- * d->end; -1: none. */
-int64_t feed_row(const model_dims *d, const int32_t *ids, int64_t count);
 /* Write `rows`, or the last row of each sequence, which ends with its last unmasked token; ids and mask [B, N]; mask
  * NULL: none is masked. STATUS_NOMEM. */
 status feed_last(plan *p, const model_dims *d, const int32_t *ids, const int32_t *mask);
-/* With spec.carried: row b has read position[b] tokens before; if rows have slots, row b has slot b. No effect without
- * such ports. STATUS_NOMEM. */
+/* With spec.train.carried: row b has read position[b] tokens before; if rows have slots, row b has slot b. No effect
+ * without such ports. STATUS_NOMEM. */
 status feed_carried(plan *p, const int32_t *position);
 /* PHASE_STEP: sequence b, which has read `first` tokens, reads `count` more into slot b; LOGITS_LAST refers to the
  * last of them. STATUS_NOMEM. */

@@ -2,6 +2,8 @@
 #ifndef ENGINE_MODEL_FORWARD_H
 #define ENGINE_MODEL_FORWARD_H
 
+#include <string.h>
+
 #include "engine/model/port.h"
 
 /* The way in which tokens access what was read before them. */
@@ -31,46 +33,66 @@ typedef enum attribution {
 	ATTRIBUTION_GRADIENT /* by its gradient */
 } attribution;
 
-/* Caller's memory for an input (plan_binding). */
+/* Outputs of the head. */
+typedef struct forward_outputs {
+	logits_rows logits;
+	int64_t rows; /* PHASE_SCORE with LOGITS_LAST: number of rows with logits; 0: one for each sequence */
+	bool maxima;  /* with LOGITS_LAST: outputs their maxima, if the backend computes them */
+	pooling embedding;
+	bool activations; /* outputs vectors inside the layers, too */
+} forward_outputs;
+
+/* Requests of training and evaluation. */
+typedef struct forward_training {
+	bool loss;       /* takes labels, outputs loss and count */
+	bool hits;       /* with loss: outputs which labels have the largest logit */
+	bool backward;   /* outputs gradients of all parameters as "grad.NAME" */
+	bool recompute;  /* with backward: recomputes activations of a layer instead of keeping them */
+	bool dropout;    /* applies dropout, takes random numbers */
+	bool carried;    /* inputs what earlier rows passed on (model_carried), outputs what these pass on */
+	float smoothing; /* label smoothing of the loss */
+} forward_training;
+
+/* Requests of explanations. */
+typedef struct forward_explanation {
+	bool log;                /* outputs what mixers give for explanations */
+	attribution attribution; /* PHASE_SCORE with LOGITS_LAST or class logits */
+	float share;             /* ATTRIBUTION_FROZEN: share of a gate's product credited to its first factor
+	                          * (graph.h) */
+} forward_explanation;
+
+/* Listed input [B, rows, D]: rows before the tokens. */
+#define FORWARD_ROWS_BEFORE "before"
+
+/* An input in memory of the caller, or an input that only one architecture has, which is absent unless listed. */
 typedef struct forward_input {
-	port_role role;
-	void *data;
+	const char *name; /* a port's (port_name), or the architecture's; NULL ends a list */
+	int64_t rows;     /* for an architecture's input with any number of rows */
+	void *data;       /* NULL: the plan allocates the input */
 } forward_input;
 
 typedef struct forward_spec {
 	phase phase;
-	int64_t batch, length; /* B sequences of N tokens (PHASE_READ: N in total; unused in PHASE_ENCODE) */
-	int64_t slots;         /* for the state pool; unused in PHASE_SCORE */
-	int64_t source;        /* S, for models that read a source: its tokens, or rows if there is no encoder;
-	                        * PHASE_SCORE and PHASE_ENCODE */
-	int64_t before;        /* P: rows before the tokens */
-	int64_t memory;        /* M: rows of earlier segments for each layer (PORT_MEMORY); PHASE_SCORE */
-	bool masked;           /* has a mask */
-	bool source_masked, source_kept;   /* have PORT_SOURCE_MASK, PORT_SOURCE_KEPT */
-	bool key_masked, restricted, kept; /* have PORT_KEY_MASK, PORT_VISIBLE, PORT_KEPT */
-	bool source_restricted;            /* has PORT_SOURCE_VISIBLE, PORT_CROSS_VISIBLE */
-	bool memories;                     /* outputs the rows that the next segment attends to */
-	bool carried;                      /* inputs what earlier rows passed on (model_carried), outputs what these
-	                                    * pass on */
-	bool dropout;                      /* training: applies dropout, takes random numbers */
-	bool loss;                         /* takes labels, outputs loss and count */
-	bool hits;                         /* with loss: outputs which labels have the largest logit */
-	bool backward;                     /* outputs gradients of all parameters as "grad.NAME" */
-	bool recompute;          /* with backward: recomputes activations of a layer instead of keeping them */
-	attribution attribution; /* PHASE_SCORE with LOGITS_LAST or class logits */
-	float share;             /* ATTRIBUTION_FROZEN: share of a gate's product credited to its first factor
-	                          * (graph.h) */
-	bool explain;            /* outputs what mixers give for explanations */
-	bool activations;        /* outputs vectors inside the layers, too */
-	bool bf16;               /* reads matrices and tables, and keeps activations, in bf16; PHASE_SCORE only */
-	bool maxima;             /* with LOGITS_LAST: outputs their maxima, if the backend computes them */
-	logits_rows logits;
-	int64_t rows; /* PHASE_SCORE with LOGITS_LAST: number of rows with logits; 0: one for each sequence */
-	pooling embedding;
-	float smoothing;             /* label smoothing of the loss */
-	const forward_input *inputs; /* inputs placed by the caller, if the graph has them; others are in the plan */
-	int n_inputs;
+	int64_t batch, length;      /* B sequences of N tokens (PHASE_READ: N in total; unused in PHASE_ENCODE) */
+	int64_t slots;              /* for the state pool; unused in PHASE_SCORE */
+	int64_t source;             /* S, for models that read a source: its tokens, or rows if there is no encoder;
+	                             * PHASE_SCORE and PHASE_ENCODE */
+	bool masked, source_masked; /* has PORT_MASK, PORT_SOURCE_MASK */
+	bool bf16;                  /* reads matrices and tables, and keeps activations, in bf16; PHASE_SCORE only */
+	forward_outputs out;
+	forward_training train;
+	forward_explanation explain;
+	const forward_input *inputs; /* list that ends with a name NULL; NULL: none */
 } forward_spec;
+
+/* Return the listed input of that name, or NULL. */
+static inline const forward_input *forward_find_input(const forward_spec *spec, const char *name)
+{
+	for (const forward_input *i = spec->inputs; i && i->name; i++)
+		if (strcmp(i->name, name) == 0)
+			return i;
+	return NULL;
+}
 
 /* True if the forward reads and writes a state pool. */
 static inline bool forward_recurrent(const forward_spec *spec)

@@ -101,7 +101,8 @@ status model_describe(model **out, const architecture *a, const json_t *config, 
 		m->dims = *architecture_dims(m->config);
 		m->kept = json_pack("{}");
 		if (!m->kept || !config_keep(m->kept, config) ||
-		    (m->dims.head == HEAD_CLASSES && !(m->class_names = class_names_read(config, m->dims.outputs))))
+		    (m->dims.form->head == HEAD_CLASSES &&
+		     !(m->class_names = class_names_read(config, m->dims.outputs))))
 			s = error_no_memory(err, "a model");
 	}
 	if (s == STATUS_OK)
@@ -372,8 +373,8 @@ status model_update_bf16_copy(model *m, error *err)
 
 static bool has_score(const model *m, const forward_spec *spec)
 {
-	return m->dims.head == HEAD_CLASSES ? spec->logits != LOGITS_NONE
-	                                    : spec->logits == LOGITS_LAST && !spec->maxima;
+	return m->dims.form->head == HEAD_CLASSES ? spec->out.logits != LOGITS_NONE
+	                                          : spec->out.logits == LOGITS_LAST && !spec->out.maxima;
 }
 
 /* A model from model_describe has neither pool nor bf16 copy, and needs none. */
@@ -382,13 +383,13 @@ static status check_spec(const model *m, const forward_spec *spec, const float *
 	const bool encodes = spec->phase == PHASE_ENCODE;
 	if (spec->batch < 1 || (encodes ? spec->source : spec->length) < 1)
 		return error_set(err, STATUS_INVALID, NULL, "a forward needs a batch and a length of at least 1");
-	if (spec->backward && (!spec->loss || forward_recurrent(spec)))
+	if (spec->train.backward && (!spec->train.loss || forward_recurrent(spec)))
 		return error_set(err, STATUS_INVALID, NULL, "a backward needs a loss and the parallel form");
-	if (spec->hits && !spec->loss)
+	if (spec->train.hits && !spec->train.loss)
 		return error_set(err, STATUS_INVALID, NULL, "hits are of a loss's labels");
 	if (forward_recurrent(spec) && (spec->slots < 1 || (m->arena && !pool)))
 		return error_set(err, STATUS_INVALID, NULL, "a recurrent forward needs a state pool");
-	if (m->dims.reads_source && spec->source < 1 && !forward_recurrent(spec))
+	if (m->dims.form->source && spec->source < 1 && !forward_recurrent(spec))
 		return error_set(err, STATUS_UNSUPPORTED, "model",
 		                 "the model attends to a source, which there is none of here");
 	if (encodes && !m->dims.source)
@@ -396,24 +397,26 @@ static status check_spec(const model *m, const forward_spec *spec, const float *
 	if (forward_recurrent(spec) && m->dims.whole)
 		return error_set(err, STATUS_UNSUPPORTED, "model", "the model cannot read token by token: it has %s",
 		                 m->dims.whole);
-	if (forward_recurrent(spec) && !m->dims.causal)
+	if (forward_recurrent(spec) && !m->dims.form->stepwise)
 		return error_set(err, STATUS_UNSUPPORTED, "model", "the architecture %s cannot read token by token",
 		                 m->architecture->name);
-	if (encodes && (spec->logits != LOGITS_NONE || spec->embedding != POOL_NONE || spec->loss || spec->explain))
+	if (encodes && (spec->out.logits != LOGITS_NONE || spec->out.embedding != POOL_NONE || spec->train.loss ||
+	                spec->explain.log))
 		return error_set(err, STATUS_INVALID, NULL, "a source is encoded without any outputs");
 	if (m->dims.segment && !forward_recurrent(spec) && spec->length > m->dims.segment)
 		return error_set(err, STATUS_UNSUPPORTED, "model",
 		                 "whole sequences have at most the %" PRId64 " tokens of a segment", m->dims.segment);
-	if (spec->carried && (!m->carried.count || forward_recurrent(spec)))
+	if (spec->train.carried && (!m->carried.count || forward_recurrent(spec)))
 		return error_set(err, STATUS_INVALID, "model", "no row leaves anything to the next");
-	if (spec->carried && m->architecture->carries_states && (spec->bf16 || spec->recompute || (m->arena && !pool)))
+	if (spec->train.carried && m->architecture->carries_states &&
+	    (spec->bf16 || spec->train.recompute || (m->arena && !pool)))
 		return error_set(err, STATUS_UNSUPPORTED, spec->bf16 ? "precision" : "recompute",
 		                 "the architecture %s carries its state in fp32, and reads it once",
 		                 m->architecture->name);
-	if (spec->phase == PHASE_READ && (spec->masked || spec->loss))
+	if (spec->phase == PHASE_READ && (spec->masked || spec->train.loss))
 		return error_set(err, STATUS_INVALID, NULL,
 		                 "sequences of different lengths have neither mask nor loss");
-	if (spec->backward && m->weights != DTYPE_F32)
+	if (spec->train.backward && m->weights != DTYPE_F32)
 		return error_set(err, STATUS_UNSUPPORTED, NULL, "packed weights have no gradients");
 	if (spec->bf16 && (forward_recurrent(spec) || m->weights != DTYPE_F32))
 		return error_set(err, STATUS_UNSUPPORTED, NULL, "%s in bf16",
@@ -421,20 +424,22 @@ static status check_spec(const model *m, const forward_spec *spec, const float *
 		                                         : "packed weights are not computed with");
 	if (spec->bf16 && m->arena && !m->bf16_weights)
 		return error_set(err, STATUS_INVALID, NULL, "a forward in bf16 needs the bf16 copy of the weights");
-	if (spec->attribution && (forward_recurrent(spec) || spec->backward || spec->bf16 || !has_score(m, spec)))
+	if (spec->explain.attribution &&
+	    (forward_recurrent(spec) || spec->train.backward || spec->bf16 || !has_score(m, spec)))
 		return error_set(err, STATUS_INVALID, NULL,
 		                 "an attribution needs the parallel form and a row of logits");
-	if (spec->attribution && spec->source == spec->length)
+	if (spec->explain.attribution && spec->source == spec->length)
 		return error_set(err, STATUS_INVALID, NULL, "an attribution needs a source of another length");
-	if (spec->rows && (forward_recurrent(spec) || spec->logits != LOGITS_LAST || spec->attribution ||
-	                   spec->embedding != POOL_NONE || m->dims.head != HEAD_VOCABULARY))
+	if (spec->out.rows &&
+	    (forward_recurrent(spec) || spec->out.logits != LOGITS_LAST || spec->explain.attribution ||
+	     spec->out.embedding != POOL_NONE || m->dims.form->head != HEAD_VOCABULARY))
 		return error_set(
 		    err, STATUS_INVALID, NULL,
 		    "rows of logits need the parallel form and a head for tokens, and no vector or attribution");
-	if (spec->explain && !model_explainer(m))
+	if (spec->explain.log && !model_explainer(m))
 		return error_set(err, STATUS_UNSUPPORTED, "model", "the architecture %s has no importance weights",
 		                 m->architecture->name);
-	if (spec->explain && model_explainer(m)->recurrent && !forward_recurrent(spec))
+	if (spec->explain.log && model_explainer(m)->recurrent && !forward_recurrent(spec))
 		return error_set(err, STATUS_UNSUPPORTED, "explain", "the architecture %s is explained token by token",
 		                 m->architecture->name);
 	return STATUS_OK;
@@ -462,12 +467,12 @@ static graph *model_build(const model *m, const forward_spec *spec)
 		graph_weight(g, p->name, is_bf16(p, spec) ? DTYPE_BF16 : model_stored_type(m, p), p->shape);
 	}
 	builder b = builder_begin(g, spec, &m->states);
-	if (spec->carried && m->architecture->carries_states)
+	if (spec->train.carried && m->architecture->carries_states)
 		builder_carry(&b);
 	m->architecture->forward(m->config, &b);
-	if (spec->attribution)
+	if (spec->explain.attribution)
 		attribution_append(&b);
-	if (!spec->backward)
+	if (!spec->train.backward)
 		return g;
 	graph_backward(g, port_find(g, PORT_LOSS));
 	for (int i = 0; i < m->parameters.count && graph_status(g, NULL) == STATUS_OK; i++) {
@@ -489,7 +494,7 @@ static int bind(const model *m, const forward_spec *spec, const graph *g, float 
 	int n = 0;
 	for (int i = 0; i < m->parameters.count; i++) {
 		const parameter_spec *p = &m->parameters.items[i];
-		value gradient = gradients && spec->backward ? gradient_of(g, p) : VALUE_NONE;
+		value gradient = gradients && spec->train.backward ? gradient_of(g, p) : VALUE_NONE;
 		bindings[n].v = graph_find(g, p->name);
 		if (is_bf16(p, spec))
 			bindings[n++].data = m->bf16_weights + m->offset[i];
@@ -501,10 +506,10 @@ static int bind(const model *m, const forward_spec *spec, const graph *g, float 
 	value state = graph_find(g, STATE_POOL);
 	if (state != VALUE_NONE)
 		bindings[n++] = (plan_binding){state, pool};
-	for (int i = 0; i < spec->n_inputs; i++) {
-		value input = port_find(g, spec->inputs[i].role);
+	for (const forward_input *i = spec->inputs; i && i->name; i++) {
+		value input = i->data ? graph_find(g, i->name) : VALUE_NONE;
 		if (input != VALUE_NONE)
-			bindings[n++] = (plan_binding){input, spec->inputs[i].data};
+			bindings[n++] = (plan_binding){input, i->data};
 	}
 	return n;
 }
@@ -522,8 +527,10 @@ status model_plan(plan **out, const model *m, const forward_spec *spec, float *g
 	*out = NULL;
 	TRY(check_spec(m, spec, pool, err));
 	graph *g = model_build(m, spec);
-	plan_binding *bindings =
-	    memory_new(2 * (size_t)m->parameters.count + 1 + (size_t)spec->n_inputs, sizeof *bindings);
+	size_t inputs = 0;
+	while (spec->inputs && spec->inputs[inputs].name)
+		inputs++;
+	plan_binding *bindings = memory_new(2 * (size_t)m->parameters.count + 1 + inputs, sizeof *bindings);
 	status s = g && bindings ? graph_status(g, err) : error_no_memory(err, "a model");
 	if (s == STATUS_OK)
 		s = plan_new(out, g, m->backend, bindings, bind(m, spec, g, gradients, pool, bindings), err);

@@ -1,8 +1,9 @@
 /* model.h - a model: architecture, configuration and weights on a backend.
  *
  * On disk a model is a folder: config.json, model.safetensors (the architecture's tensor names, f32) and tokenizer
- * files (engine/text). In memory the parameters are in one flat arena: trained ones first, each part in parameter
- * order, each parameter aligned to 64 bytes. Padding is zero.
+ * files (engine/text). The folder of an additive model is also that of the reference model in Hugging Face's form: both
+ * read what the other has written. In memory the parameters are in one flat arena: trained ones first, each part in
+ * parameter order, each parameter aligned to 64 bytes. Padding is zero.
  *
  * The weights have a type. With DTYPE_F32 every parameter is stored as plain floats, which an optimiser treats as one
  * vector; the model can be trained and saved. With a panel type (panel.h) the matrices are packed as they are read and
@@ -48,7 +49,7 @@ const explainer *model_explainer(const model *m);
 /* Return the options of a layer's mixer. */
 const void *model_mixer_options(const model *m, int64_t layer);
 const model_dims *model_dimensions(const model *m);
-/* Return the class names of a HEAD_CLASSES model (class_names.h), which model_save keeps; NULL for other heads. */
+/* Return the class names of a classifier (class_names.h), which model_save keeps; NULL for other heads. */
 const json_t *model_class_names(const model *m);
 /* Record training on sequences of `length` tokens, at most the model's positions. */
 void model_train_on(model *m, int64_t length);
@@ -83,8 +84,8 @@ int64_t model_state_floats(const model *m);
 /* Return what a row of a training batch passes on to the next (architecture.h). */
 const state_list *model_carried(const model *m);
 
-/* Build and compile the forward of a spec, and with spec->backward the backward. Parameters are bound to the model's
- * arena; with spec->bf16 those of rank 2 and more to its bf16 copy. `gradients`: an arena in the layout of the
+/* Build and compile the forward of a spec, and with spec->train.backward the backward. Parameters are bound to the
+ * model's arena; with spec->bf16 those of rank 2 and more to its bf16 copy. `gradients`: an arena in the layout of the
  * parameters, zeroed by its owner, that receives gradients; NULL: they are in the plan. Fixed parameters and those that
  * the loss does not depend on are neither written there nor outputs. pool: the state pool of a recurrent spec, slots *
  * model_state_floats.

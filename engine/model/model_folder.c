@@ -41,8 +41,8 @@ status model_folder_complete(json_t **out, const architecture *a, void *parsed, 
 	TRY(architecture_read(a, parsed, config, err));
 	const model_dims *dims = architecture_dims(parsed);
 	json_t *whole = a->config_write(parsed);
-	json_t *names = dims->head == HEAD_CLASSES ? class_names_read(config, dims->outputs) : NULL;
-	bool ok = whole && (dims->head != HEAD_CLASSES || (names && class_names_write(whole, names)));
+	json_t *names = dims->form->head == HEAD_CLASSES ? class_names_read(config, dims->outputs) : NULL;
+	bool ok = whole && (dims->form->head != HEAD_CLASSES || (names && class_names_write(whole, names)));
 	ok = ok && config_keep(whole, config);
 	json_decref(names);
 	if (ok) {

@@ -8,7 +8,7 @@ struct model {
 	const architecture *architecture;
 	void *config;
 	model_dims dims;
-	json_t *class_names; /* with HEAD_CLASSES: an array of strings; otherwise NULL */
+	json_t *class_names; /* for a classifier: an array of strings; otherwise NULL */
 	json_t *kept;        /* keys of the configuration kept by config_keep */
 	parameter_list parameters;
 	state_list states, carried;

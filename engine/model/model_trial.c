@@ -58,7 +58,7 @@ static double temporary_bytes(const graph *g)
 /* Sessions copy and clear their state, and each token computes a step, so both are limited relative to the weights. */
 static status try_step(const model *m, error *err)
 {
-	const forward_spec spec = {.phase = PHASE_STEP, .batch = 1, .length = 1, .slots = 1, .logits = LOGITS_LAST};
+	const forward_spec spec = {.phase = PHASE_STEP, .batch = 1, .length = 1, .slots = 1, .out.logits = LOGITS_LAST};
 	const double state = (double)state_list_slot(&m->states) * sizeof(float);
 	graph *g;
 	error found = ERROR_INIT;
@@ -76,24 +76,30 @@ static status try_step(const model *m, error *err)
 static status try_serving(const model *m, error *err)
 {
 	const model_dims *d = &m->dims;
-	const bool tokens = d->head == HEAD_VOCABULARY;
+	const bool tokens = d->form->head == HEAD_VOCABULARY;
 	const int64_t length = at_most(TOKENS, model_dims_length(d)), source = at_most(SOURCE, d->source);
 	const forward_spec forms[] = {
-	    {.phase = PHASE_SCORE, .masked = true, .logits = tokens ? LOGITS_ALL : LOGITS_LAST},
-	    {.phase = PHASE_SCORE, .masked = true, .logits = LOGITS_LAST},
-	    {.phase = PHASE_SCORE, .masked = true, .embedding = POOL_MEAN},
-	    {.phase = PHASE_SCORE, .masked = true, .embedding = POOL_LAST},
-	    {.phase = PHASE_SCORE, .masked = true, .logits = LOGITS_LAST, .explain = true},
-	    {.phase = PHASE_SCORE, .masked = true, .logits = LOGITS_LAST, .attribution = ATTRIBUTION_FROZEN},
-	    {.phase = PHASE_SCORE, .masked = true, .logits = LOGITS_LAST, .attribution = ATTRIBUTION_GRADIENT},
-	    {.phase = PHASE_STEP, .logits = LOGITS_ALL},
-	    {.phase = PHASE_STEP, .embedding = POOL_MEAN, .masked = true},
-	    {.phase = PHASE_READ, .logits = LOGITS_LAST},
-	    {.phase = PHASE_READ, .logits = LOGITS_LAST, .explain = true},
+	    {.phase = PHASE_SCORE, .masked = true, .out.logits = tokens ? LOGITS_ALL : LOGITS_LAST},
+	    {.phase = PHASE_SCORE, .masked = true, .out.logits = LOGITS_LAST},
+	    {.phase = PHASE_SCORE, .masked = true, .out.embedding = POOL_MEAN},
+	    {.phase = PHASE_SCORE, .masked = true, .out.embedding = POOL_LAST},
+	    {.phase = PHASE_SCORE, .masked = true, .out.logits = LOGITS_LAST, .explain.log = true},
+	    {.phase = PHASE_SCORE,
+	     .masked = true,
+	     .out.logits = LOGITS_LAST,
+	     .explain.attribution = ATTRIBUTION_FROZEN},
+	    {.phase = PHASE_SCORE,
+	     .masked = true,
+	     .out.logits = LOGITS_LAST,
+	     .explain.attribution = ATTRIBUTION_GRADIENT},
+	    {.phase = PHASE_STEP, .out.logits = LOGITS_ALL},
+	    {.phase = PHASE_STEP, .out.embedding = POOL_MEAN, .masked = true},
+	    {.phase = PHASE_READ, .out.logits = LOGITS_LAST},
+	    {.phase = PHASE_READ, .out.logits = LOGITS_LAST, .explain.log = true},
 	};
 	for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
 		forward_spec spec = forms[i];
-		spec.batch = spec.attribution ? 1 : SEQUENCES;
+		spec.batch = spec.explain.attribution ? 1 : SEQUENCES;
 		spec.length = length;
 		spec.slots = SEQUENCES;
 		spec.source = source;
@@ -113,15 +119,15 @@ static status try_training(const model *m, error *err)
 	                     .batch = SEQUENCES,
 	                     .length = at_most(TOKENS, model_dims_length(d)),
 	                     .source = source,
-	                     .masked = !d->causal || source,
+	                     .masked = !d->form->stepwise || source,
 	                     .source_masked = source > 0,
-	                     .dropout = d->dropout > 0,
-	                     .loss = true,
-	                     .backward = true};
+	                     .train.dropout = d->dropout > 0,
+	                     .train.loss = true,
+	                     .train.backward = true};
 	if (m->weights != DTYPE_F32)
 		return STATUS_OK;
 	TRY(try_graph(m, &spec, err));
-	spec.recompute = true;
+	spec.train.recompute = true;
 	return try_graph(m, &spec, err);
 }
 

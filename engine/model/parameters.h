@@ -1,4 +1,8 @@
-/* parameters.h - a model's weights: names, shapes, initial values, and their layout in a checkpoint. */
+/* parameters.h - a model's weights: names, shapes, initial values, and their layout in a checkpoint.
+ *
+ * Parameters have their checkpoint names in the graph, so a shape is written once. A matrix is [outputs, inputs] in
+ * memory, whatever the checkpoint holds. A quantised matrix of plain weights is quantised in the graph, so training sees
+ * what serving reads. Packed weights are quantised when they are loaded; int8 panels hold the same codes. */
 #ifndef ENGINE_MODEL_PARAMETERS_H
 #define ENGINE_MODEL_PARAMETERS_H
 

@@ -20,7 +20,7 @@ typedef enum port_role {
 	PORT_LABELS,    /* "labels" [B, N]: the token after or at token i; HEAD_CLASSES: [B]; -1: none */
 	PORT_RANDOM,    /* "rng" [4]: seed and step of dropout (ops.h) */
 	PORT_SLOT,      /* "slot" [B] of the state pool */
-	PORT_POSITION,  /* "position" [B]: tokens that the slot, or with spec.carried the row, has read */
+	PORT_POSITION,  /* "position" [B]: tokens that the slot, or with spec.train.carried the row, has read */
 	PORT_LENGTH,    /* "length" [B]: tokens to read */
 	PORT_START,     /* "start" [B]: index of the first token (PHASE_READ) */
 	PORT_LAST,      /* "last" [B] or [rows]: flat rows b * N + n of tokens whose logits are requested, or of the
@@ -28,21 +28,13 @@ typedef enum port_role {
 	PORT_SOURCE,    /* "source_ids" [B, S]: input of an encoder */
 	PORT_SOURCE_POSITIONS, /* "source_position_ids" [B, S]: rows of its position table */
 	PORT_SOURCE_MASK,      /* "source_mask" [B, S] */
-	PORT_SOURCE_KEPT,      /* "source_kept" [B, S]: source tokens that the decoder attends to, instead of the
-	                        * mask */
-	PORT_KEY_MASK,         /* "key_mask" [B, N]: for the keys of self-attention, instead of the mask */
 	PORT_MEMORY_MASK,      /* "memory_mask" [B, M + m + N] for the keys of self-attention: carried rows first, then
 	                        * those of m memory tokens */
-	PORT_VISIBLE,          /* "visible" [B, H, N, N]: the keys (columns) that each token sees */
-	PORT_SOURCE_VISIBLE,   /* "source_visible" [B, H, S, S]: the same for the tokens of a source */
-	PORT_CROSS_VISIBLE,    /* "cross_visible" [B, H, N, S]: the same for the tokens and those of a source */
 	/* inputs, f32 */
 	PORT_SOURCE_ROWS, /* "source_rows" [B, S, D]: an encoded source */
-	PORT_BEFORE,      /* "before" [B, P, D]: rows before the tokens */
 	PORT_MEMORY, /* "memory.L" [B, M, D] of layer L: rows of earlier segments; output "next.memory.L": rows for the
 	              * next one */
-	PORT_KEPT,   /* "kept" [1, entries, 1]: 0 if an entry of a stack is skipped, otherwise 1 */
-	PORT_COEFFICIENTS, /* "coefficients" [B, V] of the logits in the score (forward_spec.attribution) */
+	PORT_COEFFICIENTS, /* "coefficients" [B, V] of the logits in the score (forward_spec.explain.attribution) */
 	PORT_FACTOR,       /* "factor" []: multiplies the word vectors */
 	/* outputs, f32 */
 	PORT_LOGITS,    /* "logits" [B, N, V]; for the rows `last`: [B, V], [rows, V] */

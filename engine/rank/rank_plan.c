@@ -54,12 +54,14 @@ static status find_model(void *context, const char *name, job_base *out, error *
 	status s = model_folder_config(&out->architecture, &config, about, folder, err);
 	manifest_free(about);
 	TRY(s);
-	void *parsed = memory_new(1, out->architecture->config_bytes);
-	s = parsed ? model_folder_complete(&out->config, out->architecture, parsed, config, err) : STATUS_NOMEM;
-	if (s == STATUS_OK)
-		out->dims = *architecture_dims(parsed);
-	free(parsed);
+	out->parsed = memory_new(1, out->architecture->config_bytes);
+	s = out->parsed ? model_folder_complete(&out->config, out->architecture, out->parsed, config, err)
+	                : STATUS_NOMEM;
 	json_decref(config);
+	if (s == STATUS_OK)
+		out->dims = *architecture_dims(out->parsed);
+	else
+		job_base_fini(out);
 	return s;
 }
 
@@ -172,6 +174,8 @@ static status make_request(json_t *document, json_t *recipe, const rank_device *
 	TRY(name_files(recipe, json_object_get(document, "files")));
 	TRY(name_base(recipe, document));
 	TRY(check_schema(recipe, err));
+	if (!job_request_name_model(recipe))
+		return STATUS_NOMEM;
 	const job_sources from = rank_plan_sources(document, 0, d);
 	status s = rank_plan_settle(&r, &c, &from, recipe, err);
 	if (s == STATUS_OK && json_object_set_new(document, "request", job_request_write(&r, c.holdout)) != 0)

@@ -3,7 +3,11 @@
  * The tokens of a text are kept in a file of the data folder's cache (token_cache.h), whose name is a hash of the text
  * and the tokenizer. Another job with both, or another run, does not read the text again. Labelled texts and pairs
  * (labelled_text.h, pairs.h) are cut to lengths, which are part of the name. Small uncompressed texts are tokenized
- * into memory. */
+ * into memory.
+ *
+ * A file is renamed into the cache when it is complete, so a crash or a full disk leaves nothing half-written. Every
+ * run checks the uploaded files by their hashes, and makes a damaged cache file again. After each new file the least
+ * recently used ones that no job has open are removed (cache_folder.h). */
 #ifndef ENGINE_RECIPE_CORPUS_H
 #define ENGINE_RECIPE_CORPUS_H
 

@@ -18,6 +18,8 @@
 #include "engine/text/labelled.h"
 #include "gen/limits.h"
 
+#define CONFIG_FIELD "additive.config"
+
 const json_t *job_config_member(const json_t *object, const char *key)
 {
 	const json_t *found = json_object_get(object, key);
@@ -40,18 +42,21 @@ static status take_config(job_request *r, const json_t *config, error *err)
 	status s = parsed ? architecture_read(r->architecture, parsed, config, err) : STATUS_NOMEM;
 	if (s == STATUS_OK) {
 		json_decref(r->config);
+		free(r->parsed);
+		r->parsed = parsed;
 		r->dims = *architecture_dims(parsed);
 		r->config = r->architecture->config_write(parsed);
-		json_t *names = class_names_read(config, r->dims.head == HEAD_CLASSES ? r->dims.outputs : 0);
+		json_t *names = class_names_read(config, r->dims.form->head == HEAD_CLASSES ? r->dims.outputs : 0);
 		s = r->config && names && class_names_write(r->config, names) && config_keep(r->config, config)
 		        ? check_chat(config, err)
 		        : STATUS_NOMEM;
 		json_decref(names);
+	} else {
+		free(parsed);
 	}
-	free(parsed);
-	error_prefix(err, "additive.config");
+	error_prefix(err, CONFIG_FIELD);
 	if (s != STATUS_OK && err->status != STATUS_OK && !err->param[0])
-		strcpy(err->param, "additive.config");
+		strcpy(err->param, CONFIG_FIELD);
 	return s;
 }
 
@@ -87,22 +92,51 @@ static bool says_size(const json_t *given, const json_t *small, const json_t *la
 	return false;
 }
 
-/* True if the configuration of the request leaves the size of a new model open. */
-static bool leaves_size_open(const architecture *a, const json_t *given)
+/* Copy the texts among a configuration's keys, which may choose the others. NULL when out of memory. */
+static json_t *copy_texts(const json_t *given)
 {
-	static const model_size sizes[] = {{.hidden = 64, .heads = 2, .layers = 2},
-	                                   {.hidden = 96, .heads = 3, .layers = 3}};
-	const json_t *stack = job_config_member(given, "stack");
+	json_t *copy = json_object(), *member;
+	const char *key;
+	json_object_foreach((json_t *)(uintptr_t)given, key, member)
+	{
+		if (json_is_string(member) && json_object_set(copy, key, member) != 0) {
+			json_decref(copy);
+			return NULL;
+		}
+	}
+	return copy;
+}
+
+/* True if the configuration of the request leaves the size of a new model open. */
+static bool leaves_size_open(const architecture *a, const json_t *given, const model_size *s)
+{
 	json_t *of[2];
 	bool open = true;
 	for (int i = 0; i < 2; i++) {
-		of[i] = stack ? json_pack("{s:O}", "stack", stack) : json_object();
-		open = open && of[i] && a->complete(of[i], &sizes[i]);
+		const model_size size = {
+		    .hidden = i ? 96 : 64, .heads = i ? 3 : 2, .layers = i ? 3 : 2, .form = s->form};
+		of[i] = copy_texts(given);
+		open = open && of[i] && a->complete(of[i], &size);
 	}
 	open = open && !says_size(given, of[0], of[1]);
 	json_decref(of[0]);
 	json_decref(of[1]);
 	return open;
+}
+
+/* The objective that a request names; NULL: none, or an unknown one, which is refused later. */
+static const objective *objective_of(const json_t *ours)
+{
+	const char *name = json_string_value(job_config_member(ours, "objective"));
+	return name ? objective_find(name) : NULL;
+}
+
+bool job_request_name_model(json_t *params)
+{
+	const objective *o = objective_of(job_config_member(params, "additive"));
+	const char *name = o ? o->model : architecture_additive.name;
+	return json_is_string(json_object_get(params, "model")) ||
+	       json_object_set_new(params, "model", json_string(name)) == 0;
 }
 
 /* A length that is out of range is refused later. */
@@ -119,6 +153,7 @@ static model_size read_size(const job_request *r, const json_t *ours, int64_t id
 {
 	const json_t *size = job_config_member(ours, "size"), *dropout = job_config_member(size, "dropout");
 	const json_t *config = job_config_member(ours, "config");
+	const objective *named = objective_of(ours);
 	const int64_t bound = o ? job_defaults_bound(o) : TRAINING_OPTIONS_SEQUENCE_LENGTH_DEFAULT;
 	int64_t length = length_or(ours, "sequence_length", TRAINING_OPTIONS_SEQUENCE_LENGTH_MAX,
 	                           r->fitted_length ? r->fitted_length : bound),
@@ -138,8 +173,9 @@ static model_size read_size(const job_request *r, const json_t *ours, int64_t id
 	    .padding = t->padding,
 	    .end = t->end,
 	    .dropout = dropout ? json_number_value(dropout) : -1,
+	    .form = named ? named->form : NULL,
 	};
-	if (size || !config || leaves_size_open(r->architecture, config))
+	if (size || !config || leaves_size_open(r->architecture, config, &s))
 		job_defaults_size(o, &s);
 	return s;
 }
@@ -158,6 +194,60 @@ static json_t *copy_config(const json_t *given)
 	return copy;
 }
 
+/* --- members of "size" that errors name ------------------------------------------------------------------ */
+
+/* True if two configurations have a key with different values, at any depth. */
+static bool key_differs(const json_t *a, const json_t *b, const char *name)
+{
+	const char *key;
+	json_t *member;
+	json_object_foreach((json_t *)(uintptr_t)a, key, member)
+	{
+		const json_t *other = json_object_get(b, key);
+		if (strcmp(key, name) == 0 && !json_equal(member, other))
+			return true;
+		if (json_is_object(member) && key_differs(member, other, name))
+			return true;
+	}
+	return false;
+}
+
+/* True if a key of the configuration that an architecture completes from `given` differs between two sizes. */
+static bool size_decides(const architecture *a, const json_t *given, const model_size *s, const model_size *other,
+                         const char *key)
+{
+	json_t *one = copy_config(given), *two = copy_config(given);
+	const bool decides = one && two && a->complete(one, s) && a->complete(two, other) && key_differs(one, two, key);
+	json_decref(one);
+	json_decref(two);
+	return decides;
+}
+
+/* A refused key of the configuration may follow from a member of the request's "size". Name that member instead. */
+static void blame_size(const job_request *r, const json_t *ours, const model_size *s, error *err)
+{
+	const size_t prefix = strlen(CONFIG_FIELD ".");
+	const json_t *size = job_config_member(ours, "size");
+	if (strncmp(err->param, CONFIG_FIELD ".", prefix) != 0)
+		return;
+	for (int i = 0; i < 5; i++) {
+		static const char *const members[] = {"heads", "layers", "positions", "dropout", "hidden"};
+		model_size other = *s;
+		other.heads += i == 0;
+		other.layers += i == 1;
+		other.positions += i == 2;
+		other.dropout += i == 3 ? 0.1 : 0;
+		other.hidden += i == 4;
+		if (!job_config_member(size, members[i]) ||
+		    !size_decides(r->architecture, job_config_member(ours, "config"), s, &other, err->param + prefix))
+			continue;
+		snprintf(err->param, sizeof err->param, "additive.size.%s", members[i]);
+		return;
+	}
+}
+
+/* --- the configuration -------------------------------------------------------------------------------------- */
+
 /* A configuration with the keys that are not given. mask: TOKEN_NONE leaves it out; o: as of read_size. */
 static status complete_config(job_request *r, const json_t *ours, int64_t inputs, const vocabulary_size *t,
                               int32_t mask, const objective *o, error *err)
@@ -169,14 +259,15 @@ static status complete_config(job_request *r, const json_t *ours, int64_t inputs
 	             r->architecture->complete(config, &size);
 	status s = whole ? take_config(r, config, err) : STATUS_NOMEM;
 	json_decref(config);
+	if (s == STATUS_INVALID)
+		blame_size(r, ours, &size, err);
 	return s;
 }
 
 /* The objective that is given, or the usual one of a model of these dimensions; NULL: there is none. */
 const objective *job_config_objective(const job_request *r, const json_t *ours)
 {
-	const char *name = json_string_value(job_config_member(ours, "objective"));
-	return name ? objective_find(name) : objective_usual(&r->dims);
+	return job_config_member(ours, "objective") ? objective_of(ours) : objective_usual(&r->dims);
 }
 
 /* The configuration of a model from scratch, for a tokenizer and r->classes. One that reads masks has an id more than a
@@ -286,6 +377,8 @@ status job_config_read(job_request *r, const job_sources *from, const json_t *pa
 	TRY(find_base(&r->base, from, name, err));
 	r->architecture = r->base->architecture;
 	r->config = json_incref(r->base->config);
+	r->parsed = r->base->parsed;
+	r->base->parsed = NULL;
 	r->dims = r->base->dims;
 	static const char *const own[] = {"config", "size", "tokenizer"};
 	for (int i = 0; i < 3; i++) {
@@ -313,7 +406,7 @@ static status take_classes(job_request *r, const corpus *texts)
 /* Take the lengths that fit the data, and make a new model for them, for its classes and for its tokenizer. */
 status job_config_take_lengths(job_request *r, const json_t *params, const corpus *texts, error *err)
 {
-	const bool classes = r->dims.head == HEAD_CLASSES && !r->base;
+	const bool classes = r->dims.form->head == HEAD_CLASSES && !r->base;
 	if (classes)
 		TRY(take_classes(r, texts));
 	if (texts->fit.length)
@@ -328,7 +421,7 @@ status job_config_take_lengths(job_request *r, const json_t *params, const corpu
 /* A new model that reads a source has the token that its sequences begin with of the tokenizer. */
 status job_config_take_start(job_request *r, const tokenizer *t, error *err)
 {
-	if (r->base || !r->dims.reads_source || r->dims.start >= 0 || tokenizer_start(t) == TOKEN_NONE)
+	if (r->base || !r->dims.form->source || r->dims.start >= 0 || tokenizer_start(t) == TOKEN_NONE)
 		return STATUS_OK;
 	json_t *config = json_copy(r->config);
 	bool whole = config && json_object_set_new(config, CONFIG_START, json_integer(tokenizer_start(t))) == 0;

@@ -2,17 +2,14 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-
-#include "engine/base/memory.h"
 
 /* A token costs two operations per weight forward and four backward. Each stack of an encoder-decoder has about half of
  * the weights. */
 static double operations(const job_request *r, double parameters, const dataset *valid)
 {
 	const train_options *o = &r->options;
-	const double row = o->objective->source ? (double)(o->sequence_length + train_options_source(o)) / 2
-	                                        : (double)o->sequence_length;
+	const double row = o->objective->form->source ? (double)(o->sequence_length + train_options_source(o)) / 2
+	                                              : (double)o->sequence_length;
 	const double records = (double)o->max_steps * (double)o->batch_size * (double)o->gradient_accumulation;
 	const double checks = !valid ? 0 : o->eval_every > 0 ? ceil((double)o->max_steps / (double)o->eval_every) : 1;
 	double checked = valid ? (double)dataset_records(valid) : 0;
@@ -21,15 +18,9 @@ static double operations(const job_request *r, double parameters, const dataset 
 	return parameters * row * (6 * records + 2 * checks * checked);
 }
 
-status job_estimate_make(job_estimate *out, const job_request *r, const dataset *valid, double speed, error *err)
+status job_estimate_make(job_estimate *out, const job_request *r, const dataset *valid, double speed)
 {
-	void *config = memory_new(1, r->architecture->config_bytes);
-	status s = config ? architecture_read(r->architecture, config, r->config, err) : STATUS_NOMEM;
-	*out = (job_estimate){0, NAN};
-	if (s == STATUS_OK)
-		out->parameters = (double)architecture_count_parameters(r->architecture, config);
-	free(config);
-	TRY(s);
+	*out = (job_estimate){(double)architecture_count_parameters(r->architecture, r->parsed), NAN};
 	if (out->parameters < 0)
 		return STATUS_NOMEM;
 	if (speed > 0)

@@ -11,7 +11,7 @@ typedef struct job_estimate {
 
 /* Estimate a settled request. valid: NULL without validation; speed: floating-point operations per second, 0: unknown.
  * STATUS_NOMEM. */
-status job_estimate_make(job_estimate *out, const job_request *r, const dataset *valid, double speed, error *err);
+status job_estimate_make(job_estimate *out, const job_request *r, const dataset *valid, double speed);
 /* "about 4 min"; "" where the time is unknown. */
 const char *job_estimate_text(const job_estimate *e, char out[32]);
 

@@ -148,7 +148,7 @@ static status read_options(job_request *r, const json_t *params, const json_t *o
 	if (o->sequence_length > model_dims_length(&r->dims))
 		return error_set(err, STATUS_INVALID, "additive.sequence_length",
 		                 "must be at most the model's %lld positions", (long long)model_dims_length(&r->dims));
-	if (o->objective->source && o->source_length == 0)
+	if (o->objective->form->source && o->source_length == 0)
 		o->source_length = o->sequence_length < r->dims.source ? o->sequence_length : r->dims.source;
 	if (r->dims.source > 0 && train_options_source(o) > r->dims.source)
 		return error_set(err, STATUS_INVALID, "additive.source_length",
@@ -160,7 +160,7 @@ static status read_options(job_request *r, const json_t *params, const json_t *o
 
 static status check_objective(job_request *r, error *err)
 {
-	const json_t *names = r->dims.head == HEAD_CLASSES ? json_object_get(r->config, "id2label") : NULL;
+	const json_t *names = r->dims.form->head == HEAD_CLASSES ? json_object_get(r->config, "id2label") : NULL;
 	status s = objective_check_model(r->options.objective, &r->dims, err);
 	if (s == STATUS_OK && r->options.carry_state)
 		s = objective_check_carry(&r->options, &r->dims, err);
@@ -176,7 +176,7 @@ static status check_objective(job_request *r, error *err)
 		if (wrong)
 			return error_set(err, STATUS_INVALID, wrong, "is for running text alone");
 	}
-	if (r->dims.head != HEAD_CLASSES || (!names && !r->base))
+	if (r->dims.form->head != HEAD_CLASSES || (!names && !r->base))
 		return STATUS_OK;
 	r->classes = class_names_read(r->config, r->dims.outputs);
 	return r->classes ? STATUS_OK : STATUS_NOMEM;
@@ -237,18 +237,14 @@ static double count_vectors(const train_options *o, double tokens, int64_t layer
  * estimate is a lower bound: weights, gradients and moments, and count_vectors of each stack. */
 static status check_memory(const job_request *r, error *err)
 {
-	void *config = memory_new(1, r->architecture->config_bytes);
-	status s = config ? architecture_read(r->architecture, config, r->config, err) : STATUS_NOMEM;
-	double parameters = s == STATUS_OK ? (double)architecture_count_parameters(r->architecture, config) : 0;
-	free(config);
-	TRY(s);
+	const double parameters = (double)architecture_count_parameters(r->architecture, r->parsed);
 	if (parameters < 0)
 		return STATUS_NOMEM;
 	const model_dims *d = &r->dims;
 	double tokens = (double)r->options.batch_size * (double)r->options.sequence_length;
 	double source = (double)r->options.batch_size * (double)train_options_source(&r->options);
 	double vectors = count_vectors(&r->options, tokens, d->layers) +
-	                 count_vectors(&r->options, d->reads_source ? source : tokens, d->other_layers);
+	                 count_vectors(&r->options, d->form->source ? source : tokens, d->other_layers);
 	double work = 4 * vectors * (double)d->hidden;
 	if (r->options.carry_state) /* two copies, and what the batch in place reads and leaves */
 		work +=
@@ -267,7 +263,7 @@ static status check_memory(const job_request *r, error *err)
 static bool leaves_lengths_open(const job_request *r)
 {
 	const objective *o = r->options.objective;
-	return !r->given.length && !o->record_length && !(o->source && o->records == RECORD_BLOCK);
+	return !r->given.length && !o->record_length && !(o->form->source && o->records == RECORD_BLOCK);
 }
 
 /* Refuse a model that could not be trained, or not be served once it is. */
@@ -304,12 +300,20 @@ status job_request_read(job_request *out, const job_sources *from, const json_t 
 	return try_model(out, err);
 }
 
+void job_base_fini(job_base *b)
+{
+	json_decref(b->config);
+	free(b->parsed);
+	*b = (job_base){0};
+}
+
 void job_request_fini(job_request *r)
 {
 	if (r->base)
-		json_decref(r->base->config);
+		job_base_fini(r->base);
 	free(r->base);
 	json_decref(r->config);
+	free(r->parsed);
 	json_decref(r->tokenizer);
 	json_decref(r->classes);
 	*r = (job_request){0};
@@ -340,9 +344,10 @@ void job_request_corpus(const job_request *r, const job_sources *from, corpus *o
 	                .split_documents = true,
 	                .objective_open = !r->given.objective};
 	fill_corpus(out, from, &r->options);
-	out->fit = (corpus_fit){.length = leaves_lengths_open(r),
-	                        .source = leaves_lengths_open(r) && r->options.objective->source && !r->given.source,
-	                        .epochs = r->epochs};
+	out->fit =
+	    (corpus_fit){.length = leaves_lengths_open(r),
+	                 .source = leaves_lengths_open(r) && r->options.objective->form->source && !r->given.source,
+	                 .epochs = r->epochs};
 	out->completions_open =
 	    !r->given.loss_on && r->options.objective->records == RECORD_BLOCK && r->options.objective->skips_excluded;
 	out->n_training = r->n_training;
@@ -497,7 +502,7 @@ status job_request_restore(const json_t *stored, const job_sources *from, corpus
 		TRY(job_check_blame(err, from->find_model(from->context, base, &found, err), "model", base));
 		snprintf(c->folder, sizeof c->folder, "%s", found.folder);
 		c->vocab = model_dims_ids(&found.dims);
-		json_decref(found.config);
+		job_base_fini(&found);
 	}
 	return STATUS_OK;
 }

@@ -18,6 +18,7 @@ typedef struct job_request {
 	const architecture *architecture;
 	job_base *base;    /* the model to continue from; NULL: from scratch */
 	json_t *config;    /* every key */
+	void *parsed;      /* the typed configuration; dims are its dimensions */
 	json_t *tokenizer; /* spec; from scratch only */
 	json_t *classes;   /* the names of the model's classes; NULL: it has none, or those of the training file */
 	model_dims dims;
@@ -36,8 +37,10 @@ typedef struct job_request {
 	double holdout;                  /* held-out share of `corpus` */
 } job_request;
 
-/* Read job.create's params, checked by their schema. given: the tokenizer of the file that they name, or NULL. Errors
- * name the field as the client wrote it. */
+/* Add the usual architecture of the objective to job.create's params if they name no model. False: out of memory. */
+bool job_request_name_model(json_t *params);
+/* Read job.create's params, which name a model, checked by their schema. given: the tokenizer of the file that they
+ * name, or NULL. Errors name the field as the client wrote it. */
 status job_request_read(job_request *out, const job_sources *from, const json_t *params, const tokenizer *given,
                         error *err);
 /* Describe what has to be built; borrows from r. */

@@ -6,13 +6,15 @@
 #include "engine/model/model.h"
 #include "engine/recipe/corpus.h"
 
-/* A model to continue from; config is owned. */
+/* A model to continue from. Free with job_base_fini. */
 typedef struct job_base {
 	char id[STORE_ID_BYTES], folder[PATH_MAX];
 	const architecture *architecture;
 	json_t *config; /* every key */
+	void *parsed;   /* the typed configuration; owned */
 	model_dims dims;
 } job_base;
+void job_base_fini(job_base *b);
 
 typedef struct job_sources {
 	/* The id of the file that a request names; STATUS_NOT_FOUND. */

@@ -1,3 +1,14 @@
+/* beams.c - the turns of a search.
+ *
+ * A choice needs the logits of every beam on the host, so no step is issued ahead of one that has a beam in it. A
+ * cache of keys and values is copied only from the last token that both beams have in common (state_list_changes).
+ *
+ * Milliseconds of a step of 4 (d 128, 6 layers, two busy cores, `bench_serve beams`), for four beams, four streams with
+ * log-probabilities, four plain streams:
+ *
+ *   vocabulary 259                          0.40    0.45    0.42
+ *   vocabulary 32,100                       3.3     2.7     1.7
+ *   GPT-2 of that size, 1024 positions      0.69    0.62    0.62 */
 #include "engine/serve/beams.h"
 
 #include <assert.h>

@@ -63,7 +63,7 @@ static status generation_check(const session *x, bool temporary, const generatio
 	TRY(session_check(x, err));
 	TRY(generation_check_source(x, r, err));
 	TRY(generation_check_prompt(x, temporary, r, err));
-	if (!model_dimensions(x->model->model)->causal && (!temporary || r->max_tokens > 0 || !r->explain))
+	if (!model_dimensions(x->model->model)->form->stepwise && (!temporary || r->max_tokens > 0 || !r->explain))
 		return error_set(err, STATUS_UNSUPPORTED, "model",
 		                 "this model reads whole sequences, and predicts no "
 		                 "token after them");

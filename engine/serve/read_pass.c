@@ -45,7 +45,7 @@ static int sections_of(const served_model *m, read_pass_form form)
 bool read_pass_by_pieces(const served_model *m, read_pass_form form)
 {
 	const model_dims *d = model_dimensions(m->model);
-	return !form.attribution && !form.source && !form.both && d->causal && d->head != HEAD_CLASSES;
+	return !form.attribution && !form.source && !form.both && d->form->stepwise;
 }
 
 int64_t read_pass_piece_of(const served_model *m, read_pass_form form, int64_t first, int64_t left)
@@ -148,14 +148,14 @@ static forward_spec spec_of(const read_pass *r, const served_model *m)
 	                      .length = r->capacity,
 	                      .slots = pieces ? statepool_capacity(m->pool) : 0,
 	                      .masked = !pieces || r->form.masked,
-	                      .explain = r->form.log,
+	                      .explain.log = r->form.log,
 	                      .source = r->source,
 	                      .source_masked = r->form.both,
-	                      .attribution = r->form.attribution,
-	                      .share = r->form.share,
-	                      .logits = r->form.attribution ? LOGITS_LAST : r->form.logits,
-	                      .rows = r->form.rows,
-	                      .embedding = r->form.embedding};
+	                      .explain.attribution = r->form.attribution,
+	                      .explain.share = r->form.share,
+	                      .out.logits = r->form.attribution ? LOGITS_LAST : r->form.logits,
+	                      .out.rows = r->form.rows,
+	                      .out.embedding = r->form.embedding};
 }
 
 static status read_pass_fill(read_pass *r, const served_model *m, error *err)
@@ -264,8 +264,8 @@ static int32_t find_row(const read_pass *r)
 	const read_pass_piece *p = &r->piece;
 	if (p->n_rows)
 		return p->rows[0];
-	int32_t last = (int32_t)feed_row(d, p->whole ? p->whole : p->ids, p->count);
-	while (r->form.masked && !d->causal && last > 0 && p->absent[last])
+	int32_t last = (int32_t)d->form->row(d, p->whole ? p->whole : p->ids, p->count);
+	while (r->form.masked && !d->form->stepwise && last > 0 && p->absent[last])
 		last--; /* last token that exists */
 	return last;
 }

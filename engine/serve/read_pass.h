@@ -38,7 +38,7 @@ typedef struct read_pass_form {
 	bool log;                /* write the log that explanations need */
 	bool masked;             /* skip the tokens in piece.absent */
 	attribution attribution; /* attribution of the score of the last token's logits or of a class */
-	float share;             /* forward_spec.share */
+	float share;             /* forward_spec.explain.share */
 	bool source;             /* encode a source into the slot; no other output */
 	bool both;               /* read a source and a whole sequence together, by the parallel form */
 } read_pass_form;

@@ -531,7 +531,7 @@ static status resume(scheduler *s, generation *g)
 static bool is_resumed(const generation *g)
 {
 	return g->n_read == g->n_prompt && !g->beams && !generation_scores(g) && generation_tallied(g) &&
-	       model_dimensions(g->session->model->model)->causal;
+	       model_dimensions(g->session->model->model)->form->stepwise;
 }
 
 /* Return the entry of s->inflight that is free between ticks. */
@@ -633,7 +633,7 @@ static status prefill(scheduler *s, generation *g)
 	scheduler_begin(s, g);
 	if (!generation_tallied(g))
 		return (result = generation_tally(g)) == STATUS_OK ? result : scheduler_give_up(s, g, result, &err);
-	if (!model_dimensions(g->session->model->model)->causal)
+	if (!model_dimensions(g->session->model->model)->form->stepwise)
 		return read_whole(s, g);
 	if (generation_encodes(g))
 		return scheduler_encode(s, g);

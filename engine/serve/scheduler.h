@@ -301,7 +301,7 @@ void generation_cancel(generation *g);
 enum { SCHEDULER_SCORE_TOKENS = 8192 };
 static inline int64_t scheduler_score_limit(const model_dims *d)
 {
-	return d->causal || d->positions < SCHEDULER_SCORE_TOKENS ? d->positions : SCHEDULER_SCORE_TOKENS;
+	return d->form->stepwise || d->positions < SCHEDULER_SCORE_TOKENS ? d->positions : SCHEDULER_SCORE_TOKENS;
 }
 
 /* Longest sequence that can be explained, in tokens. All of its activations are kept until the attribution is
@@ -318,6 +318,14 @@ static inline int64_t scheduler_attribution_limit(const model_dims *d)
 	       : most < limit && most < SCHEDULER_SCORE_TOKENS ? most
 	       : limit < SCHEDULER_SCORE_TOKENS                ? limit
 	                                                       : SCHEDULER_SCORE_TOKENS;
+}
+
+/* Longest source that can be explained, in tokens; 0: none. */
+static inline int64_t scheduler_attribution_source_limit(const model_dims *d)
+{
+	model_dims source = *d;
+	source.positions = d->source;
+	return d->source ? scheduler_attribution_limit(&source) : 0;
 }
 
 typedef struct score_sequence {

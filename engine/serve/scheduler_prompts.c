@@ -9,7 +9,8 @@
  * A chunk is always min(SCHEDULER_PREFILL_CHUNK, tokens left), whatever else the step reads. Softmax attention sums
  * over the pieces in which a prompt is read, so only a fixed division gives a prompt the same bits as alone. The bits of
  * other models do not depend on the pieces. They read only SCHEDULER_PREFILL_SHORT tokens a step while streams decode,
- * because each stream waits for a step of prompts between two of its tokens.
+ * because each stream waits for a step of prompts between two of its tokens. With 32 streams (d 128, 6 layers, two
+ * cores) the wait fell from 4.4 to 2 ms, and the long prompt takes twice as long.
  *
  * Not done: prompts and decoding in one step. The bits would be the same, and a large model, whose step time is spent
  * reading weights, would save a step. */

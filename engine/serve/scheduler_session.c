@@ -16,7 +16,7 @@ static status admit(scheduler *s, served_model *m, const char *id, error *err)
 		    s->limits.max_sessions);
 	if (strlen(id) < 1 || strlen(id) >= SCHEDULER_ID_BYTES)
 		return error_set(err, STATUS_INVALID, "id", "a session's id has 1 to %d bytes", SCHEDULER_ID_BYTES - 1);
-	if (!model_dimensions(m->model)->causal)
+	if (!model_dimensions(m->model)->form->stepwise)
 		return error_set(err, STATUS_UNSUPPORTED, "model",
 		                 "this model reads whole sequences: it has no sessions");
 	if (scheduler_session_find(s, id))

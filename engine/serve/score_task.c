@@ -113,7 +113,7 @@ static status score_task_finish(score_task *x)
 
 static status check_next(const model_dims *d, const score_sequence *q, error *err)
 {
-	if (d->head == HEAD_CLASSES || !d->causal || d->whole)
+	if (!d->form->stepwise || d->whole)
 		return error_set(err, STATUS_INVALID, "model", "the model does not predict the token after a text");
 	for (int64_t k = 0; k < q->count; k++)
 		if (q->next[k] >= d->outputs)
@@ -126,10 +126,10 @@ static status check_next(const model_dims *d, const score_sequence *q, error *er
 static status score_task_check_rows(const model_dims *d, const score_task_request *r, int64_t i, error *err)
 {
 	const score_sequence *q = &r->sequences[i];
-	const bool classes = d->head == HEAD_CLASSES;
+	const bool classes = d->form->head == HEAD_CLASSES;
 	if (q->next)
 		return check_next(d, q, err);
-	if (q->n_rows ? classes || d->causal || r->embedding != POOL_NONE
+	if (q->n_rows ? !d->form->fills || r->embedding != POOL_NONE
 	              : !r->explain.method && r->embedding == POOL_NONE && !classes)
 		return error_set(err, STATUS_INVALID, "model", "the model has no head for %s",
 		                 q->n_rows ? "tokens to fill in" : "classes");
@@ -154,13 +154,9 @@ static status check_ids(const int32_t *ids, int64_t n, int64_t vocabulary, const
 static status score_task_check_source(const model_dims *d, const score_task_request *r, int64_t i, error *err)
 {
 	const score_sequence *q = &r->sequences[i];
-	if (d->reads_source && (!d->source || !r->explain.method))
+	if (d->form->source && (!d->source || !r->explain.method))
 		return error_set(err, STATUS_UNSUPPORTED, "model", "the model needs a source to read a sequence");
-	if (q->n_source > 0 && !d->reads_source)
-		return error_set(err, STATUS_INVALID, "source", "this model reads no source");
-	if (d->reads_source && (q->n_source < 1 || q->n_source > d->source))
-		return error_set(err, STATUS_INVALID, "source", "%lld tokens; the model reads sources of 1 to %lld",
-		                 (long long)q->n_source, (long long)d->source);
+	TRY(form_check_source(d, q->n_source, err));
 	return check_ids(q->source, q->n_source, d->source_inputs, "source", i, err);
 }
 
@@ -181,7 +177,7 @@ static status score_task_check(const served_model *m, const score_task_request *
 			return error_set(err, STATUS_INVALID, "target", "the model has %lld outputs, counted from 0",
 			                 (long long)d->outputs);
 		TRY(check_ids(q->ids, q->count, d->inputs, "input", i, err));
-		if (feed_row(d, q->ids, q->count) < 0)
+		if (d->form->row(d, q->ids, q->count) < 0)
 			return error_set(err, STATUS_INVALID, "input",
 			                 "input %lld lacks the token %lld, at which the model reads a text",
 			                 (long long)i, (long long)d->end);

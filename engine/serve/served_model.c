@@ -105,7 +105,7 @@ static status served_model_equip(served_model *m, const served_model_loading *l,
 	sample_place place = {
 	    .logits = m->row, .settings = m->row_token + ARENA_ALIGNMENT, .tokens = (int32_t *)m->row_token};
 	TRY(sample_plan_new(&m->from_row, b, 1, vocab, &place, err));
-	if (!model_dimensions(m->model)->reads_source)
+	if (!model_dimensions(m->model)->form->source)
 		m->log_floats = explain_token_floats(model_architecture(m->model), model_config(m->model));
 	const void *options;
 	const architecture *a = model_architecture(m->model);

@@ -137,18 +137,20 @@ static status make_pick(served_part *p, const served_model *m, char *block, erro
 
 static status served_part_make_plan(served_part *p, const served_model *m, bool picks, error *err)
 {
-	forward_input places[INPUT_COUNT];
-	forward_spec spec = {.phase = p->most.prompt ? PHASE_READ : PHASE_STEP,
-	                     .batch = p->most.rows,
-	                     .length = p->most.prompt ? p->most.tokens : 1,
-	                     .slots = statepool_capacity(m->pool),
-	                     .explain = p->most.log,
-	                     .maxima = p->backend->maxima,
-	                     .logits = LOGITS_LAST,
-	                     .inputs = places};
+	forward_input places[INPUT_COUNT + 1];
+	int n = 0;
+	const forward_spec spec = {.phase = p->most.prompt ? PHASE_READ : PHASE_STEP,
+	                           .batch = p->most.rows,
+	                           .length = p->most.prompt ? p->most.tokens : 1,
+	                           .slots = statepool_capacity(m->pool),
+	                           .explain.log = p->most.log,
+	                           .out.maxima = p->backend->maxima,
+	                           .out.logits = LOGITS_LAST,
+	                           .inputs = places};
 	for (int i = 0; i < INPUT_COUNT; i++)
 		if (is_port(i) && (i != INPUT_IDS || !picks))
-			places[spec.n_inputs++] = (forward_input){roles[i], p->device + p->at[i]};
+			places[n++] = (forward_input){.name = port_name(roles[i]), .data = p->device + p->at[i]};
+	places[n] = (forward_input){0};
 	TRY(model_plan(&p->plan, m->model, &spec, NULL, statepool_data(m->pool), err));
 	for (int i = 0; i < INPUT_COUNT; i++)
 		p->inputs[i] = is_port(i) ? port_find(plan_graph(p->plan), roles[i]) : VALUE_NONE;

@@ -70,7 +70,7 @@ struct tokenizer {
 };
 
 /* Maximum bytes that a tokenizer's rules may make of a text of this size. Unicode's forms make at most 11 bytes of one
- * (U+FDFA). */
+ * (U+FDFA). A new stage takes its bytes from the same budget. */
 static inline size_t tokenizer_growth_limit(size_t bytes)
 {
 	return bytes < SIZE_MAX / 32 ? 16 * bytes + (1 << 16) : SIZE_MAX / 2;

@@ -13,6 +13,11 @@
  * many lanes as its batches have rows, with L = ⌈records / rows⌉. A row starts with zeros and 0 tokens at the start of
  * its lane (k = 0) and where its text does not continue (text_record.continues).
  *
+ * No gradient flows through a carried state. Where it is the state of a session (model_dims.carries_states), a row has
+ * a slot and is read in the form that serves sessions. The gradient takes earlier tokens as a constant. That form needs
+ * fp32 without recompute. tests/bench/RESULTS.md has measurements: carrying helps `additive`, but `linear` only
+ * where documents reset its state.
+ *
  * States are on the device in two copies: step s reads what s - 1 has written and writes what s + 1 reads. A step that
  * is discarded, because the run is saved before its end, therefore leaves its own inputs unchanged. */
 #ifndef ENGINE_TRAIN_CARRY_H
@@ -23,8 +28,8 @@
 
 typedef struct carry carry;
 
-/* Create the states of a plan with forward_spec.carried over batch rows of `length` tokens, for `sets` micro-batches.
- * Borrows both. */
+/* Create the states of a plan with forward_spec.train.carried over batch rows of `length` tokens, for `sets`
+ * micro-batches. Borrows both. */
 status carry_new(carry **out, const model *m, plan *p, int64_t batch, int64_t length, int64_t sets, error *err);
 void carry_free(carry *c);
 /* Before micro-batch `set` of a step: load the states of its rows; rows that do not continue start empty. */

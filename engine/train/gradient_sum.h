@@ -1,8 +1,9 @@
 /* gradient_sum.h - sums the gradients of a step over the ranks of a run (ranks.h).
  *
  * The arena of gradients is cut between parameters into buckets of about GRADIENT_SUM_FLOATS numbers. The sum of a
- * bucket starts when the backward has passed the last node that writes into it, so it overlaps with the computation of
- * earlier layers. The loss is summed, too, and the ranks' wish to stop (ranks.h). One step:
+ * bucket starts when the backward has passed the last node that writes into it. In steps of one micro-batch it
+ * therefore overlaps with the computation of earlier layers. The loss is summed, too, and the ranks' wish to stop
+ * (ranks.h). One step:
  *
  *   gradient_sum_begin;
  *   gradient_sum_passed after some nodes of the backward, or never;
@@ -10,7 +11,8 @@
  *   gradient_sum_poll until it is complete
  *
  * If the ranks' devices are a group, the devices sum, and nodes have passed when they are issued; the loss is summed by
- * the host. Otherwise the gradients of a device are copied to the host and back. */
+ * the host. The device then waits for the host between a batch and its update, since the host waits for the losses of
+ * all ranks. Otherwise the gradients of a device are copied to the host and back. */
 #ifndef ENGINE_TRAIN_GRADIENT_SUM_H
 #define ENGINE_TRAIN_GRADIENT_SUM_H
 

@@ -28,13 +28,14 @@ const objective *objective_find(const char *name)
 /* Return why the objective cannot be used; NULL: it can. */
 static const char *find_fault(const objective *o, const model_dims *d)
 {
-	return d->reads_source && d->source == 0                      ? "attends to rows that no job gives it,"
-	       : d->reads_source && !o->source                        ? "attends to a source, which there is none of,"
-	       : o->source && !d->reads_source                        ? "reads no source, as it would have to"
-	       : o->head != d->head                                   ? "has no head"
-	       : o->head != HEAD_VOCABULARY || o->causal == d->causal ? NULL
-	       : d->causal                                            ? "sees no later tokens, as it would have to"
-	                                                              : "sees later tokens, as it must not";
+	const model_form *form = d->form;
+	return form->source && d->source == 0     ? "attends to rows that no job gives it,"
+	       : form == o->form                  ? NULL
+	       : form->source && !o->form->source ? "attends to a source, which there is none of,"
+	       : o->form->source && !form->source ? "reads no source, as it would have to"
+	       : form->head != o->form->head      ? "has no head"
+	       : form->stepwise                   ? "sees no later tokens, as it would have to"
+	                                          : "sees later tokens, as it must not";
 }
 
 status objective_check_model(const objective *o, const model_dims *dims, error *err)
@@ -49,7 +50,7 @@ status objective_check_carry(const train_options *o, const model_dims *dims, err
 	if (!dims->carried)
 		return error_set(err, STATUS_INVALID, "carry_state",
 		                 "the model has no state that a block of text could leave to the next");
-	if (by->records != RECORD_BLOCK || !by->causal)
+	if (by->records != RECORD_BLOCK || !by->form->stepwise)
 		return error_set(err, STATUS_INVALID, "carry_state", "%s does not read a text from block to block",
 		                 by->name);
 	if (dims->carries_states && (o->recompute || o->precision == PRECISION_BF16))

@@ -38,10 +38,9 @@ typedef struct example {
 
 typedef struct objective {
 	const char *name;           /* name in recipes */
+	const char *model;          /* usual architecture of a new model */
 	const char *const *options; /* train_options that only objectives read, NULL-terminated; may be NULL */
-	head_kind head;             /* required head of the model */
-	bool causal;                /* with HEAD_VOCABULARY: the model must be causal; false: it must not */
-	bool source;                /* the model must read a source; false: it must not */
+	const model_form *form;     /* form that the model must have */
 	bool uneven;                /* records of one length may have different numbers of labels */
 	bool masks;                 /* the model reads mask tokens; a new one reserves an id (example_mask) */
 	record_kind records;        /* kind of records it learns from */

@@ -43,13 +43,13 @@ forward_spec pass_training_spec(const train_options *o, const model_dims *d, int
 {
 	forward_spec spec = {.batch = batch,
 	                     .length = o->sequence_length,
-	                     .dropout = d->dropout > 0,
-	                     .loss = true,
-	                     .backward = true,
-	                     .carried = o->carry_state,
-	                     .recompute = o->recompute,
+	                     .train.dropout = d->dropout > 0,
+	                     .train.loss = true,
+	                     .train.backward = true,
+	                     .train.carried = o->carry_state,
+	                     .train.recompute = o->recompute,
 	                     .bf16 = o->precision == PRECISION_BF16,
-	                     .smoothing = (float)o->label_smoothing};
+	                     .train.smoothing = (float)o->label_smoothing};
 	add_ports(&spec, o);
 	return spec;
 }
@@ -82,7 +82,7 @@ static status pass_make(pass *p, const model *m, const forward_spec *spec, float
 {
 	forward_spec own = *spec;
 	add_ports(&own, p->options);
-	if (own.carried && model_architecture(m)->carries_states)
+	if (own.train.carried && model_architecture(m)->carries_states)
 		TRY(allocate_pool(p, m));
 	TRY(model_plan(&p->plan, m, &own, gradients, p->pool, err));
 	TRY(text_record_reserve(&p->record, p->length + p->source_length, err));

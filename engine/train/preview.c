@@ -41,7 +41,7 @@ static status take_prompt(preview *p, const dataset *valid, error *err)
 
 static status preview_make_plan(preview *p, const model *m, error *err)
 {
-	const forward_spec spec = {.batch = 1, .length = 1, .phase = PHASE_STEP, .slots = 1, .logits = LOGITS_LAST};
+	const forward_spec spec = {.batch = 1, .length = 1, .phase = PHASE_STEP, .slots = 1, .out.logits = LOGITS_LAST};
 	void *pool;
 	TRY(p->backend->allocate(p->backend, (size_t)model_state_floats(m) * sizeof(float), &pool));
 	p->pool = pool;

@@ -1,8 +1,12 @@
 /* ranks.h - the processes that share a run (data parallel training), seen from one of them.
  *
  * Each of `count` ranks has the whole model and trains on its share of every batch. Gradients are summed over all
- * ranks, so all make the same update: weights and progress are equal everywhere, and nothing else is exchanged. The
- * implementation decides how ranks communicate; the trainer depends on no library for it. */
+ * ranks, so all make the same update: weights and progress are equal everywhere, and nothing else is exchanged. Every
+ * rank evaluates all of the validation records. The implementation decides how ranks communicate; the trainer depends
+ * on no library for it.
+ *
+ * A run gives the losses of one process with the same batch_size, except for the order of sums. It continues from a
+ * checkpoint with any number of ranks. */
 #ifndef ENGINE_TRAIN_RANKS_H
 #define ENGINE_TRAIN_RANKS_H
 

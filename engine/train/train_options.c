@@ -142,7 +142,7 @@ status train_options_check_unvalidated(const train_options *o, error *err)
 
 int64_t train_options_source(const train_options *o)
 {
-	if (!o->objective->source)
+	if (!o->objective->form->source)
 		return 0;
 	return o->source_length ? o->source_length : o->sequence_length;
 }

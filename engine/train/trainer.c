@@ -19,7 +19,7 @@
  * No update is speculative: it is issued once all results of the previous update are known.
  *
  * Everything is a function of the step number. Step s, micro-batch k reads the records from (s·accumulation +
- * k)·batch_size on; each rank takes its share, with carry_state that of its lanes (carry.h). Its dropout is drawn from
+ * k)·batch_size on, of which each rank takes its share; with carry_state, those of carry.h. Its dropout is drawn from
  * counter s·accumulation + k, in which ranks are parts. The position to resume from is therefore the step number, and
  * random numbers never repeat in a run.
  *

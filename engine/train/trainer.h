@@ -2,7 +2,11 @@
  *
  * trainer_advance does a little work and returns, so one executor thread can train and serve. The checkpoint contains
  * everything on which the run depends: weights, the optimiser's state, step, data position, seeds. A run resumed from a
- * checkpoint continues bit for bit on the same backend. */
+ * checkpoint continues bit for bit on the same backend.
+ *
+ * With precision bf16 the weights, their gradients and the optimiser's state stay f32, and the same bits are saved.
+ * Forward and backward read a bf16 copy of the matrices (model_update_bf16_copy). The optimiser writes the copy beside
+ * the weights, and a resumed run makes it again. Activations and their gradients are bf16. */
 #ifndef ENGINE_TRAIN_TRAINER_H
 #define ENGINE_TRAIN_TRAINER_H
 

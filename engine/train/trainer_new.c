@@ -114,11 +114,11 @@ static status build_evaluation(trainer *t, error *err)
 	e->stride = o->carry_state ? trainer_valid_batches(t) : 1;
 	const forward_spec spec = {.batch = t->valid_batch,
 	                           .length = o->sequence_length,
-	                           .loss = true,
-	                           .hits = o->objective->hits,
-	                           .carried = o->carry_state,
+	                           .train.loss = true,
+	                           .train.hits = o->objective->hits,
+	                           .train.carried = o->carry_state,
 	                           .bf16 = o->precision == PRECISION_BF16,
-	                           .logits = o->objective->logits};
+	                           .out.logits = o->objective->logits};
 	TRY(pass_new(&t->valid_pass, trainer_result(t), o, &spec, NULL, err));
 	TRY(build_carry(&t->valid_carry, t, t->valid_pass, t->valid_batch, 1, err));
 	if (o->objective->hits) {
@@ -126,7 +126,7 @@ static status build_evaluation(trainer *t, error *err)
 		if (!e->hits)
 			return error_set(err, STATUS_NOMEM, NULL, "out of memory");
 	}
-	return dims->head == HEAD_VOCABULARY && dims->causal && !dims->reads_source && !dims->whole
+	return dims->form == &form_causal && !dims->whole
 	           ? preview_new(&t->preview, trainer_result(t), t->valid, o->seed, err)
 	           : STATUS_OK;
 }

@@ -264,6 +264,13 @@ def test_a_dry_run_checks_everything_and_creates_nothing(engine, file):
     assert engine.call("job.list", {"limit": 1}) == before
 
 
+@pytest.mark.parametrize("objective, model", [(None, "additive"), ("classification", "linear_encoder"), ("fill_mask", "transformer"),
+                                              ("sequence_to_sequence", "transformer")])
+def test_a_request_without_a_model_is_for_the_usual_one_of_its_objective(engine, objective, model):
+    ask = {"dry_run": True, "additive": {"objective": objective} if objective else {}}
+    assert engine.call("job.create", ask)["model"] == model
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -3e38])
 def test_weights_that_no_answer_can_come_of_are_refused_by_name(engine, value):
     model = train(engine, 1)

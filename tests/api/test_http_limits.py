@@ -401,7 +401,6 @@ def test_every_number_has_bounds(front, engine, name, path):
     ("/v1/completions", {"model": "m", "prompt": "x", "stream": "yes"}, "stream", "invalid_type"),
     ("/v1/completions", {"model": "m", "prompt": {}}, "prompt", None),
     ("/v1/completions", {"model": "m", "prompt": [1, -1]}, "prompt", None),
-    ("/v1/fine_tuning/jobs", {"training_file": "f"}, "model", "missing_parameter"),
     ("/v1/explain", {"model": "m", "input": "x", "aggregate": "max"}, "aggregate", None),
     ("/v1/sessions", {"model": "m", "ttl_seconds": 0}, "ttl_seconds", "out_of_range"),
     ("/v1/sessions/s/append", {}, "text", "missing_parameter"),

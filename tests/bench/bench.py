@@ -5,6 +5,14 @@
 Everything is measured in this one run; compared programs take turns. Each part leaves its raw figures in OUT/PART.json;
 the tables go to standard output and OUT/table.md, the plots to OUT/*.svg. --ours measures our programs alone, without
 plots: it needs numpy and none of requirements.txt.
+
+Fairness: contestants take turns in short bouts within one run, and medians are over all bouts. Our programs and the peers are
+processes that answer "n steps" with n times, so all are timed alike. A peer must agree with the plain definition first: logits,
+loss and gradients to 1e-4. Its fastest variant counts (variants.py); all trials are in the part's JSON.
+
+"Of the ceiling" is a least time divided by the median. The least time is that of copying the same number of bytes, or that of the
+best fp32 product. It may exceed 100 %: 8-bit products have no fp32 ceiling, and data that is updated in place or only read costs
+less than a copy.
 """
 
 import argparse

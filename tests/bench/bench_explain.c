@@ -20,7 +20,7 @@ enum { FORMS = 3, ROUNDS = 9 };
 static plan *plan_of(const model *m, int64_t tokens, attribution way)
 {
 	const forward_spec spec = {
-	    .batch = 1, .length = tokens, .logits = LOGITS_LAST, .attribution = way, .share = 0.5f};
+	    .batch = 1, .length = tokens, .out.logits = LOGITS_LAST, .explain.attribution = way, .explain.share = 0.5f};
 	plan *p;
 	error err = ERROR_INIT;
 	bench_check(model_plan(&p, m, &spec, NULL, NULL, &err), &err);

@@ -20,7 +20,7 @@ static double evaluate(const char *folder, dtype weights, const dataset *d, back
 	model *m;
 	pass *p;
 	error err = ERROR_INIT;
-	forward_spec spec = {.batch = 1, .length = dataset_length(d), .loss = true, .hits = hits};
+	forward_spec spec = {.batch = 1, .length = dataset_length(d), .train.loss = true, .train.hits = hits};
 	uint64_t spent = 0;
 	train_options options;
 	train_options_default(&options); /* for next_token */

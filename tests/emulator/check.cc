@@ -11,7 +11,11 @@
  * Barriers and __syncwarps of whole warps order all earlier accesses or none, so these four represent all earlier
  * reads. A write that is unordered with any read is unordered with one of the four. __syncwarps of parts of a warp, and
  * knowledge by release and acquire, order only some accesses, so a later, ordered read can hide a race there. Words
- * that are accessed in parts have a cell for each byte. */
+ * that are accessed in parts have a cell for each byte.
+ *
+ * A cell takes 64 bytes per word that is touched, and 256 more where a word is touched in parts. One core of an AMD
+ * EPYC (Zen 5) makes 55 million accesses of device memory a second, and 211 million in the plain build (256 threads per
+ * block). */
 #include "emulator.h"
 
 #include <link.h>

@@ -12,7 +12,11 @@
  *   count.cc    the work that ran and the bytes that it moved (count.h)
  *   report.cc   reports of faults
  *
- * One thread at a time is inside the emulator (runtime.cc's lock). */
+ * One thread at a time is inside the emulator (runtime.cc's lock).
+ *
+ * Rejected: cuda4cpu, the nearest package, also runs the language on a CPU. It needs GCC 14 and C++23, is in no
+ * distribution, and has neither bf16 nor cuBLASLt. Simulators of GPUs run compiled PTX, which excludes the kernels of
+ * cuBLASLt and today's compilers. Kernels use little of the language, and the rules of cuda/device.cuh keep it so. */
 #ifndef EMULATOR_EMULATOR_H
 #define EMULATOR_EMULATOR_H
 

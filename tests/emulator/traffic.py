@@ -8,6 +8,8 @@ bytes / bandwidth and FLOP / rate, and for each launch the cost of one. Copies t
 not part of the sums.
 
 The checked build counts bytes; the plain one only launches.
+
+    traffic.py FILE --per TOKENS --bandwidth 4.3e12 --launch 1.3e-6 --flops 790e12
 """
 
 import argparse

@@ -109,7 +109,7 @@ status bart_set_texts(golden *g, const model_dims *dims, bart_texts *out, error 
 	TRY(golden_integers(g, "input_ids", e, 0, (int32_t)dims->inputs - 1, &out->ids, err));
 	TRY(golden_integers(g, "attention_mask", e, 0, 1, &out->mask, err));
 	for (int64_t b = 0; b < out->b; b++)
-		if (feed_row(dims, out->ids + b * out->n, out->n) < 0)
+		if (dims->form->row(dims, out->ids + b * out->n, out->n) < 0)
 			return error_set(err, STATUS_INVALID, "input_ids",
 			                 "row %lld of tensor \"input_ids\" lacks the token %lld, at which it is read",
 			                 (long long)b, (long long)dims->end);

@@ -72,7 +72,7 @@ status batch_read(batch *out, batch_source in, const model_dims *dims, position_
 			s = no_memory(err);
 	}
 	if (s == STATUS_OK)
-		take_labels(out, given, dims->causal);
+		take_labels(out, given, dims->form->stepwise);
 	free(given);
 	return s;
 }

@@ -185,21 +185,30 @@ status cirilla_set_read(golden *g, cirilla_set *c, error *err)
 
 status cirilla_set_plan(golden *g, const cirilla_set *c, forward_spec spec, float *gradients, plan **out, error *err)
 {
-	static const port_role ports[CIRILLA_MASKS] = {PORT_SOURCE_VISIBLE, PORT_CROSS_VISIBLE, PORT_VISIBLE};
+	/* visible[]: their order. */
+	static const char *const visible[CIRILLA_MASKS] = {"source_visible", "cross_visible", "visible"};
+	forward_input inputs[CIRILLA_MASKS + 2];
+	int n = 0;
+	for (int i = 0; i < CIRILLA_MASKS && c->visible[0]; i++)
+		inputs[n++] = (forward_input){.name = visible[i]};
+	if (c->cross_unmasked)
+		inputs[n++] = (forward_input){.name = "source_kept"};
+	inputs[n] = (forward_input){0};
 	spec.phase = PHASE_SCORE;
 	spec.batch = c->batch;
 	spec.length = c->length;
 	spec.source = c->source;
 	spec.source_masked = true;
-	spec.source_kept = c->cross_unmasked;
-	spec.restricted = spec.source_restricted = c->visible[0];
+	spec.inputs = inputs;
 	TRY(golden_backward_into(g, c->model, &spec, gradients, out, err));
 	TRY(feed_write(*out, PORT_TOKENS, c->dec_in));
 	TRY(feed_write(*out, PORT_SOURCE, c->enc_in));
 	TRY(feed_write(*out, PORT_SOURCE_MASK, c->source_mask));
-	TRY(feed_write(*out, PORT_SOURCE_KEPT, c->ones));
+	const graph *built = plan_graph(*out);
+	if (c->cross_unmasked)
+		TRY(plan_write(*out, graph_find(built, "source_kept"), c->ones));
 	for (int i = 0; i < CIRILLA_MASKS && c->visible[i]; i++)
-		TRY(feed_write(*out, ports[i], c->visible[i]));
+		TRY(plan_write(*out, graph_find(built, visible[i]), c->visible[i]));
 	if (c->labels)
 		TRY(feed_write(*out, PORT_LABELS, c->labels));
 	return feed_positions(*out, model_dimensions(c->model), POSITION_ERROR, 0);

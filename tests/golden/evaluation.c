@@ -86,13 +86,13 @@ static status make_plan(evaluation *e, error *err)
 	    .length = e->chunk,
 	    .slots = in->sequences,
 	    .masked = in->mask != NULL,
-	    .loss = true,
-	    .backward = e->spec->gradients,
-	    .explain = rounds,
-	    .activations = rounds,
+	    .train.loss = true,
+	    .train.backward = e->spec->gradients,
+	    .explain.log = rounds,
+	    .out.activations = rounds,
 	    .bf16 = e->spec->bf16,
-	    .logits = e->spec->loss_only ? LOGITS_NONE : LOGITS_ALL,
-	    .smoothing = (float)e->spec->smoothing,
+	    .out.logits = e->spec->loss_only ? LOGITS_NONE : LOGITS_ALL,
+	    .train.smoothing = (float)e->spec->smoothing,
 	};
 	size_t bytes = (size_t)model_state_floats(e->model) * sizeof(float), all;
 	if (forward_recurrent(&spec)) {

@@ -15,7 +15,7 @@ static status read_inputs(batch *out, const eval_options *o, const model_dims *d
 static status evaluate(results *out, const eval_options *o, model *m, batch *in, const char **blame, error *err)
 {
 	const model_dims *dims = model_dimensions(m);
-	if (dims->head != HEAD_VOCABULARY)
+	if (dims->form->head != HEAD_VOCABULARY)
 		return error_set(err, STATUS_UNSUPPORTED, "model",
 		                 "the model has a head for classes; only models with a "
 		                 "head for the next token are evaluated from a folder");

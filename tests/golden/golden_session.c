@@ -14,8 +14,8 @@ status golden_session_new(golden *g, const model *m, int64_t sequences, bool mas
 	                           .length = out->chunk,
 	                           .slots = sequences,
 	                           .masked = masked,
-	                           .loss = true,
-	                           .logits = LOGITS_ALL};
+	                           .train.loss = true,
+	                           .out.logits = LOGITS_ALL};
 	TRY(golden_pool(g, sequences * model_state_floats(m), &out->pool, err));
 	return golden_pooled_forward(g, m, &spec, out->pool, &out->plan, err);
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Write the golden sets of tests/data/golden: weights, inputs, and the results of additive_client.torch in float64. The
-same sets come out of every run on one machine and PyTorch.
+same bytes come out of every run on one machine and PyTorch; elsewhere the numbers are equal to rounding.
 
 usage: make_golden.py [FOLDER]          (default: tests/data/golden)
 

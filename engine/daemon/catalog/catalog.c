@@ -97,9 +97,9 @@ static status fill_from_config(model_entry *m, const json_t *json, error *err)
 	void *config = m->parsed;
 	TRY(model_folder_complete(&m->config, m->architecture, config, json, err));
 	m->dims = *architecture_dims(config);
-	if (m->dims.head == HEAD_CLASSES)
+	if (m->dims.form->head == HEAD_CLASSES)
 		m->class_names = class_names_read(m->config, m->dims.outputs);
-	if (m->dims.head == HEAD_CLASSES && !m->class_names)
+	if (m->dims.form->head == HEAD_CLASSES && !m->class_names)
 		return STATUS_NOMEM;
 	m->explainer = architecture_explainer(m->architecture, config);
 	m->parameters = architecture_count_parameters(m->architecture, config);
@@ -154,7 +154,7 @@ status catalog_check_explains(const model_entry *m, bool with_tokens, const char
 
 status catalog_check_classifies(const model_entry *m, const char *param, error *err)
 {
-	if (m->dims.head == HEAD_CLASSES)
+	if (m->dims.form->head == HEAD_CLASSES)
 		return STATUS_OK;
 	return error_set(err, STATUS_INVALID, param, "the architecture %s has no head for classes",
 	                 m->architecture->name);
@@ -172,17 +172,16 @@ int32_t catalog_start(const model_entry *m)
 
 status catalog_check_reads_alone(const model_entry *m, const char *param, error *err)
 {
-	if (!m->dims.reads_source)
+	if (!m->dims.form->source)
 		return STATUS_OK;
 	return error_set(err, STATUS_INVALID, param, "the model needs a source, which this request cannot give");
 }
 
 status catalog_check_fills_masks(const model_entry *m, const char *param, error *err)
 {
-	if (m->dims.head != HEAD_VOCABULARY || m->dims.causal)
+	if (!m->dims.form->fills)
 		return error_set(err, STATUS_INVALID, param, "the architecture %s %s, it does not fill in masks",
-		                 m->architecture->name,
-		                 m->dims.head == HEAD_CLASSES ? "classifies texts" : "generates text");
+		                 m->architecture->name, m->dims.form->does);
 	if (catalog_mask(m) == TOKEN_NONE)
 		return error_set(err, STATUS_INVALID, param, "neither the model nor its tokenizer has a mask token");
 	return STATUS_OK;
@@ -392,10 +391,10 @@ static status check_generates(const model_entry *m, error *err)
 	if (m->dims.whole)
 		return error_set(err, STATUS_INVALID, "model", "the model does not generate text: it has %s",
 		                 m->dims.whole);
-	if (m->dims.causal && m->dims.head == HEAD_VOCABULARY)
+	if (m->dims.form->stepwise)
 		return STATUS_OK;
-	return error_set(err, STATUS_INVALID, "model", "the architecture %s does not generate text; it can %sembed",
-	                 m->architecture->name, m->dims.head == HEAD_CLASSES ? "classify and " : "fill in masks and ");
+	return error_set(err, STATUS_INVALID, "model", "the architecture %s does not generate text; it can %s",
+	                 m->architecture->name, m->dims.form->offers);
 }
 
 status catalog_open_generative(catalog *all, const char *id, model_entry **out, error *err)

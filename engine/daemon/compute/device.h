@@ -12,7 +12,7 @@
  *                     ├─ a GPU, fewer than DEVICE_MAX_PROCESSES in vain ──▶ left: another process takes over
  *                     └─ else ──▶ tried again after 1 s, 2 s, … 300 s, each time logged
  *
- * A GPU's fault may outlive its reset, but not the process (docs/design/cuda.md). A device that does not open again is
+ * A GPU's fault may outlive its reset, but not the process (cuda/BENCHMARKS.md). A device that does not open again is
  * therefore left: device_is_left returns true. Once all requests are answered, the owner re-executes the engine with
  * what device_hand_over returns. A process was in vain unless its device has worked for DEVICE_STEADY_NS. The delay
  * before leaving doubles with each further process in vain, from 1 s. While no device is open, every task gets

@@ -7,14 +7,15 @@
 #include "engine/base/clock.h"
 #include "engine/daemon/jobs/job_store.h"
 
-json_t *evaluation_document_new(const char *id, const json_t *params, json_t *settings, int64_t tokens)
+json_t *evaluation_document_new(const job_queue *q, const char *id, json_t *params, json_t *settings, int64_t tokens)
 {
 	const evaluation_progress none = {.total = tokens, .nats = NAN};
-	return json_pack("{s:s, s:s, s:I, s:n, s:s, s:O, s:O, s:o, s:o, s:n, s:n, s:O, s:n}", "id", id, "object",
-	                 EVALUATION_OBJECT, "created_at", (json_int_t)clock_unix(), "finished_at", "status", "queued",
-	                 "model", json_object_get(params, "model"), "file", json_object_get(params, "file"), "settings",
-	                 settings, "progress", evaluation_document_progress(&none), "error", "result", "request",
-	                 params, "run");
+	json_t *own = json_pack("{s:o, s:o}", "settings", settings, "progress", evaluation_document_progress(&none));
+	json_t *document = job_queue_document_new(q, id, params, own);
+	if (json_object_set_new(document, "run", json_null()) == 0)
+		return document;
+	json_decref(document);
+	return NULL;
 }
 
 static json_t *evaluation_document_number(double x)
@@ -34,8 +35,8 @@ json_t *evaluation_document_progress(const evaluation_progress *p)
 json_t *evaluation_document_at(const json_t *document, json_t *progress, json_t *run)
 {
 	json_t *copy = json_copy((json_t *)(uintptr_t)document);
-	const bool whole = json_object_set_new(copy, "progress", progress) == 0;
-	if (json_object_set_new(copy, "run", run ? run : json_null()) == 0 && whole)
+	const bool complete = json_object_set_new(copy, "progress", progress) == 0;
+	if (json_object_set_new(copy, "run", run ? run : json_null()) == 0 && complete)
 		return copy;
 	json_decref(copy);
 	return NULL;
@@ -68,10 +69,10 @@ json_t *evaluation_document_progress_event(const evaluation_progress *p)
 
 /* --- the text -------------------------------------------------------------------------------------------- */
 
-void evaluation_document_corpus(corpus *out, engine *e, const model_entry *m, const char *file)
+void evaluation_document_corpus(corpus *out, const job_parts *parts, const model_entry *m, const char *file)
 {
-	*out = (corpus){.paths = job_store_paths(e->store),
-	                .cache = {e->cache_folder, e->cache_budget, 0},
+	*out = (corpus){.paths = job_store_paths(parts->store),
+	                .cache = {parts->cache_folder, parts->cache_budget, 0},
 	                .config = m->config,
 	                .vocab = model_dims_ids(&m->dims),
 	                .records = RECORD_BLOCK,
@@ -79,9 +80,9 @@ void evaluation_document_corpus(corpus *out, engine *e, const model_entry *m, co
 	                .training = {{.weight = 1}},
 	                .texts = {.tokenizer = m->tokenizer}};
 	snprintf(out->training[0].id, sizeof out->training[0].id, "%s", file);
-	store_cache_room(e->store, &out->cache.room, NULL); /* without its ledger the store refuses the job in any
-	                                                     * case */
-	store_temporary_path(e->store, out->temporary);
+	store_cache_room(parts->store, &out->cache.room, NULL); /* without its ledger the store refuses the job in any
+	                                                         * case */
+	store_temporary_path(parts->store, out->temporary);
 }
 
 status evaluation_document_open(corpus *c, token_cache **out)

@@ -9,7 +9,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/memory.h"
 #include "engine/base/reserve.h"
-#include "engine/daemon/compute/device.h"
+#include "engine/daemon/evaluations/evaluation_document.h"
 #include "engine/daemon/generation/score_call.h"
 
 /* Interval of commits: the larger of a second and a 2000th of the run's time, so they become rarer. */
@@ -17,10 +17,8 @@
 enum { COMMIT_SHARE = 2000 };
 
 typedef struct evaluation_run {
-	evaluations *all;
-	char id[STORE_ID_BYTES];
+	queued_run base;
 	json_t *kept; /* the document's `run`; NULL: start at the beginning */
-	model_entry *model;
 	evaluation_settings settings;
 	corpus corpus;
 	token_cache *text;
@@ -30,9 +28,9 @@ typedef struct evaluation_run {
 	void *state; /* state of a carried context */
 	size_t state_bytes;
 	int64_t from; /* tokens that were settled when the run started */
-	uint64_t began_ns, committed_ns;
+	uint64_t started_ns, committed_ns;
 	score_call task;
-	bool cancelled, reading, read; /* read: the unit has scores that are not added */
+	bool reading, read; /* read: the unit has scores that are not added */
 	/* pool */
 	uv_work_t work;
 	json_t *report;
@@ -40,38 +38,22 @@ typedef struct evaluation_run {
 	error error;
 } evaluation_run;
 
-static void evaluation_run_run_free(evaluation_run *r)
+static void fini_run(queued_run *base)
 {
+	evaluation_run *r = (evaluation_run *)base;
 	evaluation_unit_fini(&r->unit);
 	token_cache_free(r->text);
-	catalog_release(r->model);
 	json_decref(r->kept);
 	json_decref(r->report);
 	free(r->state);
-	free(r);
 }
 
-bool evaluation_run_is_of(const evaluations *all, const char *id)
+static void cancel_run(queued_run *base)
 {
-	return all->run && strcmp(all->run->id, id) == 0;
-}
-
-void evaluation_run_cancel(evaluations *all)
-{
-	evaluation_run *r = all->run;
-	r->cancelled = true;
+	evaluation_run *r = (evaluation_run *)base;
 	atomic_store(&r->corpus.cancel, true);
 	if (r->reading)
 		score_call_cancel(&r->task);
-}
-
-static void evaluation_run_end(evaluation_run *r, status s, error *err)
-{
-	evaluations *all = r->all;
-	all->run = NULL;
-	job_queue_settle(&all->queue, r->id, s, err);
-	evaluation_run_run_free(r);
-	evaluation_run_next(all);
 }
 
 /* --- what is kept ------------------------------------------------------------------------------------------ */
@@ -100,13 +82,13 @@ static bool read_state(evaluation_run *r, const json_t *written)
 		return false;
 	unsigned char *decoded = memory_new(bytes + 1, 1);
 	base64_decode_init(&decoding);
-	const bool whole = decoded &&
-	                   base64_decode_update(&decoding, &bytes, decoded, chars, json_string_value(written)) &&
-	                   base64_decode_final(&decoding) && bytes == r->state_bytes;
-	if (whole)
+	const bool complete = decoded &&
+	                      base64_decode_update(&decoding, &bytes, decoded, chars, json_string_value(written)) &&
+	                      base64_decode_final(&decoding) && bytes == r->state_bytes;
+	if (complete)
 		memcpy(r->state, decoded, bytes);
 	free(decoded);
-	return whole;
+	return complete;
 }
 
 /* State at the border before the unit. */
@@ -135,40 +117,23 @@ static evaluation_progress progress_of(const evaluation_run *r)
 	return (evaluation_progress){.tokens = r->before.done,
 	                             .total = token_cache_tokens(r->text),
 	                             .from = r->from,
-	                             .seconds = (double)(clock_ns() - r->began_ns) * 1e-9,
+	                             .seconds = (double)(clock_ns() - r->started_ns) * 1e-9,
 	                             .nats = evaluation_sums_nats(&r->sums)};
 }
 
 /* Commit the job's row with the place in the text, and the event that reports it. */
 static status commit(evaluation_run *r, queued_job *j, const evaluation_progress *p, error *err)
 {
-	const job_queue *q = &r->all->queue;
-	store *s = q->engine->store;
-	job_queue_forget_failures(&r->all->queue, j);
-	json_t *run = write_run(r), *event = evaluation_document_progress_event(p);
+	json_t *run = write_run(r);
 	json_t *next = run ? evaluation_document_at(j->document, evaluation_document_progress(p), run) : NULL;
-	status result = event && next ? store_begin(s, err) : STATUS_NOMEM;
-	if (result == STATUS_OK) {
-		result = store_event_add(s, j->id, event, err);
-		if (result == STATUS_OK)
-			result = job_queue_put(q, next, err);
-		result = store_end(s, result, err);
-	}
-	json_decref(event);
-	if (result != STATUS_OK) {
-		json_decref(next);
-		return result;
-	}
-	json_decref(j->document);
-	j->document = next;
+	TRY(job_queue_progress(r->base.queue, j, next, evaluation_document_progress_event(p), err));
 	r->committed_ns = clock_ns();
-	job_watch_pump(q->watches, j->id);
 	return STATUS_OK;
 }
 
 static bool is_due(const evaluation_run *r)
 {
-	const uint64_t now = clock_ns(), share = (now - r->began_ns) / COMMIT_SHARE;
+	const uint64_t now = clock_ns(), share = (now - r->started_ns) / COMMIT_SHARE;
 	return now - r->committed_ns >= (share > COMMIT_NS ? share : COMMIT_NS);
 }
 
@@ -187,14 +152,8 @@ static status report_progress(evaluation_run *r, queued_job *j, error *err)
 static status keep_report(evaluation_run *r, queued_job *j, error *err)
 {
 	const evaluation_progress p = progress_of(r);
-	json_t *at = evaluation_document_at(j->document, evaluation_document_progress(&p), NULL);
-	json_t *next = at ? job_queue_in_state(at, "succeeded", true, NULL) : NULL;
-	json_decref(at);
-	if (next && json_object_set(next, "result", r->report) != 0) {
-		json_decref(next);
-		next = NULL;
-	}
-	return job_queue_change(&r->all->queue, j, next, err);
+	json_t *next = evaluation_document_at(j->document, evaluation_document_progress(&p), NULL);
+	return job_queue_succeed(r->base.queue, j, next, r->report, err);
 }
 
 /* --- units --------------------------------------------------------------------------------------------------- */
@@ -215,7 +174,7 @@ static status open_text(evaluation_run *r, error *err)
 		return s;
 	}
 	if (r->settings.context == EVALUATION_CARRIED) {
-		const size_t bytes = (size_t)r->model->state_bytes;
+		const size_t bytes = (size_t)r->base.model->state_bytes;
 		r->state_bytes = bytes > sizeof(float) ? bytes : sizeof(float);
 		r->state = memory_new(r->state_bytes, 1);
 		if (!r->state)
@@ -232,12 +191,12 @@ static status compute(evaluation_run *r, error *err)
 	if (!r->text)
 		TRY(open_text(r, err));
 	if (r->read)
-		TRY(evaluation_sums_add(&r->sums, &r->settings, &r->unit, r->model->tokenizer, err));
+		TRY(evaluation_sums_add(&r->sums, &r->settings, &r->unit, r->base.model->tokenizer, err));
 	r->read = false;
 	TRY(plan_unit(r, err));
 	if (r->unit.n_windows > 0)
 		return STATUS_OK;
-	r->report = evaluation_sums_report(&r->sums, r->model->tokenizer, r->text, err);
+	r->report = evaluation_sums_report(&r->sums, r->base.model->tokenizer, r->text, err);
 	return r->report ? STATUS_OK : error_settle(err, err->status ? err->status : STATUS_NOMEM);
 }
 
@@ -248,33 +207,38 @@ static void pool_compute(uv_work_t *work)
 	r->result = compute(r, &r->error);
 }
 
-static void computed(uv_work_t *work, int cancelled)
+static void unit_computed(uv_work_t *work, int cancelled)
 {
 	evaluation_run *r = work->data;
 	error err = r->error;
-	queued_job *j = job_queue_find(&r->all->queue, r->id);
+	queued_job *j = job_queue_find(r->base.queue, r->base.id);
 	(void)cancelled; /* cannot be cancelled */
-	status s = !j || r->cancelled ? STATUS_CANCELLED : r->result;
+	status s = !j || r->base.cancelled ? STATUS_CANCELLED : r->result;
 	if (s == STATUS_OK)
 		s = r->report ? keep_report(r, j, &err) : report_progress(r, j, &err);
 	if (s != STATUS_OK || r->report)
-		evaluation_run_end(r, s, &err);
+		job_queue_end_run(&r->base, s, &err);
 	else
 		evaluation_run_step(r);
+}
+
+static bool queue_computing(evaluation_run *r)
+{
+	r->work.data = r;
+	return uv_queue_work(r->base.queue->parts->loop, &r->work, pool_compute, unit_computed) == 0;
 }
 
 static void begin_computing(evaluation_run *r)
 {
 	error err = ERROR_INIT;
-	r->work.data = r;
-	if (uv_queue_work(&r->all->queue.engine->loop, &r->work, pool_compute, computed) != 0)
-		evaluation_run_end(r, STATUS_NOMEM, &err);
+	if (!queue_computing(r))
+		job_queue_end_run(&r->base, STATUS_NOMEM, &err);
 }
 
 /* All numbers must come from one type of weights. */
 static status check_weights(const evaluation_run *r, error *err)
 {
-	const dtype now = r->model->weights;
+	const dtype now = r->base.model->weights;
 	return now == r->settings.weights
 	           ? STATUS_OK
 	           : error_set(err, STATUS_CONFLICT, "model",
@@ -292,7 +256,7 @@ static void read_done(score_call *t)
 	if (s == STATUS_OK)
 		begin_computing(r);
 	else
-		evaluation_run_end(r, s, &err);
+		job_queue_end_run(&r->base, s, &err);
 }
 
 static void evaluation_run_step(evaluation_run *r)
@@ -302,11 +266,11 @@ static void evaluation_run_step(evaluation_run *r)
 		begin_computing(r);
 		return;
 	}
-	r->task = (score_call){.engine = r->all->queue.engine,
-	                       .model = r->model,
+	r->task = (score_call){.executor = r->base.queue->parts->executor,
+	                       .model = r->base.model,
 	                       .request = {.sequences = r->unit.sequences,
 	                                   .n_sequences = r->unit.n_sequences,
-	                                   .width = r->model->dims.outputs},
+	                                   .width = r->base.model->dims.outputs},
 	                       .finished = read_done};
 	r->reading = true;
 	score_call_submit(&r->task);
@@ -314,42 +278,23 @@ static void evaluation_run_step(evaluation_run *r)
 
 /* --- beginning ----------------------------------------------------------------------------------------------- */
 
-static status evaluation_run_begin(evaluations *all, queued_job *j, error *err)
+static status open_run(queued_run *base, queued_job *j, error *err)
 {
-	engine *e = all->queue.engine;
-	evaluation_run *r = all->run = memory_new(1, sizeof *r);
-	const char *file = json_string_value(json_object_get(j->document, "file"));
-	const char *name = json_string_value(json_object_get(j->document, "model"));
+	evaluation_run *r = (evaluation_run *)base;
 	json_t *kept = json_object_get(j->document, "run");
-	if (!r)
-		return STATUS_NOMEM;
-	r->all = all;
 	r->kept = json_is_object(kept) ? json_incref(kept) : NULL;
-	r->began_ns = r->committed_ns = clock_ns();
-	snprintf(r->id, sizeof r->id, "%s", j->id);
-	if (!file || !name)
-		return error_set(err, STATUS_CORRUPT, NULL, "the evaluation's record is damaged");
+	r->started_ns = r->committed_ns = clock_ns();
 	TRY(evaluation_settings_restore(&r->settings, json_object_get(j->document, "settings"), err));
-	TRY(catalog_open(e->catalog, name, &r->model, err));
 	TRY(check_weights(r, err));
-	evaluation_document_corpus(&r->corpus, e, r->model, file);
-	TRY(job_queue_change(&all->queue, j, job_queue_in_state(j->document, "running", false, NULL), err));
-	r->work.data = r;
-	return uv_queue_work(&e->loop, &r->work, pool_compute, computed) == 0 ? STATUS_OK : STATUS_NOMEM;
+	evaluation_document_corpus(&r->corpus, base->queue->parts, base->model,
+	                           json_string_value(json_object_get(j->document, "file")));
+	return STATUS_OK;
 }
 
-void evaluation_run_next(evaluations *all)
+static status start_run(queued_run *base, queued_job *j)
 {
-	queued_job *j;
-	while (!all->run && device_is_open(all->queue.engine->device) && (j = job_queue_next(&all->queue))) {
-		error err = ERROR_INIT;
-		status s = evaluation_run_begin(all, j, &err);
-		if (s == STATUS_OK)
-			return;
-		evaluation_run *r = all->run;
-		all->run = NULL;
-		job_queue_settle(&all->queue, j->id, s, &err);
-		if (r)
-			evaluation_run_run_free(r);
-	}
+	(void)j;
+	return queue_computing((evaluation_run *)base) ? STATUS_OK : STATUS_NOMEM;
 }
+
+const queued_run_steps evaluation_run_steps = {sizeof(evaluation_run), open_run, start_run, cancel_run, fini_run};

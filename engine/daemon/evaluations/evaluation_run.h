@@ -5,12 +5,8 @@
 #ifndef ENGINE_DAEMON_EVALUATIONS_EVALUATION_RUN_H
 #define ENGINE_DAEMON_EVALUATIONS_EVALUATION_RUN_H
 
-#include "engine/daemon/evaluations/evaluation_document.h"
+#include "engine/daemon/queue/job_queue.h"
 
-/* Start the first waiting job if none is running. */
-void evaluation_run_next(evaluations *all);
-bool evaluation_run_is_of(const evaluations *all, const char *id);
-/* Cancel the run. */
-void evaluation_run_cancel(evaluations *all);
+extern const queued_run_steps evaluation_run_steps;
 
 #endif

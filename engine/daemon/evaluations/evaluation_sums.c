@@ -112,26 +112,27 @@ status evaluation_sums_read(evaluation_sums *out, const json_t *written, error *
 	status s = json_read_members(written, "{s:I, s:I}", "bytes", &bytes, "offset", &offset);
 	if (s == STATUS_NOMEM)
 		return error_settle(err, s);
-	bool whole =
+	bool complete =
 	    s == STATUS_OK && json_array_size(ranges) == EVALUATION_RANGES && out->n_rows <= EVALUATION_TOP_MAX;
-	for (size_t r = 0; r < EVALUATION_RANGES && whole; r++) {
+	for (size_t r = 0; r < EVALUATION_RANGES && complete; r++) {
 		json_int_t tokens, right;
-		whole = json_unpack(json_array_get(ranges, r), "[I, I, F]", &tokens, &right, &out->ranges[r].nats) == 0;
-		out->ranges[r].tokens = whole ? tokens : 0;
-		out->ranges[r].right = whole ? right : 0;
+		complete =
+		    json_unpack(json_array_get(ranges, r), "[I, I, F]", &tokens, &right, &out->ranges[r].nats) == 0;
+		out->ranges[r].tokens = complete ? tokens : 0;
+		out->ranges[r].right = complete ? right : 0;
 	}
-	for (int64_t i = 0; i < out->n_rows && whole; i++) {
+	for (int64_t i = 0; i < out->n_rows && complete; i++) {
 		json_int_t index, at, position;
 		int best;
 		double nats;
-		whole = json_unpack(json_array_get(rows, (size_t)i), "[I, I, I, F, i]", &index, &at, &position, &nats,
-		                    &best) == 0;
-		if (whole)
+		complete = json_unpack(json_array_get(rows, (size_t)i), "[I, I, I, F, i]", &index, &at, &position,
+		                       &nats, &best) == 0;
+		if (complete)
 			out->rows[i] = (evaluation_row){index, at, position, nats, best};
 	}
 	out->bytes = bytes;
 	out->offset = offset;
-	return whole ? STATUS_OK : error_set(err, STATUS_CORRUPT, NULL, "the evaluation's sums are damaged");
+	return complete ? STATUS_OK : error_set(err, STATUS_CORRUPT, NULL, "the evaluation's sums are damaged");
 }
 
 /* --- the report ------------------------------------------------------------------------------------------ */
@@ -189,14 +190,14 @@ json_t *evaluation_sums_report(const evaluation_sums *x, const tokenizer *t, con
 	json_t *rows = json_array(), *report = means(&all);
 	for (int64_t i = 0; i < x->n_rows; i++)
 		rows = with(rows, row_object(&x->rows[i], t, text, err));
-	const bool whole = json_object_set_new(report, "object", json_string("evaluation.report")) == 0 &&
-	                   json_object_set_new(report, "bytes", json_integer((json_int_t)x->bytes)) == 0 &&
-	                   json_object_set_new(report, "bits_per_byte",
-	                                       evaluation_sums_number(all.nats / log(2) / (double)x->bytes)) == 0 &&
-	                   json_object_set_new(report, "positions", positions_of(x)) == 0;
-	if (whole && json_object_set_new(report, "rows", rows) == 0)
+	const bool complete = json_object_set_new(report, "object", json_string("evaluation.report")) == 0 &&
+	                      json_object_set_new(report, "bytes", json_integer((json_int_t)x->bytes)) == 0 &&
+	                      json_object_set_new(report, "bits_per_byte",
+	                                          evaluation_sums_number(all.nats / log(2) / (double)x->bytes)) == 0 &&
+	                      json_object_set_new(report, "positions", positions_of(x)) == 0;
+	if (complete && json_object_set_new(report, "rows", rows) == 0)
 		return report;
-	if (!whole)
+	if (!complete)
 		json_decref(rows);
 	json_decref(report);
 	return NULL;

@@ -1,129 +1,79 @@
-#include "engine/daemon/evaluations/evaluations.h"
-
-#include <stdlib.h>
-#include <string.h>
-
-#include "engine/base/memory.h"
-#include "engine/daemon/evaluations/evaluation_creation.h"
+/* evaluations.c - evaluations of models over the text of a file (loss, perplexity, accuracy), as a kind of jobs.
+ *
+ * A run reads unit after unit of the text (evaluation_unit.h) as score tasks, which run between the steps of
+ * generations. The sums, the carried state and the place in the text are the member `run` of the job's row, which
+ * clients do not see. The row and the event of progress are one commit, initially every second. After any stop a job
+ * continues from its last commit and gives the same report, bit for bit. */
 #include "engine/daemon/evaluations/evaluation_document.h"
 #include "engine/daemon/evaluations/evaluation_run.h"
-#include "engine/daemon/requests/listing.h"
+#include "engine/daemon/queue/job_draft.h"
 
-enum { EVALUATIONS_MAX_ACTIVE = 100, EVALUATIONS_MAX_CREATIONS = 8 };
+/* --- the request: it is checked and the file tokenized before the job exists ---------------------------- */
 
-/* --- opening, closing ---------------------------------------------------------------------------------- */
+typedef struct creation {
+	job_draft draft;
+	evaluation_settings settings;
+	corpus corpus;
+	int64_t tokens;
+} creation;
 
-static bool runs(const void *owner, const char *id)
+static status check_evaluation(job_draft *d, error *err)
 {
-	return evaluation_run_is_of(owner, id);
+	creation *c = (creation *)d;
+	const job_parts *parts = d->queue->parts;
+	const json_t *params = d->stream->params;
+	TRY(catalog_open_generative(parts->catalog, json_string_value(json_object_get(params, "model")), &d->model,
+	                            err));
+	TRY(catalog_check_reads_alone(d->model, "model", err));
+	TRY(evaluation_settings_read(&c->settings, params, d->model, err));
+	TRY(job_draft_find_file(d, NULL, err));
+	evaluation_document_corpus(&c->corpus, parts, d->model, json_string_value(json_object_get(params, "file")));
+	return STATUS_OK;
 }
 
-static void stop_run(void *owner)
+static status read_tokens(job_draft *d, error *err)
 {
-	evaluation_run_cancel(owner);
+	creation *c = (creation *)d;
+	token_cache *text;
+	const status s = evaluation_document_open(&c->corpus, &text);
+	*err = c->corpus.error;
+	if (s == STATUS_OK)
+		c->tokens = token_cache_tokens(text);
+	token_cache_free(text);
+	return s;
 }
 
-status evaluations_new(evaluations **out, engine *e, error *err)
+static void cancel_reading(job_draft *d)
 {
-	static const job_queue_kind kind = {.object = EVALUATION_OBJECT,
-	                                    .name = "evaluation",
-	                                    .hidden = {"request", "run"},
-	                                    .runs = runs,
-	                                    .stop_run = stop_run,
-	                                    .event = evaluation_document_state_event};
-	evaluations *all = *out = memory_new(1, sizeof *all);
-	return all ? job_queue_init(&all->queue, e, &kind, all, err) : STATUS_NOMEM;
+	atomic_store(&((creation *)d)->corpus.cancel, true);
 }
 
-void evaluations_free(evaluations *all)
+static json_t *new_document(job_draft *d, const char *id)
 {
-	if (!all)
-		return;
-	job_queue_fini(&all->queue);
-	free(all);
+	const creation *c = (const creation *)d;
+	return evaluation_document_new(d->queue, id, d->stream->params, evaluation_settings_write(&c->settings),
+	                               c->tokens);
 }
 
-void evaluations_tick(evaluations *all)
-{
-	evaluation_run_next(all);
-}
+static const job_draft_steps draft_steps = {
+    .bytes = sizeof(creation),
+    .check = check_evaluation,
+    .read = read_tokens,
+    .cancel = cancel_reading,
+    .document = new_document,
+};
 
-void evaluations_stop(evaluations *all)
-{
-	all->queue.stopping = true;
-	if (all->run)
-		evaluation_run_cancel(all);
-}
-
-bool evaluations_stopped(const evaluations *all)
-{
-	return !all->run && all->creations == 0;
-}
-
-bool evaluations_use_file(const evaluations *all, const char *id)
-{
-	return job_queue_uses(&all->queue, "file", id);
-}
-
-bool evaluations_use_model(const evaluations *all, const char *id)
-{
-	return job_queue_uses(&all->queue, "model", id);
-}
-
-/* --- the methods ----------------------------------------------------------------------------------------- */
-
-void evaluations_create(stream *s)
-{
-	const evaluations *all = s->engine->evaluations;
-	if (all->queue.active >= EVALUATIONS_MAX_ACTIVE || all->creations >= EVALUATIONS_MAX_CREATIONS)
-		stream_refuse(s, STATUS_BUSY, NULL, NULL, "too many evaluations are waiting");
-	else
-		evaluation_creation_begin(s);
-}
-
-static json_t *evaluations_from_row(stream *s, const json_t *row)
-{
-	return job_queue_row(&s->engine->evaluations->queue, row);
-}
-
-void evaluations_list(stream *s)
-{
-	listing_answer_of(s, STORE_JOBS, NULL, EVALUATION_OBJECT, JOB_QUEUE_LISTED, evaluations_from_row);
-}
-
-void evaluations_get(stream *s)
-{
-	job_queue_get(s, &s->engine->evaluations->queue);
-}
-
-void evaluations_cancel(stream *s)
-{
-	job_queue_cancel(s, &s->engine->evaluations->queue);
-}
-
-void evaluations_delete(stream *s)
-{
-	job_queue_delete(s, &s->engine->evaluations->queue);
-}
-
-void evaluations_events(stream *s)
-{
-	error err = ERROR_INIT;
-	json_t *document;
-	status found = job_queue_document(&s->engine->evaluations->queue, s->target, &document, &err);
-	json_decref(document);
-	if (found == STATUS_OK)
-		listing_answer(s, STORE_EVENTS, s->target, JOB_QUEUE_LISTED, NULL);
-	else
-		stream_error(s, &err, NULL);
-}
-
-static status find_watched(const engine *e, const char *id, json_t **answer, bool *ended, error *err)
-{
-	return job_queue_find_watched(&e->evaluations->queue, id, answer, ended, err);
-}
-
-void evaluations_watch(stream *s)
-{
-	job_queue_watch(s, &s->engine->evaluations->queue, find_watched);
-}
+const job_kind evaluation_jobs = {
+    .name = "evaluation",
+    .object = "evaluation",
+    .noun = "evaluation",
+    .prefix = "eval-",
+    .use = "a job that has not ended evaluates it",
+    .hidden = {"request", "run"},
+    .max_active = 100,
+    .max_drafts = 8,
+    .job_bytes = sizeof(queued_job),
+    .draft = &draft_steps,
+    .run = &evaluation_run_steps,
+    .event = evaluation_document_state_event,
+};

@@ -1,9 +1,10 @@
-/* faithfulness_creation.h - the method faithfulness.create: an evaluation of an input, or a new job. Loop thread. */
+/* faithfulness_creation.h - the request for an evaluation of an input, which is answered at once, or of a file, which
+ * becomes a job. */
 #ifndef ENGINE_DAEMON_FAITHFULNESS_FAITHFULNESS_CREATION_H
 #define ENGINE_DAEMON_FAITHFULNESS_FAITHFULNESS_CREATION_H
 
-#include "engine/daemon/net/stream.h"
+#include "engine/daemon/queue/job_draft.h"
 
-void faithfulness_creation_begin(stream *s);
+extern const job_draft_steps faithfulness_creation_steps;
 
 #endif

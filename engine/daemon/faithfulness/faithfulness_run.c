@@ -7,14 +7,12 @@
 
 #include "engine/base/memory.h"
 #include "engine/base/reserve.h"
-#include "engine/daemon/compute/device.h"
+#include "engine/daemon/faithfulness/faithfulness_job.h"
 #include "engine/daemon/faithfulness/faithfulness_report.h"
 
 typedef struct faithfulness_run {
-	faithfulness_jobs *all;
-	char id[STORE_ID_BYTES];
+	queued_run base;
 	json_t *request, *settings_object; /* borrowed from the document */
-	model_entry *model;
 	faithfulness_settings settings;
 	faithfulness_corpus texts;
 	char path[PATH_MAX];
@@ -22,7 +20,6 @@ typedef struct faithfulness_run {
 	int64_t n_rows, n_done;
 	faithfulness_cost cost;
 	faithfulness_text *text; /* NULL: none in progress */
-	bool cancelled;
 	/* pool */
 	uv_work_t work;
 	json_t *made; /* the event of a text, or the evaluation */
@@ -32,8 +29,9 @@ typedef struct faithfulness_run {
 	error error;
 } faithfulness_run;
 
-static void faithfulness_run_run_free(faithfulness_run *r)
+static void fini_run(queued_run *base)
 {
+	faithfulness_run *r = (faithfulness_run *)base;
 	for (int64_t i = 0; i < r->n_rows; i++)
 		faithfulness_row_fini(&r->rows[i]);
 	free(r->rows);
@@ -41,31 +39,13 @@ static void faithfulness_run_run_free(faithfulness_run *r)
 	json_decref(r->settings_object);
 	json_decref(r->made);
 	faithfulness_corpus_fini(&r->texts);
-	catalog_release(r->model);
-	free(r);
 }
 
-bool faithfulness_run_is_of(const faithfulness_jobs *all, const char *id)
+static void cancel_run(queued_run *base)
 {
-	return all->run && strcmp(all->run->id, id) == 0;
-}
-
-void faithfulness_run_cancel(faithfulness_jobs *all)
-{
-	all->run->cancelled = true;
-	if (all->run->text)
-		faithfulness_text_cancel(all->run->text);
-}
-
-/* --- the end --------------------------------------------------------------------------------------- */
-
-static void faithfulness_run_end(faithfulness_run *r, status s, error *err)
-{
-	faithfulness_jobs *all = r->all;
-	all->run = NULL;
-	job_queue_settle(&all->queue, r->id, s, err);
-	faithfulness_run_run_free(r);
-	faithfulness_run_next(all);
+	faithfulness_run *r = (faithfulness_run *)base;
+	if (r->text)
+		faithfulness_text_cancel(r->text);
 }
 
 /* --- texts ----------------------------------------------------------------------------------------- */
@@ -76,9 +56,10 @@ static void pool_make(uv_work_t *work)
 {
 	faithfulness_run *r = work->data;
 	reserve_forget();
-	r->made = r->n_new ? faithfulness_report_rows(&r->settings, r->model, r->rows + r->n_rows - r->n_new, r->n_new)
-	                   : faithfulness_report_make(&r->settings, r->settings_object, r->model, r->rows, r->n_rows,
-	                                              &r->cost);
+	r->made = r->n_new
+	              ? faithfulness_report_rows(&r->settings, r->base.model, r->rows + r->n_rows - r->n_new, r->n_new)
+	              : faithfulness_report_make(&r->settings, r->settings_object, r->base.model, r->rows, r->n_rows,
+	                                         &r->cost);
 }
 
 static json_t *done_document(const queued_job *j, int64_t done)
@@ -95,38 +76,11 @@ static json_t *done_document(const queued_job *j, int64_t done)
 /* Store the text's numbers and the job's row that counts it. */
 static status keep_text(faithfulness_run *r, queued_job *j, error *err)
 {
-	store *s = r->all->queue.engine->store;
 	json_t *event =
 	    json_pack("{s:I, s:I, s:O, s:f, s:I, s:I}", "text", (json_int_t)r->n_done, "tokens",
 	              (json_int_t)r->texts.texts[r->n_done].count, "rows", r->made, "seconds", r->spent.seconds,
 	              "readings", (json_int_t)r->spent.readings, "tokens_read", (json_int_t)r->spent.tokens);
-	job_queue_forget_failures(&r->all->queue, j);
-	json_t *next = done_document(j, r->n_done + 1);
-	status result = event && next ? store_begin(s, err) : STATUS_NOMEM;
-	if (result == STATUS_OK) {
-		result = store_event_add(s, j->id, event, err);
-		if (result == STATUS_OK)
-			result = job_queue_put(&r->all->queue, next, err);
-		result = store_end(s, result, err);
-	}
-	json_decref(event);
-	if (result == STATUS_OK) {
-		json_decref(j->document);
-		j->document = next;
-	} else {
-		json_decref(next);
-	}
-	return result;
-}
-
-static status keep_result(faithfulness_run *r, queued_job *j, error *err)
-{
-	json_t *next = job_queue_in_state(j->document, "succeeded", true, NULL);
-	if (next && json_object_set(next, "result", r->made) != 0) {
-		json_decref(next);
-		next = NULL;
-	}
-	return job_queue_change(&r->all->queue, j, next, err);
+	return job_queue_progress(r->base.queue, j, done_document(j, r->n_done + 1), event, err);
 }
 
 static void add_cost(faithfulness_cost *sum, const faithfulness_cost *x)
@@ -140,17 +94,18 @@ static void faithfulness_run_made(uv_work_t *work, int cancelled)
 {
 	faithfulness_run *r = work->data;
 	error err = ERROR_INIT;
-	queued_job *j = job_queue_find(&r->all->queue, r->id);
+	queued_job *j = job_queue_find(r->base.queue, r->base.id);
 	const bool text = r->n_new > 0;
 	(void)cancelled; /* cannot be cancelled */
-	status s = !j || r->cancelled ? STATUS_CANCELLED : !r->made ? STATUS_NOMEM : STATUS_OK;
+	status s = !j || r->base.cancelled ? STATUS_CANCELLED : !r->made ? STATUS_NOMEM : STATUS_OK;
 	if (s == STATUS_OK)
-		s = text ? keep_text(r, j, &err) : keep_result(r, j, &err);
+		s = text ? keep_text(r, j, &err)
+		         : job_queue_succeed(r->base.queue, j, json_incref(j->document), r->made, &err);
 	json_decref(r->made);
 	r->made = NULL;
 	r->n_new = 0;
 	if (s != STATUS_OK || !text) {
-		faithfulness_run_end(r, s, &err);
+		job_queue_end_run(&r->base, s, &err);
 		return;
 	}
 	r->n_done++;
@@ -162,8 +117,8 @@ static void faithfulness_run_make(faithfulness_run *r)
 {
 	error err = ERROR_INIT;
 	r->work.data = r;
-	if (uv_queue_work(&r->all->queue.engine->loop, &r->work, pool_make, faithfulness_run_made) != 0)
-		faithfulness_run_end(r, STATUS_NOMEM, &err);
+	if (uv_queue_work(r->base.queue->parts->loop, &r->work, pool_make, faithfulness_run_made) != 0)
+		job_queue_end_run(&r->base, STATUS_NOMEM, &err);
 }
 
 static bool faithfulness_run_add_rows(faithfulness_run *r, faithfulness_row *rows, int64_t n)
@@ -185,7 +140,7 @@ static void text_done(void *context, faithfulness_outcome *x)
 	if (x->result == STATUS_OK && !faithfulness_run_add_rows(r, x->rows, x->n))
 		x->result = error_settle(&err, STATUS_NOMEM);
 	if (x->result != STATUS_OK) {
-		faithfulness_run_end(r, x->result, &err);
+		job_queue_end_run(&r->base, x->result, &err);
 		return;
 	}
 	r->n_new = x->n;
@@ -197,16 +152,16 @@ static void text_done(void *context, faithfulness_outcome *x)
 static void faithfulness_run_step(faithfulness_run *r)
 {
 	error err = ERROR_INIT;
-	if (r->cancelled || r->all->queue.stopping) {
-		faithfulness_run_end(r, STATUS_CANCELLED, &err);
+	if (r->base.cancelled || r->base.queue->stopping) {
+		job_queue_end_run(&r->base, STATUS_CANCELLED, &err);
 	} else if (r->n_done >= r->texts.n) {
 		faithfulness_run_make(r);
 	} else {
 		const faithfulness_tokens *t = &r->texts.texts[r->n_done];
-		status s = faithfulness_text_begin(&r->text, r->all->queue.engine, NULL, r->model, &r->settings, t,
+		status s = faithfulness_text_begin(&r->text, r->base.queue->parts, NULL, r->base.model, &r->settings, t,
 		                                   r->n_done, text_done, r);
 		if (s != STATUS_OK)
-			faithfulness_run_end(r, s, &err);
+			job_queue_end_run(&r->base, s, &err);
 	}
 }
 
@@ -217,7 +172,7 @@ static void faithfulness_run_pool_read(uv_work_t *work)
 	faithfulness_run *r = work->data;
 	const char *file = json_string_value(json_object_get(r->request, "file"));
 	reserve_forget();
-	r->result = faithfulness_corpus_read(&r->texts, r->path, file, r->model, &r->settings, &r->error);
+	r->result = faithfulness_corpus_read(&r->texts, r->path, file, r->base.model, &r->settings, &r->error);
 }
 
 static void faithfulness_run_read_file(uv_work_t *work, int cancelled)
@@ -227,7 +182,7 @@ static void faithfulness_run_read_file(uv_work_t *work, int cancelled)
 	if (r->result == STATUS_OK)
 		faithfulness_run_step(r);
 	else
-		faithfulness_run_end(r, r->result, &r->error);
+		job_queue_end_run(&r->base, r->result, &r->error);
 }
 
 /* Restore a completed text. False: the remaining texts are evaluated again. */
@@ -254,54 +209,38 @@ static bool take_event(void *context, const json_t *event)
 	return true;
 }
 
-static status faithfulness_run_begin(faithfulness_jobs *all, queued_job *j, error *err)
+static status open_run(queued_run *base, queued_job *j, error *err)
 {
-	engine *e = all->queue.engine;
-	faithfulness_run *r = all->run = memory_new(1, sizeof *r);
+	faithfulness_run *r = (faithfulness_run *)base;
+	store *s = base->queue->parts->store;
 	bool more;
-	if (!r)
-		return STATUS_NOMEM;
-	*r = (faithfulness_run){.all = all,
-	                        .request = json_incref(json_object_get(j->document, "request")),
-	                        .settings_object = json_incref(json_object_get(j->document, "settings"))};
-	snprintf(r->id, sizeof r->id, "%s", j->id);
+	r->request = json_incref(json_object_get(j->document, "request"));
+	r->settings_object = json_incref(json_object_get(j->document, "settings"));
 	const char *file = json_string_value(json_object_get(r->request, "file"));
-	const char *name = json_string_value(json_object_get(r->request, "model"));
-	if (!file || !name)
-		return error_set(err, STATUS_CORRUPT, NULL, "the job's record is damaged");
-	TRY(catalog_open(e->catalog, name, &r->model, err));
-	TRY(faithfulness_settings_read(&r->settings, r->request, r->model, err));
-	store_blob_path(e->store, file, r->path);
+	if (!file)
+		return error_set(err, STATUS_CORRUPT, NULL, "the evaluation's record is damaged");
+	TRY(faithfulness_settings_read(&r->settings, r->request, base->model, err));
+	store_blob_path(s, file, r->path);
 	store_page page = {.parent = j->id, .ascending = true};
-	TRY(store_list(e->store, STORE_EVENTS, &page, take_event, r, &more, err));
+	TRY(store_list(s, STORE_EVENTS, &page, take_event, r, &more, err));
 	if (r->result != STATUS_OK)
 		return error_set(err, r->result, NULL, "the numbers of text %lld cannot be read", (long long)r->n_done);
-	TRY(job_queue_change(&all->queue, j, job_queue_in_state(j->document, "running", false, NULL), err));
-	if (j->kept) {
-		r->texts = *(faithfulness_corpus *)j->kept;
-		free(j->kept);
-		j->kept = NULL;
-	}
+	return STATUS_OK;
+}
+
+static status start_run(queued_run *base, queued_job *j)
+{
+	faithfulness_run *r = (faithfulness_run *)base;
+	faithfulness_corpus *texts = &((faithfulness_job *)j)->texts;
+	r->texts = *texts;
+	*texts = (faithfulness_corpus){0};
 	r->work.data = r;
 	if (r->texts.n > 0)
 		faithfulness_run_step(r);
-	else if (uv_queue_work(&e->loop, &r->work, faithfulness_run_pool_read, faithfulness_run_read_file) != 0)
+	else if (uv_queue_work(base->queue->parts->loop, &r->work, faithfulness_run_pool_read,
+	                       faithfulness_run_read_file) != 0)
 		return STATUS_NOMEM;
 	return STATUS_OK;
 }
 
-void faithfulness_run_next(faithfulness_jobs *all)
-{
-	queued_job *j;
-	while (!all->run && device_is_open(all->queue.engine->device) && (j = job_queue_next(&all->queue))) {
-		error err = ERROR_INIT;
-		status s = faithfulness_run_begin(all, j, &err);
-		if (s == STATUS_OK)
-			return;
-		faithfulness_run *r = all->run;
-		all->run = NULL;
-		job_queue_settle(&all->queue, j->id, s, &err);
-		if (r)
-			faithfulness_run_run_free(r);
-	}
-}
+const queued_run_steps faithfulness_run_steps = {sizeof(faithfulness_run), open_run, start_run, cancel_run, fini_run};

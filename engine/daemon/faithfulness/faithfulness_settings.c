@@ -100,7 +100,7 @@ static status read_positions(faithfulness_settings *s, const json_t *params, con
 			return error_set(err, STATUS_INVALID, "positions",
 			                 "position 0 has no token before it that could be removed");
 	}
-	if (m->dims.head == HEAD_CLASSES && (s->spread > 1 || s->n_positions > 1 || s->positions[0] != -1))
+	if (!m->dims.form->many_rows && (s->spread > 1 || s->n_positions > 1 || s->positions[0] != -1))
 		return error_set(err, STATUS_INVALID, s->spread > 1 ? "spread" : "positions",
 		                 "a classifier has one prediction, that of the whole text");
 	return STATUS_OK;
@@ -197,8 +197,8 @@ status faithfulness_settings_read(faithfulness_settings *out, const json_t *para
 	                               .begins = tokens_begin(params),
 	                               .max_tokens = integer(params, "max_tokens", EXPLAIN_EVALUATE_MAX_TOKENS_DEFAULT),
 	                               .texts = integer(params, "texts", EXPLAIN_EVALUATE_TEXTS_DEFAULT)};
-	out->both_sides = !m->dims.causal;
-	out->mask = m->dims.head == HEAD_VOCABULARY && out->both_sides ? catalog_mask(m) : TOKEN_NONE;
+	out->both_sides = !m->dims.form->stepwise;
+	out->mask = m->dims.form->fills ? catalog_mask(m) : TOKEN_NONE;
 	const int64_t most = scheduler_attribution_limit(&m->dims);
 	out->max_tokens = out->max_tokens < most ? out->max_tokens : most;
 	read_measure(&out->measure, params);
@@ -218,7 +218,7 @@ double faithfulness_settings_work(const faithfulness_settings *s, const model_en
 		const double t = (double)all;
 		faithfulness f;
 		faithfulness_init(&f, &s->measure, all - 1, text->n_source + positions[i], 0);
-		work += m->dims.causal && !m->dims.reads_source ? t * (t + 5) / 2 : t * t;
+		work += m->dims.form->removals(t);
 		work += (double)faithfulness_sets(&f, s->n_orders) * t;
 		work += faithfulness_settings_want(s, FAITHFULNESS_INTEGRATED) ? t * (s->steps + 2) : 0;
 	}

@@ -43,7 +43,7 @@ typedef struct place {
 } place;
 
 struct faithfulness_text {
-	engine *engine;
+	const job_parts *parts;
 	stream *stream;
 	model_entry *model;
 	const faithfulness_settings *settings;
@@ -209,15 +209,8 @@ static status all_weights(const faithfulness_text *t, const explain_logs *logs, 
                           const place *p, bool rollout, double *out)
 {
 	const model_dims *d = &t->model->dims;
-	const explain_log *l = &logs->at[ATTENTION_OF_TOKENS];
-	double *of_text = out + t->tokens.n_source;
-	if (d->shifted)
-		return explain_twice(logs, all, feed_row(d, t->tokens.ids, p->count), rollout, of_text);
-	if (t->tokens.n_source > 0)
-		TRY((rollout ? explain_source_rollout : explain_source_mean)(logs, all, p->position, out));
-	if (rollout)
-		return explain_rollout(l, all, p->position, of_text);
-	return d->pool == POOL_MEAN ? explain_mean_of_all(l, all, of_text) : explain_mean(l, all, p->position, of_text);
+	const int64_t position = d->form->many_rows ? p->position : d->form->row(d, t->tokens.ids, p->count);
+	return explain_prediction_weights(logs, d, all, position, rollout, out, out + t->tokens.n_source);
 }
 
 static status read_weights(const faithfulness_text *t, const explain_logs *logs, const explain_selection *all, place *p,
@@ -446,7 +439,7 @@ static score_sequence sequence_of(const faithfulness_text *t, int64_t count)
 
 static status prepare_log(faithfulness_text *t, score_task_request *r)
 {
-	const bool classes = t->model->dims.head == HEAD_CLASSES;
+	const bool classes = t->model->dims.form->head == HEAD_CLASSES;
 	explain_logs logs;
 	init_logs(t, &logs);
 	r->width = classes ? t->model->dims.outputs : t->model->dims.hidden;
@@ -485,7 +478,7 @@ static void prepare_parts(faithfulness_text *t, score_task_request *r)
 		q->parts = &p->parts;
 		q->removals = t->stage == STAGE_SINGLES ? &p->singles : &p->sets;
 		q->rows = &p->row;
-		q->n_rows = t->settings->both_sides && t->model->dims.head == HEAD_VOCABULARY;
+		q->n_rows = t->model->dims.form->fills;
 	}
 }
 
@@ -496,8 +489,11 @@ static status begin_reading(faithfulness_text *t)
 		TRY(prepare_log(t, &r));
 	else
 		prepare_parts(t, &r);
-	t->task = (score_call){
-	    .engine = t->engine, .stream = t->stream, .model = t->model, .request = r, .finished = read_done};
+	t->task = (score_call){.executor = t->parts->executor,
+	                       .stream = t->stream,
+	                       .model = t->model,
+	                       .request = r,
+	                       .finished = read_done};
 	t->reading = true;
 	score_call_submit(&t->task);
 	return STATUS_OK;
@@ -506,7 +502,7 @@ static status begin_reading(faithfulness_text *t)
 static status begin_computing(faithfulness_text *t)
 {
 	t->work.data = t;
-	return uv_queue_work(&t->engine->loop, &t->work, pool_compute, computed) == 0 ? STATUS_OK : STATUS_NOMEM;
+	return uv_queue_work(t->parts->loop, &t->work, pool_compute, computed) == 0 ? STATUS_OK : STATUS_NOMEM;
 }
 
 static void next(faithfulness_text *t)
@@ -524,14 +520,14 @@ static void next(faithfulness_text *t)
 		faithfulness_text_end(t, s);
 }
 
-status faithfulness_text_begin(faithfulness_text **out, engine *e, stream *s, model_entry *m,
+status faithfulness_text_begin(faithfulness_text **out, const job_parts *parts, stream *s, model_entry *m,
                                const faithfulness_settings *settings, const faithfulness_tokens *tokens, int64_t number,
                                void (*finished)(void *context, faithfulness_outcome *x), void *context)
 {
 	faithfulness_text *t = *out = memory_new(1, sizeof *t);
 	if (!t)
 		return STATUS_NOMEM;
-	*t = (faithfulness_text){.engine = e,
+	*t = (faithfulness_text){.parts = parts,
 	                         .stream = s,
 	                         .model = m,
 	                         .settings = settings,

@@ -12,8 +12,7 @@
 #define ENGINE_DAEMON_FAITHFULNESS_FAITHFULNESS_TEXT_H
 
 #include "engine/daemon/faithfulness/faithfulness_settings.h"
-#include "engine/daemon/net/stream.h"
-#include "engine/daemon/requests/engine.h"
+#include "engine/daemon/queue/job_queue.h"
 
 /* The numbers of one position. They are floats, so JSON holds them exactly. */
 typedef struct faithfulness_row {
@@ -50,7 +49,7 @@ typedef struct faithfulness_outcome {
 /* Evaluate a text. The model and the settings are borrowed until `finished`, which is called exactly once, possibly
  * before this function returns; the text is then freed. `tokens` is copied. Cancelling stream s ends the evaluation; s
  * may be NULL. STATUS_NOMEM: `finished` is not called. */
-status faithfulness_text_begin(faithfulness_text **out, engine *e, stream *s, model_entry *m,
+status faithfulness_text_begin(faithfulness_text **out, const job_parts *parts, stream *s, model_entry *m,
                                const faithfulness_settings *settings, const faithfulness_tokens *tokens, int64_t number,
                                void (*finished)(void *context, faithfulness_outcome *x), void *context);
 /* Cancel; `finished` is called soon with STATUS_CANCELLED. */

@@ -150,7 +150,7 @@ static int retry_after(admission *a, int slots, uint64_t now_ms)
 	for (const admitted *x = a->first; x; x = x->next) {
 		double s = remaining_ms(a, x, now_ms) / 1000;
 		freed[s < ADMISSION_MAX_RETRY ? (int)s : ADMISSION_MAX_RETRY] += x->slots;
-		round += (s + (double)(now_ms - x->begun_ms) / 1000) * x->slots / (a->used + a->evicted);
+		round += (s + (double)(now_ms - x->started_ms) / 1000) * x->slots / (a->used + a->evicted);
 	}
 	int64_t all = a->used + a->evicted, needed = all + slots - a->slots + promised_slots(a, second);
 	double after = 0;
@@ -208,7 +208,7 @@ status admission_enter(admission *a, admitted *x, const char *owner, uint64_t no
 		o = add_owner(a, owner);
 	if (!o)
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
-	x->begun_ms = now_ms;
+	x->started_ms = now_ms;
 	hold(a, x, o);
 	return STATUS_OK;
 }

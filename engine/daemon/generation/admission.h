@@ -12,8 +12,8 @@
  *   - Any other request is refused, with the time after which to retry.
  *
  * Retry time: a running request is expected to generate its maximum of tokens at its own pace, mixed with the mean
- * pace of the latest requests. That share falls as its tokens grow. Refused requests are expected to return at the time they were
- * given and to take the slots that are free by then.
+ * pace of the latest requests. That share falls as its tokens grow. Refused requests are expected to return at the time
+ * they were given and to take the slots that are free by then.
  *
  * Loop thread only; times are the loop's, in milliseconds. */
 #ifndef ENGINE_DAEMON_GENERATION_ADMISSION_H
@@ -35,7 +35,7 @@ typedef struct admitted {
 	admission_owner *owner; /* NULL: holds no slots */
 	int slots;
 	bool evicted;
-	uint64_t begun_ms;
+	uint64_t started_ms;
 	/* Set by the caller: */
 	int64_t tokens, most_tokens; /* tokens of all choices so far; their maximum */
 	uint64_t first_ms;           /* time of the first token */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "engine/base/memory.h"
+#include "engine/daemon/generation/generation.h"
 #include "engine/daemon/generation/tokens.h"
 
 /* Maximum tokens read for one answer by all readings; takes minutes. */
@@ -192,11 +193,10 @@ static status attribution_request_read_options(attribution_request *c, const jso
 static double work_of(const attribution_request *c, const model_entry *m, int64_t n)
 {
 	const double tokens = (double)n;
-	const bool by_pieces = m->dims.causal && !m->dims.reads_source;
 	if (c->options.method == EXPLAIN_INTEGRATED)
 		return tokens * (c->options.steps + 2);
 	if (c->options.method == EXPLAIN_LEAVE_ONE_OUT)
-		return by_pieces ? tokens * (tokens + 5) / 2 : tokens * (tokens + 1);
+		return m->dims.form->removals(tokens);
 	return tokens;
 }
 
@@ -241,7 +241,7 @@ static status attribution_request_read_rows(attribution_request *c, const json_t
 	const int64_t last = json_integer_value(json_array_get(span, 1));
 	c->first = json_integer_value(json_array_get(span, 0));
 	c->n = last - c->first + 1;
-	if (m->dims.head == HEAD_CLASSES)
+	if (!m->dims.form->many_rows)
 		return error_set(err, STATUS_INVALID, "span", "a classifier has one prediction");
 	if (json_object_get(params, "position"))
 		return error_set(err, STATUS_INVALID, "span", "give a position or a span, not both");
@@ -254,7 +254,7 @@ static status attribution_request_read_rows(attribution_request *c, const json_t
 /* Number of tokens of a row. */
 static int64_t tokens_of(const attribution_request *c, const model_entry *m, int64_t n, int64_t row)
 {
-	return m->dims.head == HEAD_CLASSES || !m->dims.causal ? n : c->first + row + 1;
+	return m->dims.form->context(n, c->first + row);
 }
 
 /* Total size of some rows. */
@@ -304,7 +304,6 @@ static status make_rows(attribution_request *c, const model_entry *m, const attr
                         int64_t tokens, const explain_target *target)
 {
 	const int64_t longest = tokens_of(c, m, in->n, c->n - 1);
-	const bool at_rows = m->dims.head != HEAD_CLASSES && !m->dims.causal;
 	c->numbers = memory_new((size_t)tokens, 4 * sizeof *c->numbers);
 	c->ids = memory_new((size_t)(in->n_source + longest), sizeof *c->ids);
 	c->sequences = memory_new((size_t)c->n, sizeof *c->sequences);
@@ -326,10 +325,10 @@ static status make_rows(attribution_request *c, const model_entry *m, const attr
 		                                   .source = c->ids,
 		                                   .n_source = in->n_source,
 		                                   .rows = c->rows + i,
-		                                   .n_rows = at_rows,
+		                                   .n_rows = m->dims.form->fills,
 		                                   .target = *target,
 		                                   .parts = &c->parts[i]};
-		if (target->token < 0 && m->dims.head != HEAD_CLASSES && count < in->n)
+		if (target->token < 0 && m->dims.form->many_rows && count < in->n)
 			c->sequences[i].target.token = in->ids[count];
 		at += 4 * all;
 	}
@@ -340,10 +339,8 @@ static status make_rows(attribution_request *c, const model_entry *m, const attr
 static status check_longest(const attribution_request *c, const model_entry *m, const attribution_request_input *in,
                             bool *fits, error *err)
 {
-	model_dims source = m->dims;
-	source.positions = m->dims.source;
 	const int64_t longest = tokens_of(c, m, in->n, c->n - 1), most = scheduler_attribution_limit(&m->dims);
-	const int64_t most_source = in->n_source ? scheduler_attribution_limit(&source) : 0;
+	const int64_t most_source = scheduler_attribution_source_limit(&m->dims);
 	*fits = longest <= most && in->n_source <= most_source;
 	if (longest > most)
 		return error_set(err, STATUS_TOO_LARGE, "input",
@@ -381,6 +378,7 @@ status attribution_request_read(attribution_request *c, const json_t *params, co
 void attribution_request_submit(attribution_request *c, stream *s, model_entry *m, score_call *t)
 {
 	t->stream = s;
+	t->executor = generation_of(s)->executor;
 	t->model = m;
 	t->request = (score_task_request){.sequences = c->sequences, .n_sequences = c->n, .explain = c->options};
 	score_call_submit(t);
@@ -484,7 +482,7 @@ static bool attribution_request_add_sums(json_t *object, const attribution_reque
 	const explain_parts *p = q->parts;
 	const int64_t n = q->count, s = q->n_source, row = q->n_rows ? q->rows[0] : n - 1;
 	/* If all positions are pooled, there is no reader. */
-	const bool reads = m->dims.head != HEAD_CLASSES || m->dims.pool == POOL_LAST;
+	const bool reads = m->dims.form->many_rows || m->dims.pool == POOL_LAST;
 	double words = 0, positions = 0, biases = p->head, reader = reads ? (double)p->words[s + row] : 0, source = 0;
 	bool whole = add_kinds(object, c, p, s, n, (double *[]){&words, &positions, &biases});
 	if (s > 0) {

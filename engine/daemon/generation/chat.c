@@ -2,7 +2,7 @@
 
 #include "engine/daemon/generation/completions.h"
 #include "engine/daemon/generation/conversation.h"
-#include "engine/daemon/requests/engine.h"
+#include "engine/daemon/generation/generation.h"
 #include "gen/limits.h"
 
 static int64_t integer(const json_t *params, const char *key, int64_t fallback)
@@ -16,8 +16,8 @@ static status read_logprobs(choices_plan *p, const json_t *params, error *err)
 	bool requested = json_is_true(json_object_get(params, "logprobs")) ||
 	                 json_array_size(json_object_get(params, "include")) > 0; /* only one value is possible */
 	int64_t top = integer(params, "top_logprobs", -1);
-	p->n_logprobs = !requested ? -1 : top > 0 ? (int)top : 0;
-	p->n_prompt_logprobs = (int)integer(params, "prompt_logprobs", -1);
+	p->answer.n_logprobs = !requested ? -1 : top > 0 ? (int)top : 0;
+	p->answer.n_prompt_logprobs = (int)integer(params, "prompt_logprobs", -1);
 	choices_ask_logprobs(p);
 	if (requested || top < 0)
 		return STATUS_OK;
@@ -28,12 +28,12 @@ static status read_logprobs(choices_plan *p, const json_t *params, error *err)
 static status chat_prepare(stream *s, choices_plan *p, const json_t *messages, error *err)
 {
 	const json_t *params = s->params;
-	TRY(catalog_open_generative(s->engine->catalog, json_string_value(json_object_get(params, "model")), &p->model,
-	                            err));
+	TRY(catalog_open_generative(generation_of(s)->catalog, json_string_value(json_object_get(params, "model")),
+	                            &p->model, err));
 	TRY(completions_read_options(p, params, err));
 	TRY(conversation_read(p, messages, false, err));
-	p->chat = true;
-	p->result = completions_result;
+	p->answer.chat = true;
+	p->answer.result = completions_result;
 	return STATUS_OK;
 }
 
@@ -55,9 +55,9 @@ static status prepare_chat(stream *s, choices_plan *p, error *err)
 	const json_t *params = s->params;
 	int64_t most = integer(params, "max_tokens", CHAT_COMPLETION_MAX_COMPLETION_TOKENS_DEFAULT);
 	TRY(read_logprobs(p, params, err));
-	p->request.max_tokens = integer(params, "max_completion_tokens", most);
+	p->sampling.request.max_tokens = integer(params, "max_completion_tokens", most);
 	TRY(chat_prepare(s, p, json_object_get(params, "messages"), err));
-	p->samples = (int)integer(params, "n", 1);
+	p->sampling.samples = (int)integer(params, "n", 1);
 	return completions_check_count(s, p, err);
 }
 
@@ -112,13 +112,13 @@ static json_t *chat_messages(const json_t *params)
 static status prepare_response(stream *s, choices_plan *p, error *err)
 {
 	TRY(read_logprobs(p, s->params, err));
-	p->request.max_tokens = integer(s->params, "max_output_tokens", RESPONSE_MAX_OUTPUT_TOKENS_DEFAULT);
-	p->messages = chat_messages(s->params);
-	if (!p->messages)
+	p->sampling.request.max_tokens = integer(s->params, "max_output_tokens", RESPONSE_MAX_OUTPUT_TOKENS_DEFAULT);
+	p->prompt.messages = chat_messages(s->params);
+	if (!p->prompt.messages)
 		return STATUS_NOMEM;
-	p->inserted = json_is_string(json_object_get(s->params, "instructions"));
-	p->prompt_field = "input";
-	return chat_prepare(s, p, p->messages, err);
+	p->prompt.inserted = json_is_string(json_object_get(s->params, "instructions"));
+	p->prompt.field = "input";
+	return chat_prepare(s, p, p->prompt.messages, err);
 }
 
 void chat_respond(stream *s)

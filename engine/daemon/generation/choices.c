@@ -12,7 +12,7 @@
 #include "engine/daemon/generation/tokens.h"
 #include "engine/daemon/generation/event_message.h"
 #include "engine/daemon/generation/prompt_logprobs.h"
-#include "engine/daemon/requests/engine.h"
+#include "engine/daemon/generation/generation.h"
 
 /* --- the scheduler's callbacks: executor thread ------------------------------------ */
 
@@ -23,7 +23,7 @@ static int64_t on_event(void *context, const generation_event *e)
 	choice *x = context;
 	event_message *m = event_message_new(e, x, deliver_event);
 	if (m) {
-		executor_post(x->set->stream->engine->executor, &m->task);
+		executor_post(generation_of(x->set->stream)->executor, &m->task);
 	} else {
 		x->starved = true; /* a stream must not lack an event */
 		generation_cancel(x->running);
@@ -46,7 +46,7 @@ static void on_finished(void *context, const generation_result *r)
 	if (c->plan.session)
 		session_ticket_look(&c->change, c->device, c->plan.ticket.id);
 	x->ended_task = (task){.done = deliver_end};
-	executor_post(c->stream->engine->executor, &x->ended_task);
+	executor_post(generation_of(c->stream)->executor, &x->ended_task);
 }
 
 /* --- starting: executor thread -------------------------------------------------------- */
@@ -56,7 +56,7 @@ static status copy_prefix(choices *c, session *x, error *err)
 {
 	const int32_t *ids;
 	const float *scores;
-	if (!x || c->plan.request.n_alpha == 0)
+	if (!x || c->plan.sampling.request.n_alpha == 0)
 		return STATUS_OK;
 	TRY(scheduler_session_log(x, &ids, &scores, &c->n_prefix, err));
 	c->prefix = memory_new((size_t)c->n_prefix, sizeof *c->prefix);
@@ -72,13 +72,13 @@ static status copy_prefix(choices *c, session *x, error *err)
 static generation_request request_of(choices *c, int i)
 {
 	choice *item = &c->items[i];
-	const choices_prompt *prompt = &c->plan.prompts[i / c->plan.samples];
-	generation_request r = c->plan.request;
+	const choices_prompt *prompt = &c->plan.prompt.list[i / c->plan.sampling.samples];
+	generation_request r = c->plan.sampling.request;
 	r.prompt = prompt->ids;
 	r.n_prompt = (int64_t)prompt->count;
 	r.source = prompt->source;
 	r.n_source = (int64_t)prompt->n_source;
-	r.sampling.seed += (uint64_t)(c->plan.seeded ? i % c->plan.samples : i);
+	r.sampling.seed += (uint64_t)(c->plan.sampling.seeded ? i % c->plan.sampling.samples : i);
 	r.event = on_event;
 	r.finished = on_finished;
 	r.context = item;
@@ -89,7 +89,7 @@ static generation_request request_of(choices *c, int i)
 /* Start the next samples of a prompt. */
 static status start_samples(choices *c, device *d, served_model *m, session *x, int prompt, error *err)
 {
-	while (c->started < (prompt + 1) * c->plan.samples) {
+	while (c->started < (prompt + 1) * c->plan.sampling.samples) {
 		const generation_request r = request_of(c, c->started);
 		TRY(scheduler_generate(device_scheduler(d), m, x, &r, &c->items[c->started].running, err));
 		c->started++;
@@ -102,10 +102,10 @@ static status start_search(choices *c, device *d, served_model *m, int prompt, e
 {
 	generation_request r[BEAM_SEARCH_MAX];
 	generation *found[BEAM_SEARCH_MAX];
-	const int n = c->plan.samples, first = prompt * n;
+	const int n = c->plan.sampling.samples, first = prompt * n;
 	for (int i = 0; i < n && i < BEAM_SEARCH_MAX; i++)
 		r[i] = request_of(c, first + i);
-	TRY(scheduler_search(device_scheduler(d), m, &c->plan.search, r, n, found, err));
+	TRY(scheduler_search(device_scheduler(d), m, &c->plan.sampling.search, r, n, found, err));
 	for (int i = 0; i < n; i++)
 		c->items[first + i].running = found[i];
 	c->started += n;
@@ -123,12 +123,13 @@ static status start_all(choices *c, device *d, error *err)
 	if (c->plan.session) {
 		TRY(session_ticket_redeem(&c->plan.ticket, c->plan.model, d, &x, err));
 		TRY(copy_prefix(c, x, err));
-		if (c->plan.choose)
-			c->plan.choose(&c->plan, x);
+		if (c->plan.prompt.choose)
+			c->plan.prompt.choose(&c->plan, x);
 	}
 	TRY(catalog_model(c->plan.model, d, &m, err));
-	for (int i = 0; i < c->plan.n_prompts && !c->plan.unstarted; i++)
-		TRY(c->plan.search.beams > 1 ? start_search(c, d, m, i, err) : start_samples(c, d, m, x, i, err));
+	for (int i = 0; i < c->plan.prompt.n && !c->plan.prompts_only; i++)
+		TRY(c->plan.sampling.search.beams > 1 ? start_search(c, d, m, i, err)
+		                                      : start_samples(c, d, m, x, i, err));
 	return STATUS_OK;
 }
 
@@ -148,8 +149,8 @@ static void run_start(task *t, device *d)
 	error_set(&c->start_error, s, NULL, "%s", status_text(s));
 	/* Replace the scheduler's names of a request's fields with those of the client. */
 	char *param = c->start_error.param;
-	const char *name = strcmp(param, "prompt") == 0   ? c->plan.prompt_field
-	                   : strcmp(param, "source") == 0 ? c->plan.source_field
+	const char *name = strcmp(param, "prompt") == 0   ? c->plan.prompt.field
+	                   : strcmp(param, "source") == 0 ? c->plan.prompt.source_field
 	                                                  : NULL;
 	if (name)
 		snprintf(param, sizeof c->start_error.param, "%s", name);
@@ -182,27 +183,28 @@ static void choices_remember(choice *x, const int32_t *ids, int64_t n)
 /* True if the prompt's tokens, with their log-probabilities, are part of the text. */
 static bool echoes_scores(const choices_plan *p)
 {
-	return p->echo && p->n_logprobs >= 0;
+	return p->answer.echo && p->answer.n_logprobs >= 0;
 }
 
 /* True if the next event has prompt tokens; such an event has no others. */
 static bool is_in_prompt(const choice *x)
 {
 	const choices_plan *p = &x->set->plan;
-	return p->request.score_prompt && x->n_tokens + 1 < (int64_t)p->prompts[x->events.index / p->samples].count;
+	return p->sampling.request.score_prompt &&
+	       x->n_tokens + 1 < (int64_t)p->prompt.list[x->events.index / p->sampling.samples].count;
 }
 
 /* Return an event of prompt tokens as a document. NULL: out of memory. */
 static json_t *prompt_event(choice *x, event_message *m)
 {
 	const choices_plan *p = &x->set->plan;
-	json_t *list = p->n_prompt_logprobs < 0
+	json_t *list = p->answer.n_prompt_logprobs < 0
 	                   ? NULL
-	                   : prompt_logprobs_list(x->events.tokenizer, &m->event, p->n_prompt_logprobs);
-	event_message_keep_top(m, p->n_logprobs);
+	                   : prompt_logprobs_list(x->events.tokenizer, &m->event, p->answer.n_prompt_logprobs);
+	event_message_keep_top(m, p->answer.n_logprobs);
 	json_t *object = echoes_scores(p) ? choice_events_object(&x->events, &m->event)
 	                                  : json_pack("{s:i, s:s}", "index", x->events.index, "text", "");
-	if (p->n_prompt_logprobs < 0 || json_object_set_new(object, "prompt_logprobs", list) == 0)
+	if (p->answer.n_prompt_logprobs < 0 || json_object_set_new(object, "prompt_logprobs", list) == 0)
 		return object;
 	json_decref(object);
 	return NULL;
@@ -216,7 +218,7 @@ static void send_event(choice *x, event_message *m)
 		stream_event(s, prompt_event(x, m));
 		return;
 	}
-	event_message_keep_top(m, x->set->plan.n_logprobs);
+	event_message_keep_top(m, x->set->plan.answer.n_logprobs);
 	if (choice_events_plain(&x->events, &m->event))
 		stream_event_text(s, plain, choice_events_write(&x->events, &m->event, plain));
 	else
@@ -231,7 +233,7 @@ static void deliver_event(task *t)
 	const bool in_prompt = is_in_prompt(x); /* these tokens are remembered from the start */
 	x->granted--;
 	c->granted--;
-	if (c->plan.best && !in_prompt) {
+	if (c->plan.answer.best && !in_prompt) {
 		/* Sum the log-probabilities of sampled tokens. */
 		for (int i = 0; i < m->event.n_tokens; i++)
 			x->logprob += (double)m->event.logprobs[i].logprob;
@@ -240,10 +242,10 @@ static void deliver_event(task *t)
 	if (c->error.status == STATUS_OK) /* otherwise the answer already has an error */
 		send_event(x, m);
 	x->n_tokens += m->event.n_tokens;
-	if (c->plan.request.n_alpha && !in_prompt)
+	if (c->plan.sampling.request.n_alpha && !in_prompt)
 		choices_remember(x, m->event.tokens, m->event.n_tokens);
 	if (c->place.tokens == 0)
-		c->place.first_ms = uv_now(&c->stream->engine->loop);
+		c->place.first_ms = uv_now(c->stream->net->loop);
 	c->place.tokens += m->event.n_tokens;
 	choices_credit_look(c);
 	free(m);
@@ -258,16 +260,16 @@ void choices_free(choices *c)
 	if (!c)
 		return;
 	choices_plan *p = &c->plan;
-	for (int i = 0; p->prompts && i < p->n_prompts; i++) {
-		free(p->prompts[i].ids);
-		free(p->prompts[i].source);
+	for (int i = 0; p->prompt.list && i < p->prompt.n; i++) {
+		free(p->prompt.list[i].ids);
+		free(p->prompt.list[i].source);
 	}
-	free(p->prompts);
-	free(p->closed.ids);
-	json_decref(p->messages);
-	free(p->request.sampling.bias);
-	selection_fini(&p->alpha);
-	response_format_fini(&p->format);
+	free(p->prompt.list);
+	free(p->prompt.closed.ids);
+	json_decref(p->prompt.messages);
+	free(p->sampling.request.sampling.bias);
+	selection_fini(&p->sampling.alpha);
+	response_format_fini(&p->sampling.format);
 	catalog_release(p->model);
 	for (int i = 0; c->items && i < c->n; i++) {
 		choice_events_fini(&c->items[i].events);
@@ -296,7 +298,7 @@ static void choose_error(choices *c)
 static json_t *settled_result(session_settlement *x)
 {
 	choices *c = TASK_OWNER(x, choices, settlement);
-	return c->plan.result(c);
+	return c->plan.answer.result(c);
 }
 
 static void settled(session_settlement *x)
@@ -307,11 +309,12 @@ static void settled(session_settlement *x)
 static void choices_settle(choices *c)
 {
 	c->settlement = (session_settlement){.stream = c->stream,
+	                                     .sessions = generation_of(c->stream)->sessions,
 	                                     .entry = c->plan.session,
 	                                     .ticket = &c->plan.ticket,
 	                                     .making = c->plan.ticket.create,
 	                                     .changed = c->started > 0,
-	                                     .whole = c->plan.whole || c->stream->key,
+	                                     .all_or_nothing = c->plan.all_or_nothing || c->stream->key,
 	                                     .change = c->change,
 	                                     .error = c->error,
 	                                     .result = settled_result,
@@ -321,8 +324,7 @@ static void choices_settle(choices *c)
 
 static void choices_leave(choices *c)
 {
-	engine *e = c->stream->engine;
-	admission_leave(e->admission, &c->place, uv_now(&e->loop));
+	admission_leave(generation_of(c->stream)->admission, &c->place, uv_now(c->stream->net->loop));
 }
 
 void choices_try_finish(choices *c)
@@ -336,10 +338,10 @@ void choices_try_finish(choices *c)
 		choices_settle(c);
 		return;
 	}
-	if (c->error.status == STATUS_OK && c->plan.answer)
-		c->plan.answer(c);
+	if (c->error.status == STATUS_OK && c->plan.answer.send)
+		c->plan.answer.send(c);
 	else if (c->error.status == STATUS_OK)
-		stream_result(c->stream, c->plan.result(c));
+		stream_result(c->stream, c->plan.answer.result(c));
 	else
 		stream_error(c->stream, &c->error, NULL);
 	choices_free(c);
@@ -371,16 +373,17 @@ static void start_done(task *t)
 {
 	choices *c = TASK_OWNER(t, choices, start);
 	c->start_done = true;
-	for (int i = 0; c->plan.request.n_logprobs >= 0 && !c->plan.echo && i < c->n; i++)
-		c->items[i].events.text.started = has_text_before(c, &c->plan.prompts[i / c->plan.samples]);
-	for (int i = 0; c->plan.echo && i < c->n; i++) {
-		const choices_prompt *prompt = &c->plan.prompts[i / c->plan.samples];
+	for (int i = 0; c->plan.sampling.request.n_logprobs >= 0 && !c->plan.answer.echo && i < c->n; i++)
+		c->items[i].events.text.started =
+		    has_text_before(c, &c->plan.prompt.list[i / c->plan.sampling.samples]);
+	for (int i = 0; c->plan.answer.echo && i < c->n; i++) {
+		const choices_prompt *prompt = &c->plan.prompt.list[i / c->plan.sampling.samples];
 		c->items[i].events.echo = prompt->ids;
 		c->items[i].events.n_echo = (int64_t)prompt->count;
 		c->items[i].events.echo_text = prompt->text;
 	}
-	for (int i = 0; c->plan.request.n_alpha && i < c->n; i++) {
-		const choices_prompt *prompt = &c->plan.prompts[i / c->plan.samples];
+	for (int i = 0; c->plan.sampling.request.n_alpha && i < c->n; i++) {
+		const choices_prompt *prompt = &c->plan.prompt.list[i / c->plan.sampling.samples];
 		choices_remember(&c->items[i], c->prefix, c->n_prefix);
 		choices_remember(&c->items[i], prompt->ids, (int64_t)prompt->count);
 	}
@@ -391,7 +394,7 @@ static void start_done(task *t)
 
 static void choices_refuse(choices *c, status result, const char *words)
 {
-	sessions *all = c->stream->engine->sessions;
+	sessions *all = generation_of(c->stream)->sessions;
 	choices_leave(c);
 	if (c->plan.session && c->plan.ticket.create)
 		sessions_remove(all, c->plan.session, NULL);
@@ -406,9 +409,9 @@ choices *choices_new(stream *s)
 	choices *c = memory_new(1, sizeof *c);
 	if (c) {
 		c->stream = s;
-		c->plan.start = TOKEN_NONE;
-		c->plan.n_logprobs = c->plan.n_prompt_logprobs = -1;
-		c->plan.request.n_logprobs = -1;
+		c->plan.prompt.start = TOKEN_NONE;
+		c->plan.answer.n_logprobs = c->plan.answer.n_prompt_logprobs = -1;
+		c->plan.sampling.request.n_logprobs = -1;
 	}
 	return c;
 }
@@ -418,16 +421,17 @@ status choices_check_bytes(const choices_plan *p, size_t bytes, error *err)
 	if (p->session && !sessions_is_bounded(p->session))
 		return STATUS_OK;
 	return tokens_check_bytes(p->model, bytes, p->model->dims.positions,
-	                          p->prompt_field ? p->prompt_field : "prompt", err);
+	                          p->prompt.field ? p->prompt.field : "prompt", err);
 }
 
 void choices_ask_logprobs(choices_plan *p)
 {
-	generation_request *r = &p->request;
-	r->n_logprobs = p->n_logprobs > p->n_prompt_logprobs ? p->n_logprobs : p->n_prompt_logprobs;
-	if (p->best && r->n_logprobs < 0)
+	generation_request *r = &p->sampling.request;
+	r->n_logprobs =
+	    p->answer.n_logprobs > p->answer.n_prompt_logprobs ? p->answer.n_logprobs : p->answer.n_prompt_logprobs;
+	if (p->answer.best && r->n_logprobs < 0)
 		r->n_logprobs = 0;
-	r->score_prompt = echoes_scores(p) || p->n_prompt_logprobs >= 0;
+	r->score_prompt = echoes_scores(p) || p->answer.n_prompt_logprobs >= 0;
 	r->scores_only = !echoes_scores(p);
 }
 
@@ -438,18 +442,18 @@ choices_plan *choices_get_plan(choices *c)
 
 int choices_places(const choices_plan *p)
 {
-	return p->n_prompts * (p->search.beams > 1 ? p->search.beams : p->samples);
+	return p->prompt.n * (p->sampling.search.beams > 1 ? p->sampling.search.beams : p->sampling.samples);
 }
 
 /* Enter all choices into admission. */
 static status enter(choices *c, error *err)
 {
 	stream *s = c->stream;
-	int64_t most = c->plan.request.max_tokens;
+	int64_t most = c->plan.sampling.request.max_tokens;
 	c->place =
 	    (admitted){.slots = choices_places(&c->plan), .most_tokens = most * c->n, .evict = choices_credit_evict};
 	choices_credit_look(c);
-	return admission_enter(s->engine->admission, &c->place, s->owner, uv_now(&s->engine->loop), &s->retry_after,
+	return admission_enter(generation_of(s)->admission, &c->place, s->owner, uv_now(s->net->loop), &s->retry_after,
 	                       err);
 }
 
@@ -466,9 +470,9 @@ static void submit(choices *c)
 		c->items[i].pending = 0;
 	}
 	c->start = (task){.prepare = prepare_start, .run = run_start, .done = start_done};
-	if (!executor_submit(s->engine->executor, &c->start)) {
+	if (!executor_submit(generation_of(s)->executor, &c->start)) {
 		error_set(&c->start_error, STATUS_BUSY, NULL, "too many requests are waiting");
-		executor_control(s->engine->executor, &c->start);
+		executor_control(generation_of(s)->executor, &c->start);
 	}
 	s->watch = &choices_credit_watch;
 	if (s->cancelled)
@@ -478,24 +482,24 @@ static void submit(choices *c)
 static status read_prompts(choices *c, error *err)
 {
 	choices_plan *p = &c->plan;
-	TRY(p->read(p, err));
-	return p->check ? p->check(p, c->stream->params, err) : STATUS_OK;
+	TRY(p->prompt.read(p, err));
+	return p->prompt.check ? p->prompt.check(p, c->stream->params, err) : STATUS_OK;
 }
 
 static void choices_pool_read(uv_work_t *work)
 {
 	choices *c = work->data;
 	choices_plan *p = &c->plan;
-	if (p->read)
+	if (p->prompt.read)
 		error_settle(&c->start_error, read_prompts(c, &c->start_error));
 	if (c->start_error.status == STATUS_OK)
-		error_settle(&c->start_error, response_format_compile(&p->format, p->model, &c->start_error));
-	p->request.constraint = p->format.constraint;
+		error_settle(&c->start_error, response_format_compile(&p->sampling.format, p->model, &c->start_error));
+	p->sampling.request.constraint = p->sampling.format.constraint;
 	if (c->start_error.status == STATUS_OK && session_ticket_has_work(&p->ticket))
 		session_ticket_fetch(&p->ticket);
 }
 
-static void was_read(uv_work_t *work, int cancelled)
+static void prompts_read(uv_work_t *work, int cancelled)
 {
 	choices *c = work->data;
 	const stream *s = c->stream;
@@ -508,7 +512,7 @@ static void was_read(uv_work_t *work, int cancelled)
 void choices_begin(choices *c)
 {
 	stream *s = c->stream;
-	c->n = c->plan.n_prompts * c->plan.samples;
+	c->n = c->plan.prompt.n * c->plan.sampling.samples;
 	c->items = memory_new((size_t)c->n, sizeof *c->items);
 	s->context = c;
 	if (!c->items) {
@@ -525,13 +529,13 @@ void choices_begin(choices *c)
 		c->items[i].set = c;
 		c->items[i].events = (choice_events){.tokenizer = c->plan.model->tokenizer,
 		                                     .index = i,
-		                                     .chat = c->plan.chat,
+		                                     .chat = c->plan.answer.chat,
 		                                     .model = c->plan.session ? c->plan.model->id : NULL};
 	}
 	c->read.data = c;
-	if (!c->plan.read && !c->plan.format.constrains && !session_ticket_has_work(&c->plan.ticket))
+	if (!c->plan.prompt.read && !c->plan.sampling.format.constrains && !session_ticket_has_work(&c->plan.ticket))
 		submit(c);
-	else if (uv_queue_work(&s->engine->loop, &c->read, choices_pool_read, was_read) != 0)
+	else if (uv_queue_work(s->net->loop, &c->read, choices_pool_read, prompts_read) != 0)
 		choices_refuse(c, STATUS_NOMEM, "out of memory");
 }
 

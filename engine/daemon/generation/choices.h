@@ -25,49 +25,67 @@ typedef struct choices_prompt {
 	size_t n_source;
 } choices_prompt;
 
-typedef struct choices_plan {
-	model_entry *model;      /* owned */
-	session_entry *session;  /* taken; NULL: every choice is a new sequence */
-	session_ticket ticket;   /* the session's */
-	choices_prompt *prompts; /* owned, including their ids and sources */
-	/* Pool thread, before anything starts: read the prompts. NULL: already read. */
+struct choices_plan;
+
+/* Prompts of a request: JSON that the pool encodes, then tokens. */
+typedef struct choices_prompts {
+	choices_prompt *list; /* owned, including the ids and sources */
+	int n;
+	/* Read the prompts. Pool thread, before anything starts. NULL: already read. */
 	status (*read)(struct choices_plan *plan, error *err);
-	const json_t *unread;  /* for `read`; borrowed from the stream's params or `messages` */
+	const json_t *unread;  /* input of `read`; borrowed from the stream's params or `messages` */
 	const json_t *sources; /* the sources, one for each prompt; NULL: none to encode */
 	json_t *messages;      /* owned; NULL is legal */
-	size_t inserted;       /* leading messages that the request has elsewhere */
+	size_t inserted;       /* number of leading messages that come from another field of the request */
 	/* Check the request against its prompts once they are read. Pool or loop thread. May be NULL. */
 	status (*check)(const struct choices_plan *plan, const json_t *params, error *err);
-	/* With a session: choose between prompts[0] and `closed`, which is the prompt if the session ends with
-	 * `closed_by` or one of request.stop_tokens (conversation.h). Executor thread. NULL: no choice. */
+	/* With a session: choose between list[0] and `closed`. The prompt is `closed` if the session ends with
+	 * `closed_by` or one of the request's stop_tokens (conversation.h). Executor thread. NULL: no choice. */
 	void (*choose)(struct choices_plan *plan, const session *x);
 	choices_prompt closed; /* owned */
 	char closed_by[CHAT_TEMPLATE_STOP_BYTES];
-	bool continues; /* the messages follow those that the session has read */
-	bool masks;     /* texts of prompts may contain the name of the model's mask (mask_text.h) */
-	bool begins;    /* texts of prompts begin with the tokens that the tokenizer puts before one */
-	int32_t start;  /* token that prompts begin with (model_dims.start), or TOKEN_NONE */
-	bool echo;      /* the text begins with the prompt */
-	int best;       /* samples of each prompt in the answer, chosen by log-probability; 0: all */
+	bool continues;           /* the messages follow those that the session has read */
+	bool masks;               /* texts may contain the name of the model's mask (mask_text.h) */
+	bool begins;              /* texts begin with the tokens that the tokenizer adds before a text */
+	int32_t start;            /* first token of every prompt (model_dims.start), or TOKEN_NONE */
+	const char *field;        /* name of the prompt in errors; NULL: "prompt" */
+	const char *source_field; /* name of the source in errors; NULL: "source" */
+} choices_prompts;
+
+/* Choice of tokens. Choice number = prompt * samples + sample. */
+typedef struct choices_sampling {
+	int samples; /* for each prompt; a session has one prompt and one sample */
+	bool seeded; /* the request has a seed */
+	/* Options (the bias is owned), limits, stops (borrowed from the stream's params). If the request has a seed,
+	 * sample i of every prompt uses seed + i. Otherwise choice i uses a random seed + i. */
+	generation_request request;
+	/* With more than one beam: the samples of a prompt are the best hypotheses of one search. No session then. */
+	beam_options search;
+	selection alpha;        /* owned; request.alpha points into it */
+	response_format format; /* owned; its constraint becomes request.constraint */
+} choices_sampling;
+
+/* Contents of the answer. */
+typedef struct choices_answer {
+	bool echo; /* the text begins with the prompt */
+	int best;  /* samples of each prompt in the answer, chosen by log-probability; 0: all */
 	/* Alternatives reported for each token, and for each prompt token; -1: no log-probabilities.
 	 * choices_ask_logprobs sets the request's number. */
 	int n_logprobs, n_prompt_logprobs;
-	bool chat; /* log-probabilities in the form of chat completions */
-	/* With more than 1 beam, without a session: the samples of a prompt are the best hypotheses of one search. */
-	beam_options search;
-	int n_prompts, samples; /* choice = prompt · samples + sample; a session has one of each */
-	bool seeded;            /* the request has a seed */
-	/* Sampling (its bias is owned), limits, stops (borrowed from the stream's params). If the request has a seed,
-	 * sample i of every prompt has seed + i; otherwise choice i has a random seed + i. */
-	generation_request request;
-	selection alpha;               /* owned; request.alpha points into it */
-	response_format format;        /* owned; its constraint becomes request.constraint */
-	bool unstarted;                /* generates nothing: `answer` is called once the prompts are read */
-	const char *prompt_field;      /* name of the prompt in errors; NULL: "prompt" */
-	const char *source_field;      /* name of the source in errors; NULL: "source" */
-	bool whole;                    /* with a session: all or nothing (session_settle.h) */
-	json_t *(*result)(choices *c); /* returns the RESULT if every choice ended well; NULL: out of memory */
-	void (*answer)(choices *c);    /* without a session, instead of `result`: answers the stream itself */
+	bool chat;                     /* log-probabilities in the form of chat completions */
+	json_t *(*result)(choices *c); /* return the RESULT if every choice ended well; NULL: out of memory */
+	void (*send)(choices *c);      /* without a session, in place of `result`: answer the stream */
+} choices_answer;
+
+typedef struct choices_plan {
+	model_entry *model;     /* owned */
+	session_entry *session; /* taken; NULL: every choice is a new sequence */
+	session_ticket ticket;  /* the session's */
+	bool all_or_nothing;    /* with a session: all or nothing (session_settle.h) */
+	bool prompts_only;      /* generate nothing; answer once the prompts are read */
+	choices_prompts prompt;
+	choices_sampling sampling;
+	choices_answer answer;
 } choices_plan;
 
 /* Create an empty set for s; NULL: out of memory. */
@@ -86,9 +104,9 @@ void choices_begin(choices *c);
 /* Free a set that was not started. The caller settles the session in its plan. */
 void choices_free(choices *c);
 
-/* For `result`, with `best`: return the mean log-probability of the tokens that choice i has sampled. */
+/* For answer.result, with answer.best: return the mean log-probability of the tokens that choice i has sampled. */
 double choices_score(const choices *c, int i);
-/* With `echo`: return an event with the prompt's text if choice i ended without any event. True with NULL: none is
+/* With answer.echo: return an event with the prompt's text if choice i ended without any event. True with NULL: none is
  * needed. False: out of memory. */
 bool choices_take_echo(choices *c, int i, json_t **event);
 /* For `result` and `answer`. */

@@ -1,7 +1,7 @@
 /* choices_credit.c - divides the credit of a client among the choices of its request, and cancels them. */
 #include "engine/daemon/generation/choices_private.h"
 
-#include "engine/daemon/requests/engine.h"
+#include "engine/daemon/generation/generation.h"
 
 static void run_control(task *t, device *d)
 {
@@ -43,7 +43,7 @@ void choices_credit_send(choices *c)
 	c->control_under_way = true;
 	c->control_cancels = c->cancelled;
 	c->control = (task){.run = run_control, .done = control_done};
-	executor_control(c->stream->engine->executor, &c->control);
+	executor_control(generation_of(c->stream)->executor, &c->control);
 }
 
 bool choices_credit_deal(choices *c)
@@ -70,11 +70,11 @@ bool choices_credit_deal(choices *c)
 
 void choices_credit_look(choices *c)
 {
-	bool sends = c->plan.request.max_tokens > 0 || c->plan.request.score_prompt;
+	bool sends = c->plan.sampling.request.max_tokens > 0 || c->plan.sampling.request.score_prompt;
 	if (c->place.stalled || !sends || c->stream->credit > 0 || stream_detached(c->stream))
 		return;
 	c->place.stalled = true;
-	c->place.stalled_ms = uv_now(&c->stream->engine->loop);
+	c->place.stalled_ms = uv_now(c->stream->net->loop);
 }
 
 static void choices_credit_on_credit(stream *s)

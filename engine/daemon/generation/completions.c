@@ -9,7 +9,7 @@
 #include "engine/daemon/generation/conversation.h"
 #include "engine/daemon/generation/mask_text.h"
 #include "engine/daemon/generation/tokens.h"
-#include "engine/daemon/requests/engine.h"
+#include "engine/daemon/generation/generation.h"
 #include "gen/limits.h"
 
 /* --- prompts --------------------------------------------------------------------- */
@@ -58,35 +58,35 @@ static status read_masked(token_list *out, const model_entry *m, const json_t *t
 static status read_prompt(choices_prompt *out, const choices_plan *spec, const json_t *prompt, error *err)
 {
 	const model_entry *m = spec->model;
-	const bool begins = spec->begins && !m->dims.source; /* a decoder's target has its own start token */
+	const bool begins = spec->prompt.begins && !m->dims.source; /* a decoder's target has its own start token */
 	token_list tokens = {0};
 	status s = STATUS_OK;
 	out->text = json_is_string(prompt) ? prompt : NULL;
 	/* A short prompt may be read before its session is known; it costs little. */
 	if (out->text && json_string_length(prompt) > PROMPTS_AT_ONCE)
 		TRY(choices_check_bytes(spec, json_string_length(prompt), err));
-	if (out->text && spec->masks)
+	if (out->text && spec->prompt.masks)
 		s = read_masked(&tokens, m, prompt, (encode_options){.begin = begins}, err);
 	else if (out->text)
 		s = tokens_of_text(&tokens, m, json_string_value(prompt), json_string_length(prompt), begins, err);
 	else if (prompt)
 		s = completions_read_tokens(&tokens, prompt, m->dims.inputs,
-		                            spec->prompt_field ? spec->prompt_field : "prompt", err);
+		                            spec->prompt.field ? spec->prompt.field : "prompt", err);
 	out->ids = tokens.ids;
 	out->count = tokens.count;
-	return s == STATUS_OK && spec->start != TOKEN_NONE ? put_start(out, spec->start) : s;
+	return s == STATUS_OK && spec->prompt.start != TOKEN_NONE ? put_start(out, spec->prompt.start) : s;
 }
 
 /* Read a text with the tokens that the tokenizer puts around one, as encoders are trained. */
 static status read_source(choices_prompt *out, const choices_plan *spec, const json_t *source, error *err)
 {
 	const model_entry *m = spec->model;
-	const encode_options how = {.begin = spec->begins, .end = spec->begins};
+	const encode_options how = {.begin = spec->prompt.begins, .end = spec->prompt.begins};
 	token_list tokens;
 	status s = json_is_string(source)
 	               ? read_masked(&tokens, m, source, how, err)
 	               : completions_read_tokens(&tokens, source, m->dims.source_inputs,
-	                                         spec->source_field ? spec->source_field : "source", err);
+	                                         spec->prompt.source_field ? spec->prompt.source_field : "source", err);
 	out->source = tokens.ids;
 	out->n_source = tokens.count;
 	return s;
@@ -114,11 +114,11 @@ static const json_t *one_of(const json_t *prompts, int i)
 
 static status read_prompts(choices_plan *spec, error *err)
 {
-	for (int i = 0; i < spec->n_prompts; i++) {
-		if (spec->sources)
-			TRY(read_source(&spec->prompts[i], spec, one_of(spec->sources, i), err));
-		if (spec->unread || spec->start != TOKEN_NONE)
-			TRY(read_prompt(&spec->prompts[i], spec, one_of(spec->unread, i), err));
+	for (int i = 0; i < spec->prompt.n; i++) {
+		if (spec->prompt.sources)
+			TRY(read_source(&spec->prompt.list[i], spec, one_of(spec->prompt.sources, i), err));
+		if (spec->prompt.unread || spec->prompt.start != TOKEN_NONE)
+			TRY(read_prompt(&spec->prompt.list[i], spec, one_of(spec->prompt.unread, i), err));
 	}
 	return STATUS_OK;
 }
@@ -129,27 +129,27 @@ static status find_start(choices_plan *spec, const json_t *prefix, error *err)
 	const model_entry *m = spec->model;
 	if (!m->dims.source || (spec->session && sessions_tokens(spec->session) > 0))
 		return STATUS_OK;
-	spec->start = catalog_start(m);
-	return spec->start != TOKEN_NONE || json_string_length(prefix) > 0 || json_array_size(prefix) > 0
+	spec->prompt.start = catalog_start(m);
+	return spec->prompt.start != TOKEN_NONE || json_string_length(prefix) > 0 || json_array_size(prefix) > 0
 	           ? STATUS_OK
 	           : error_set(err, STATUS_INVALID, "model", "neither the model nor its tokenizer has a start token");
 }
 
 status completions_read_prompts(choices_plan *spec, const json_t *params, const json_t *prompt, error *err)
 {
-	const json_t *leads = spec->sources ? spec->sources : prompt;
+	const json_t *leads = spec->prompt.sources ? spec->prompt.sources : prompt;
 	size_t n = are_several(leads) ? json_array_size(leads) : 1;
 	TRY(find_start(spec, prompt, err));
-	spec->prompts = memory_new(n, sizeof *spec->prompts);
-	if (!spec->prompts)
+	spec->prompt.list = memory_new(n, sizeof *spec->prompt.list);
+	if (!spec->prompt.list)
 		return STATUS_NOMEM;
-	spec->n_prompts = (int)n;
-	spec->samples = 1;
-	spec->unread = prompt;
-	spec->begins = tokens_begin(params) && (!spec->session || sessions_tokens(spec->session) == 0);
-	if (prompts_size(prompt) + prompts_size(spec->sources) <= PROMPTS_AT_ONCE)
+	spec->prompt.n = (int)n;
+	spec->sampling.samples = 1;
+	spec->prompt.unread = prompt;
+	spec->prompt.begins = tokens_begin(params) && (!spec->session || sessions_tokens(spec->session) == 0);
+	if (prompts_size(prompt) + prompts_size(spec->prompt.sources) <= PROMPTS_AT_ONCE)
 		return read_prompts(spec, err);
-	spec->read = read_prompts;
+	spec->prompt.read = read_prompts;
 	return STATUS_OK;
 }
 
@@ -231,35 +231,35 @@ static status read_stops(generation_request *r, const json_t *stop, error *err)
 
 static status read_alpha(choices_plan *spec, const json_t *alpha, error *err)
 {
-	generation_request *r = &spec->request;
+	generation_request *r = &spec->sampling.request;
 	const char *aggregate = json_string_value(json_object_get(alpha, "aggregate"));
 	r->n_alpha = (int)integer(alpha, "top", 0);
 	if (r->n_alpha == 0)
 		return STATUS_OK;
 	TRY(catalog_check_explains(spec->model, true, "alpha", err));
-	status s = selection_read(&spec->alpha, alpha, spec->model, err);
+	status s = selection_read(&spec->sampling.alpha, alpha, spec->model, err);
 	if (s == STATUS_INVALID)
 		error_prefix(err, "alpha");
-	r->alpha = selection_pick(&spec->alpha);
+	r->alpha = selection_pick(&spec->sampling.alpha);
 	r->alpha_rollout = aggregate && strcmp(aggregate, "rollout") == 0;
 	return s;
 }
 
 status completions_read_options(choices_plan *spec, const json_t *params, error *err)
 {
-	generation_request *r = &spec->request;
+	generation_request *r = &spec->sampling.request;
 	TRY(read_alpha(spec, json_object_get(params, "alpha"), err));
 	TRY(read_stops(r, json_object_get(params, "stop"), err));
-	TRY(response_format_read(&spec->format, params, err));
-	spec->seeded = json_is_integer(json_object_get(params, "seed"));
+	TRY(response_format_read(&spec->sampling.format, params, err));
+	spec->sampling.seeded = json_is_integer(json_object_get(params, "seed"));
 	return read_sampling(&r->sampling, params, spec->model, err);
 }
 
 static status read_request(choices_plan *spec, const json_t *params, error *err)
 {
-	spec->request.max_tokens = integer(params, "max_tokens", COMPLETION_MAX_TOKENS_DEFAULT);
-	spec->n_logprobs = (int)integer(params, "logprobs", -1);
-	spec->n_prompt_logprobs = (int)integer(params, "prompt_logprobs", -1);
+	spec->sampling.request.max_tokens = integer(params, "max_tokens", COMPLETION_MAX_TOKENS_DEFAULT);
+	spec->answer.n_logprobs = (int)integer(params, "logprobs", -1);
+	spec->answer.n_prompt_logprobs = (int)integer(params, "prompt_logprobs", -1);
 	choices_ask_logprobs(spec);
 	return completions_read_options(spec, params, err);
 }
@@ -320,17 +320,17 @@ static int find_ranked(const choices *c, int first, int samples, int rank)
 static json_t *list_object(choices *c, int64_t *prompt, int64_t *completion)
 {
 	const choices_plan *p = choices_get_plan(c);
-	int kept = p->best ? p->best : p->samples;
+	int kept = p->answer.best ? p->answer.best : p->sampling.samples;
 	json_t *list = json_array();
 	bool whole = list;
 	for (int i = 0; i < choices_count(c); i++) {
 		const generation_result *r = choices_result(c, i);
-		*prompt += i % p->samples == 0 ? r->prompt_tokens : 0; /* OpenAI counts a prompt once */
+		*prompt += i % p->sampling.samples == 0 ? r->prompt_tokens : 0; /* OpenAI counts a prompt once */
 		*completion += r->completion_tokens;
 	}
-	for (int i = 0; whole && i < p->n_prompts * kept; i++) {
-		int first = i / kept * p->samples;
-		int from = p->best ? find_ranked(c, first, p->samples, i % kept) : i;
+	for (int i = 0; whole && i < p->prompt.n * kept; i++) {
+		int first = i / kept * p->sampling.samples;
+		int from = p->answer.best ? find_ranked(c, first, p->sampling.samples, i % kept) : i;
 		whole = json_array_append_new(list, choice_object(c, from, i)) == 0;
 	}
 	if (whole)
@@ -346,7 +346,7 @@ json_t *completions_result(choices *c)
 	json_t *list = list_object(c, &prompt, &completion);
 	json_t *usage = json_pack("{s:I, s:I, s:I}", "prompt_tokens", (json_int_t)prompt, "completion_tokens",
 	                          (json_int_t)completion, "total_tokens", (json_int_t)(prompt + completion));
-	if (spec->chat)
+	if (spec->answer.chat)
 		json_object_set_new(
 		    usage, "prompt_tokens_details",
 		    json_pack("{s:I}", "cached_tokens", (json_int_t)choices_result(c, 0)->cached_tokens));
@@ -369,8 +369,8 @@ void completions_refuse(stream *s, choices *c, status result, error *err)
 
 status completions_check_count(const stream *s, const choices_plan *spec, error *err)
 {
-	const char *param = spec->search.beams > 1 ? "num_beams" : "n";
-	int most = s->engine->options->limits.max_generations;
+	const char *param = spec->sampling.search.beams > 1 ? "num_beams" : "n";
+	int most = generation_of(s)->max_generations;
 	if (choices_places(spec) <= most)
 		return STATUS_OK;
 	return error_set(err, STATUS_INVALID, param, "prompts times %s must be at most %d", param, most);
@@ -379,12 +379,12 @@ status completions_check_count(const stream *s, const choices_plan *spec, error 
 static status read_count(choices_plan *spec, const json_t *params, error *err)
 {
 	int n = (int)integer(params, "n", 1), of = (int)integer(params, "best_of", 0);
-	spec->samples = of > 0 ? of : n;
+	spec->sampling.samples = of > 0 ? of : n;
 	if (of == 0 || of == n)
 		return STATUS_OK;
 	if (of < n)
 		return error_set(err, STATUS_INVALID, "best_of", "must be at least n, which is %d", n);
-	spec->best = n;
+	spec->answer.best = n;
 	return STATUS_OK;
 }
 
@@ -395,10 +395,10 @@ static status read_search(choices_plan *spec, const json_t *params, error *err)
 	const beam_options o = {.beams = (int)integer(params, "num_beams", 1),
 	                        .length_penalty = json_is_number(penalty) ? json_number_value(penalty) : 1,
 	                        .early_stopping = json_is_true(json_object_get(params, "early_stopping"))};
-	spec->search = o;
-	if (o.beams > 1 && spec->best)
+	spec->sampling.search = o;
+	if (o.beams > 1 && spec->answer.best)
 		return error_set(err, STATUS_INVALID, "best_of", "is for samples: a beam search has num_beams");
-	if (o.beams > 1 && spec->n_prompt_logprobs >= 0)
+	if (o.beams > 1 && spec->answer.n_prompt_logprobs >= 0)
 		return error_set(err, STATUS_INVALID, "prompt_logprobs", "a beam search cannot score its prompt");
 	if (o.beams == 1 && o.length_penalty != 1)
 		return error_set(err, STATUS_INVALID, "length_penalty", "needs a beam search: num_beams above 1");
@@ -411,8 +411,8 @@ static status read_search(choices_plan *spec, const json_t *params, error *err)
 static status check_echo(const choices_plan *spec, error *err)
 {
 	enum { ECHO_BYTES = 1 << 20 };
-	for (int i = 0; spec->echo && i < spec->n_prompts; i++) {
-		const json_t *one = one_of(spec->unread, i);
+	for (int i = 0; spec->answer.echo && i < spec->prompt.n; i++) {
+		const json_t *one = one_of(spec->prompt.unread, i);
 		if (json_string_length(one) > ECHO_BYTES || json_array_size(one) > ECHO_BYTES / 16)
 			return error_set(err, STATUS_INVALID, "echo", "of prompts of up to %d bytes or %d tokens only",
 			                 ECHO_BYTES, ECHO_BYTES / 16);
@@ -423,13 +423,13 @@ static status check_echo(const choices_plan *spec, error *err)
 static status prepare_completion(stream *s, choices_plan *spec, error *err)
 {
 	const json_t *params = s->params;
-	TRY(catalog_open_generative(s->engine->catalog, json_string_value(json_object_get(params, "model")),
+	TRY(catalog_open_generative(generation_of(s)->catalog, json_string_value(json_object_get(params, "model")),
 	                            &spec->model, err));
 	const json_t *prompt = json_object_get(params, "prompt"), *prefix = json_object_get(params, "prefix");
 	if (spec->model->dims.source) {
-		spec->sources = prompt;
-		spec->source_field = "prompt";
-		spec->prompt_field = "prefix";
+		spec->prompt.sources = prompt;
+		spec->prompt.source_field = "prompt";
+		spec->prompt.field = "prefix";
 		prompt = prefix;
 	} else if (prefix) {
 		return error_set(err, STATUS_INVALID, "prefix", "is only for models that read a source");
@@ -437,7 +437,7 @@ static status prepare_completion(stream *s, choices_plan *spec, error *err)
 	TRY(completions_read_prompts(spec, params, prompt, err));
 	TRY(read_request(spec, params, err));
 	TRY(read_count(spec, params, err));
-	spec->echo = json_is_true(json_object_get(params, "echo"));
+	spec->answer.echo = json_is_true(json_object_get(params, "echo"));
 	choices_ask_logprobs(spec);
 	TRY(check_echo(spec, err));
 	TRY(read_search(spec, params, err));
@@ -453,7 +453,7 @@ void completions_create(stream *s)
 		completions_refuse(s, c, ended, &err);
 		return;
 	}
-	choices_get_plan(c)->result = completions_result;
+	choices_get_plan(c)->answer.result = completions_result;
 	choices_begin(c);
 }
 
@@ -471,7 +471,7 @@ static status prepare_continuation(choices_plan *spec, const json_t *params, err
 void completions_continue(stream *s)
 {
 	error err = ERROR_INIT;
-	sessions *all = s->engine->sessions;
+	sessions *all = generation_of(s)->sessions;
 	choices *c = choices_new(s);
 	if (!c) {
 		completions_refuse(s, NULL, STATUS_NOMEM, &err);
@@ -489,6 +489,6 @@ void completions_continue(stream *s)
 		completions_refuse(s, c, ended, &err);
 		return;
 	}
-	spec->result = completions_result;
+	spec->answer.result = completions_result;
 	choices_begin(c);
 }

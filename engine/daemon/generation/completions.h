@@ -11,7 +11,7 @@ status completions_read_prompts(choices_plan *plan, const json_t *params, const 
 
 /* Fill the other members of the plan that requests for text share: alpha, stop sequences, format, sampling. */
 status completions_read_options(choices_plan *plan, const json_t *params, error *err);
-/* The plan's `result`: finish reasons, usage, timings, model, and a session's position. */
+/* answer.result of the plan: finish reasons, usage, timings, model, and a session's position. */
 json_t *completions_result(choices *c);
 /* STATUS_INVALID "n": more generations than slots exist. */
 status completions_check_count(const stream *s, const choices_plan *plan, error *err);

@@ -54,9 +54,9 @@ static status find_shared(choices_plan *p, const chat_text *x, error *err)
 	choices_prompt shared;
 	size_t n = 0;
 	TRY(conversation_encode(p, x, 0, x->shared, &shared, err));
-	while (n < shared.count && n < p->prompts[0].count && shared.ids[n] == p->prompts[0].ids[n])
+	while (n < shared.count && n < p->prompt.list[0].count && shared.ids[n] == p->prompt.list[0].ids[n])
 		n++;
-	p->request.n_shared = (int64_t)n;
+	p->sampling.request.n_shared = (int64_t)n;
 	free(shared.ids);
 	return STATUS_OK;
 }
@@ -65,27 +65,27 @@ static status find_shared(choices_plan *p, const chat_text *x, error *err)
  * format, which may contain that text. */
 static status add_stop(choices_plan *p, const char *stop, error *err)
 {
-	generation_request *r = &p->request;
+	generation_request *r = &p->sampling.request;
 	const tokenizer *t = p->model->tokenizer;
 	const byte_range all = {0, strlen(stop)};
 	token_list list;
 	TRY(tokenizer_encode(t, stop, all.bytes, &(encode_options){.trusted = &all, .n_trusted = 1}, &list, err));
 	if (list.count == 1 && tokenizer_token_bytes(t, list.ids[0], NULL, 0) == 0)
 		r->stop_tokens[r->n_stop_tokens++] = list.ids[0];
-	else if (!p->format.constrains)
+	else if (!p->sampling.format.constrains)
 		r->stops[r->n_stops++] = stop;
 	token_list_fini(&list);
 	return STATUS_OK;
 }
 
-/* True if the session ends with what p->closed omits. */
+/* True if the session ends with what p->prompt.closed omits. */
 static bool is_closed(const choices_plan *p, const session *x)
 {
 	const int32_t *ids;
 	int64_t n = scheduler_session_latest(x, CHAT_TEMPLATE_STOP_BYTES, &ids);
-	bool closed = p->closed_by[0] && tokens_end_with(p->model->tokenizer, ids, n, p->closed_by);
-	for (int i = 0; n > 0 && i < p->request.n_stop_tokens; i++)
-		closed |= ids[n - 1] == p->request.stop_tokens[i];
+	bool closed = p->prompt.closed_by[0] && tokens_end_with(p->model->tokenizer, ids, n, p->prompt.closed_by);
+	for (int i = 0; n > 0 && i < p->sampling.request.n_stop_tokens; i++)
+		closed |= ids[n - 1] == p->sampling.request.stop_tokens[i];
 	return closed;
 }
 
@@ -93,21 +93,21 @@ static void choose_prompt(choices_plan *p, const session *x)
 {
 	if (!is_closed(p, x))
 		return;
-	choices_prompt other = p->prompts[0];
-	p->prompts[0] = p->closed;
-	p->closed = other;
+	choices_prompt other = p->prompt.list[0];
+	p->prompt.list[0] = p->prompt.closed;
+	p->prompt.closed = other;
 }
 
 static status encode_all(choices_plan *p, const chat_text *x, error *err)
 {
-	TRY(conversation_encode(p, x, 0, x->bytes, &p->prompts[0], err));
-	if (!p->continues)
+	TRY(conversation_encode(p, x, 0, x->bytes, &p->prompt.list[0], err));
+	if (!p->prompt.continues)
 		return x->shared > 0 ? find_shared(p, x, err) : STATUS_OK;
 	size_t spaces = strspn(x->text, " ");
-	if (x->closing > spaces && x->closing - spaces < sizeof p->closed_by)
-		memcpy(p->closed_by, x->text + spaces, x->closing - spaces);
-	p->choose = choose_prompt;
-	return conversation_encode(p, x, x->closing, x->bytes, &p->closed, err);
+	if (x->closing > spaces && x->closing - spaces < sizeof p->prompt.closed_by)
+		memcpy(p->prompt.closed_by, x->text + spaces, x->closing - spaces);
+	p->prompt.choose = choose_prompt;
+	return conversation_encode(p, x, x->closing, x->bytes, &p->prompt.closed, err);
 }
 
 /* Name a message as the request does: the first `inserted` messages are not in its list. */
@@ -119,16 +119,16 @@ static void rename_message(const choices_plan *p, error *err)
 	if (sscanf(err->param, "messages[%zu]%n", &i, &name_bytes) != 1 || name_bytes == 0)
 		return;
 	snprintf(rest, sizeof rest, "%s", err->param + name_bytes);
-	if (i < p->inserted)
+	if (i < p->prompt.inserted)
 		snprintf(err->param, sizeof err->param, "instructions");
 	else
-		snprintf(err->param, sizeof err->param, "%s[%zu]%.64s", p->prompt_field, i - p->inserted, rest);
+		snprintf(err->param, sizeof err->param, "%s[%zu]%.64s", p->prompt.field, i - p->prompt.inserted, rest);
 }
 
 static status read_messages(choices_plan *p, error *err)
 {
 	chat_text x;
-	status rendered = chat_template_render(p->model->chat, p->unread, p->continues, true, &x, err);
+	status rendered = chat_template_render(p->model->chat, p->prompt.unread, p->prompt.continues, true, &x, err);
 	if (rendered != STATUS_OK)
 		rename_message(p, err);
 	TRY(rendered);
@@ -146,16 +146,16 @@ status conversation_read(choices_plan *p, const json_t *messages, bool continues
 		return error_set(err, STATUS_INVALID, "model", "a model that reads a source supports no conversations");
 	if (!p->model->chat)
 		return error_set(err, STATUS_UNSUPPORTED, "model", "%s", error_message(reason));
-	p->prompts = memory_new(1, sizeof *p->prompts);
-	if (!p->prompts)
+	p->prompt.list = memory_new(1, sizeof *p->prompt.list);
+	if (!p->prompt.list)
 		return STATUS_NOMEM;
-	p->n_prompts = p->samples = 1;
-	p->unread = messages;
-	p->continues = continues;
-	if (!p->prompt_field)
-		p->prompt_field = "messages";
+	p->prompt.n = p->sampling.samples = 1;
+	p->prompt.unread = messages;
+	p->prompt.continues = continues;
+	if (!p->prompt.field)
+		p->prompt.field = "messages";
 	if (conversation_size(messages) <= CONVERSATION_AT_ONCE)
 		return read_messages(p, err);
-	p->read = read_messages;
+	p->prompt.read = read_messages;
 	return STATUS_OK;
 }

@@ -61,7 +61,7 @@ static status embeddings_read_text(const score_request *x, const json_t *text, s
 {
 	token_list tokens;
 	bool cut;
-	if (x->model->dims.head == HEAD_CLASSES) {
+	if (x->model->dims.form->head == HEAD_CLASSES) {
 		TRY(score_request_encode_sequence(x, text, NULL, scheduler_score_limit(&x->model->dims), out, &cut,
 		                                  err));
 		return cut ? error_set(err, STATUS_INVALID, "input", "a text has more than %lld tokens",

@@ -19,7 +19,7 @@
 #include "engine/daemon/generation/selection.h"
 #include "engine/daemon/generation/tokens.h"
 #include "engine/daemon/requests/background.h"
-#include "engine/daemon/requests/engine.h"
+#include "engine/daemon/generation/generation.h"
 #include "engine/daemon/requests/pieces.h"
 #include "engine/daemon/sessions/session_task.h"
 #include "engine/model/feed.h"
@@ -30,7 +30,7 @@ enum { EXPLAIN_REQUEST_MAX_NUMBERS = 4 << 20 };
 typedef enum aggregate { AGGREGATE_NONE, AGGREGATE_MEAN, AGGREGATE_ROLLOUT } aggregate;
 
 typedef struct explain_request {
-	engine *engine;
+	uv_loop_t *loop;
 	session_log input;
 	explain_logs logs;    /* point into input.data */
 	explain_log *log;     /* the log of its tokens */
@@ -52,7 +52,7 @@ static void explanation_free(void *context)
 {
 	explain_request *x = context;
 	explanation_writer_fini(&x->writer);
-	background_drop(x->engine, x->object);
+	background_drop(x->loop, x->object);
 	session_log_fini(&x->input);
 	attribution_request_fini(&x->attributions);
 	selection_fini(&x->chosen);
@@ -64,11 +64,11 @@ static void explanation_free(void *context)
 /* Default position: the first mask token; otherwise the row that the head reads. -1: none. */
 static int64_t default_position(const model_entry *c, const attribution_request_input *in)
 {
-	const int32_t mask = c->dims.head == HEAD_VOCABULARY && !c->dims.causal ? catalog_mask(c) : TOKEN_NONE;
+	const int32_t mask = c->dims.form->fills ? catalog_mask(c) : TOKEN_NONE;
 	for (int64_t i = 0; in->ids && mask != TOKEN_NONE && i < in->n; i++)
 		if (in->ids[i] == mask)
 			return i;
-	return in->ids ? feed_row(&c->dims, in->ids, in->n) : in->n - 1;
+	return in->ids ? c->dims.form->row(&c->dims, in->ids, in->n) : in->n - 1;
 }
 
 static status read_position(explain_request *x, const json_t *position, const model_entry *c,
@@ -291,7 +291,7 @@ json_t *explain_request_classified(const model_entry *m, const int32_t *ids, int
 	explain_logs_init(&logs, m->architecture, m->parsed, log, n, 0);
 	const explain_log *l = &logs.at[ATTENTION_OF_TOKENS];
 	const bool all_rows = m->dims.pool == POOL_MEAN;
-	const int64_t row = feed_row(&m->dims, ids, n);
+	const int64_t row = m->dims.form->row(&m->dims, ids, n);
 	int64_t most = l->layers > l->heads ? l->layers : l->heads;
 	most = most > l->rounds ? most : l->rounds;
 	bool *all = memory_new((size_t)most, sizeof *all);
@@ -300,9 +300,7 @@ json_t *explain_request_classified(const model_entry *m, const int32_t *ids, int
 	if (all && alpha) {
 		memset(all, true, (size_t)most);
 		explain_selection pick = {all, all, all};
-		status s = all_rows          ? explain_mean_of_all(l, &pick, alpha)
-		           : m->dims.shifted ? explain_twice(&logs, &pick, row, false, alpha)
-		                             : explain_mean(l, &pick, row, alpha);
+		status s = explain_prediction_weights(&logs, &m->dims, &pick, row, false, NULL, alpha);
 		if (s == STATUS_OK)
 			object = json_pack("{s:o, s:o, s:o}", "tokens", tokens_pieces(m->tokenizer, ids, n), "position",
 			                   all_rows ? json_string("all") : json_integer(row), "aggregate",
@@ -429,6 +427,7 @@ static void read_weights(stream *s, explain_request *x)
 	    .ids = in->tokens, .count = in->count, .source = in->source, .n_source = in->n_source, .log = in->data};
 	x->task =
 	    (score_call){.stream = s,
+	                 .executor = generation_of(s)->executor,
 	                 .model = in->model,
 	                 .request = {.sequences = &x->whole, .n_sequences = 1, .explain = {.method = EXPLAIN_WEIGHTS}},
 	                 .finished = scored};
@@ -456,7 +455,7 @@ static void explain_request_explain(stream *s, session_log *log)
 		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
 		return;
 	}
-	x->engine = s->engine;
+	x->loop = s->net->loop;
 	x->input = *log;
 	error err = ERROR_INIT;
 	status result = explain_request_prepare(x, s->params, &err);
@@ -473,7 +472,7 @@ static void explain_request_explain(stream *s, session_log *log)
 
 static void explain_request_leave(stream *s)
 {
-	s->engine->explanations--;
+	generation_of(s)->explanations--;
 }
 
 static void ignore_json(stream *s, const char *json)
@@ -499,12 +498,12 @@ static bool enter(stream *s)
 {
 	static const stream_record record = {
 	    .event = ignore_event, .result = ignore_json, .detached = never_detached, .end = explain_request_leave};
-	const int most = s->engine->options->max_explanations;
-	if (s->engine->explanations >= most) {
+	const int most = generation_of(s)->max_explanations;
+	if (generation_of(s)->explanations >= most) {
 		stream_refuse(s, STATUS_BUSY, NULL, NULL, "%d explanations are being made; try again shortly", most);
 		return false;
 	}
-	s->engine->explanations++;
+	generation_of(s)->explanations++;
 	s->record = &record;
 	return true;
 }
@@ -512,7 +511,7 @@ static bool enter(stream *s)
 void explain_request_session(stream *s)
 {
 	if (enter(s))
-		session_task_log(s, s->target, explain_request_explain);
+		session_task_log(s, generation_of(s)->sessions, s->target, explain_request_explain);
 }
 
 /* --- of an input ---------------------------------------------------------------------------- */
@@ -521,7 +520,7 @@ void explain_request_session(stream *s)
 static void input_read(choices *c)
 {
 	choices_plan *read = choices_get_plan(c);
-	choices_prompt *input = &read->prompts[0];
+	choices_prompt *input = &read->prompt.list[0];
 	session_log log = {.model = read->model,
 	                   .tokens = input->ids,
 	                   .count = (int64_t)input->count,
@@ -534,27 +533,17 @@ static void input_read(choices *c)
 	explain_request_explain(choices_stream(c), &log);
 }
 
-static status explain_request_check_source(const model_dims *d, int64_t n, error *err)
-{
-	if (!d->reads_source)
-		return n == 0 ? STATUS_OK : error_set(err, STATUS_INVALID, "source", "this model reads no source");
-	return n > 0 && n <= d->source
-	           ? STATUS_OK
-	           : error_set(err, STATUS_INVALID, "source", "%lld tokens; this model reads sources of 1 to %lld",
-	                       (long long)n, (long long)d->source);
-}
-
 /* Check the request before the model reads anything. */
 static status check_input(const choices_plan *spec, const json_t *params, error *err)
 {
 	explain_request *x = memory_new(1, sizeof *x);
-	const choices_prompt *input = &spec->prompts[0];
+	const choices_prompt *input = &spec->prompt.list[0];
 	const attribution_request_input what = {NULL, NULL, (int64_t)input->count, (int64_t)input->n_source};
 	if (!x)
 		return STATUS_NOMEM;
 	status result = explain_check_length(spec->model->architecture, spec->model->parsed, what.n, err);
 	if (result == STATUS_OK)
-		result = explain_request_check_source(&spec->model->dims, what.n_source, err);
+		result = form_check_source(&spec->model->dims, what.n_source, err);
 	if (result == STATUS_OK)
 		result = read_selection(x, params, spec->model, &what, err);
 	explanation_free(x);
@@ -563,33 +552,33 @@ static status check_input(const choices_plan *spec, const json_t *params, error 
 
 static status prepare_input(stream *s, choices_plan *spec, error *err)
 {
-	TRY(catalog_open(s->engine->catalog, json_string_value(json_object_get(s->params, "model")), &spec->model,
-	                 err));
+	TRY(catalog_open(generation_of(s)->catalog, json_string_value(json_object_get(s->params, "model")),
+	                 &spec->model, err));
 	const model_dims *d = &spec->model->dims;
-	if (d->reads_source && !d->source)
+	if (d->form->source && !d->source)
 		TRY(catalog_check_reads_alone(spec->model, "model", err));
-	spec->sources = json_object_get(s->params, "source");
-	if (!d->reads_source != !spec->sources)
+	spec->prompt.sources = json_object_get(s->params, "source");
+	if (!d->form->source != !spec->prompt.sources)
 		return error_set(err, STATUS_INVALID, "source",
-		                 d->reads_source ? "this model reads a source: it must not be missing"
+		                 d->form->source ? "this model reads a source: it must not be missing"
 		                                 : "this model reads no source");
-	spec->masks = d->head == HEAD_VOCABULARY && !d->causal && catalog_mask(spec->model) != TOKEN_NONE;
+	spec->prompt.masks = d->form->fills && catalog_mask(spec->model) != TOKEN_NONE;
 	if (wants_weights(s->params))
 		TRY(catalog_check_explains(spec->model, false, "model", err));
 	status result = completions_read_prompts(spec, s->params, json_object_get(s->params, "input"), err);
 	if (err->param[0] && result != STATUS_OK && strcmp(err->param, "source") != 0)
 		strcpy(err->param, "input");
 	TRY(result);
-	if (spec->read)
-		spec->check = check_input;
+	if (spec->prompt.read)
+		spec->prompt.check = check_input;
 	else
 		TRY(check_input(spec, s->params, err));
-	sampling_default(&spec->request.sampling);
-	spec->request.n_logprobs = -1;
-	spec->request.explain = true;
-	spec->unstarted = d->reads_source || !wants_weights(s->params);
-	spec->prompt_field = "input";
-	spec->answer = input_read;
+	sampling_default(&spec->sampling.request.sampling);
+	spec->sampling.request.n_logprobs = -1;
+	spec->sampling.request.explain = true;
+	spec->prompts_only = d->form->source || !wants_weights(s->params);
+	spec->prompt.field = "input";
+	spec->answer.send = input_read;
 	return STATUS_OK;
 }
 
@@ -619,7 +608,8 @@ void explain_request_create(stream *s)
 		stream_refuse(s, STATUS_INVALID, "invalid_value", "session",
 		              "give a session, or a model and an input, not both");
 	else if (by_session)
-		session_task_log(s, json_string_value(json_object_get(s->params, "session")), explain_request_explain);
+		session_task_log(s, generation_of(s)->sessions,
+		                 json_string_value(json_object_get(s->params, "session")), explain_request_explain);
 	else if (!by_model || !by_input)
 		stream_refuse(s, STATUS_INVALID, "missing_parameter", by_model ? "input" : "model",
 		              "give a model and an input, or a session");

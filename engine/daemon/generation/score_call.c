@@ -17,7 +17,7 @@ static void ended(void *context, status s, const error *err)
 	t->scoring = NULL;
 	t->result = s;
 	t->error = *err;
-	executor_post(t->engine->executor, &t->ended);
+	executor_post(t->executor, &t->ended);
 }
 
 static bool prepare_start(task *start, device *d)
@@ -80,7 +80,7 @@ void score_call_cancel(score_call *t)
 		return;
 	t->control_under_way = true;
 	t->control = (task){.run = run_control, .done = control_done};
-	executor_control(t->engine->executor, &t->control);
+	executor_control(t->executor, &t->control);
 }
 
 static void score_call_on_cancel(stream *s)
@@ -92,7 +92,6 @@ void score_call_submit(score_call *t)
 {
 	static const stream_watch watch = {.cancel = score_call_on_cancel};
 	stream *s = t->stream;
-	t->engine = s ? s->engine : t->engine;
 	t->result = STATUS_CANCELLED;
 	t->over = true; /* unless `finished` takes it */
 	t->start = (task){.prepare = prepare_start, .run = run_start, .done = start_done};
@@ -102,7 +101,7 @@ void score_call_submit(score_call *t)
 		s->watch = &watch;
 	}
 	if (!s || !s->cancelled) {
-		t->over = !executor_submit(t->engine->executor, &t->start);
+		t->over = !executor_submit(t->executor, &t->start);
 		if (t->over)
 			t->result = error_set(&t->error, STATUS_BUSY, NULL, "too many requests are waiting");
 	}

@@ -5,12 +5,12 @@
 #include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/compute/executor.h"
 #include "engine/daemon/net/stream.h"
-#include "engine/daemon/requests/engine.h"
+#include "engine/daemon/net/stream.h"
 
 typedef struct score_call score_call;
 struct score_call {
 	/* Set by the caller: */
-	engine *engine; /* if there is no stream */
+	executor *executor;
 	stream *stream; /* its end cancels the score task; its watch and context are used until then; NULL: no stream */
 	model_entry *model;
 	score_task_request request; /* without finished and context */

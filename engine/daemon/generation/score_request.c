@@ -10,7 +10,7 @@
 #include "engine/base/reserve.h"
 #include "engine/daemon/generation/score_call.h"
 #include "engine/daemon/requests/background.h"
-#include "engine/daemon/requests/engine.h"
+#include "engine/daemon/generation/generation.h"
 #include "engine/explain/explain.h"
 #include "engine/text/sequence.h"
 
@@ -101,6 +101,7 @@ static void submit(score_request_run *r)
 {
 	const score_request *x = &r->public;
 	r->task = (score_call){.stream = r->stream,
+	                       .executor = generation_of(r->stream)->executor,
 	                       .model = x->model,
 	                       .request = {.sequences = x->sequences,
 	                                   .n_sequences = x->n,
@@ -209,8 +210,8 @@ static status score_request_begin(score_request_run *r, error *err)
 {
 	score_request *x = &r->public;
 	const json_t *input = json_object_get(x->params, "input"), *first = json_array_get(input, 0);
-	TRY(catalog_open(r->stream->engine->catalog, json_string_value(json_object_get(x->params, "model")), &x->model,
-	                 err));
+	TRY(catalog_open(generation_of(r->stream)->catalog, json_string_value(json_object_get(x->params, "model")),
+	                 &x->model, err));
 	x->list = json_is_array(input) && !json_is_integer(first);
 	x->n = x->list ? (int64_t)json_array_size(input) : 1;
 	TRY(x->kind->begin(x, err));
@@ -232,7 +233,7 @@ void score_request_create(stream *s, const score_request_kind *kind)
 	r->public.kind = kind;
 	r->public.params = s->params;
 	status result = score_request_begin(r, &r->error);
-	if (result == STATUS_OK && uv_queue_work(&s->engine->loop, &r->work, pool_encode, encoded) == 0)
+	if (result == STATUS_OK && uv_queue_work(s->net->loop, &r->work, pool_encode, encoded) == 0)
 		return;
 	score_request_refuse(r, result == STATUS_OK ? STATUS_NOMEM : result);
 }

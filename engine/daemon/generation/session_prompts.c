@@ -1,7 +1,7 @@
 #include "engine/daemon/generation/methods.h"
 
 #include "engine/daemon/generation/completions.h"
-#include "engine/daemon/requests/engine.h"
+#include "engine/daemon/generation/generation.h"
 #include "engine/daemon/sessions/session_task.h"
 
 static json_t *session_prompts_read_object(choices *c)
@@ -11,18 +11,18 @@ static json_t *session_prompts_read_object(choices *c)
 
 static status prepare_create(stream *s, choices_plan *spec, error *err)
 {
-	TRY(catalog_open_generative(s->engine->catalog, json_string_value(json_object_get(s->params, "model")),
+	TRY(catalog_open_generative(generation_of(s)->catalog, json_string_value(json_object_get(s->params, "model")),
 	                            &spec->model, err));
 	const json_t *source = json_object_get(s->params, "source");
 	if (source && !spec->model->dims.source)
 		return error_set(err, STATUS_INVALID, "source", "this model reads no source");
-	spec->sources = source;
+	spec->prompt.sources = source;
 	TRY(completions_read_prompts(spec, s->params, json_object_get(s->params, "prompt"), err));
-	spec->request.n_logprobs = -1;
-	sampling_default(&spec->request.sampling);
-	spec->result = session_prompts_read_object;
-	spec->whole = true;
-	return session_task_make(s, spec->model, &spec->session, &spec->ticket, err);
+	spec->sampling.request.n_logprobs = -1;
+	sampling_default(&spec->sampling.request.sampling);
+	spec->answer.result = session_prompts_read_object;
+	spec->all_or_nothing = true;
+	return session_task_make(s, generation_of(s)->sessions, spec->model, &spec->session, &spec->ticket, err);
 }
 
 void session_prompts_create(stream *s)
@@ -31,7 +31,7 @@ void session_prompts_create(stream *s)
 	const json_t *prompt = json_object_get(s->params, "prompt");
 	bool empty = !prompt || (json_is_string(prompt) && json_string_length(prompt) == 0);
 	if (empty && !json_object_get(s->params, "source")) {
-		session_task_create(s);
+		session_task_create(s, generation_of(s)->sessions);
 		return;
 	}
 	choices *c = choices_new(s);
@@ -54,23 +54,23 @@ void session_prompts_append(stream *s)
 		return;
 	}
 	choices_plan *spec = choices_get_plan(c);
-	spec->session = sessions_take(s->engine->sessions, s, s->target, &spec->ticket, &spec->model);
+	spec->session = sessions_take(generation_of(s)->sessions, s, s->target, &spec->ticket, &spec->model);
 	if (!spec->session) {
 		choices_free(c);
 		return;
 	}
 	status ended = completions_read_prompts(spec, s->params, json_object_get(s->params, "text"), &err);
 	if (ended != STATUS_OK) {
-		sessions_release(s->engine->sessions, spec->session);
+		sessions_release(generation_of(s)->sessions, spec->session);
 		choices_free(c);
 		error_set(&err, ended, NULL, "%s", status_text(ended));
 		stream_error(s, &err, NULL);
 		return;
 	}
-	spec->request.n_logprobs = -1;
-	sampling_default(&spec->request.sampling);
-	spec->result = session_prompts_read_object;
-	spec->prompt_field = "text";
-	spec->whole = true;
+	spec->sampling.request.n_logprobs = -1;
+	sampling_default(&spec->sampling.request.sampling);
+	spec->answer.result = session_prompts_read_object;
+	spec->prompt.field = "text";
+	spec->all_or_nothing = true;
 	choices_begin(c);
 }

@@ -7,7 +7,7 @@
 #include "engine/base/memory.h"
 #include "engine/base/utf8.h"
 #include "engine/daemon/requests/background.h"
-#include "engine/daemon/requests/engine.h"
+#include "engine/daemon/generation/generation.h"
 
 bool tokens_begin(const json_t *params)
 {
@@ -37,7 +37,7 @@ static status add_frame(token_list *tokens, const tokenizer *t)
 /* A classifier's text is read unchanged, with an end token only if the head needs it. */
 status tokens_of_text(token_list *out, const model_entry *m, const char *text, size_t bytes, bool begin, error *err)
 {
-	const encode_options how = {.begin = begin && m->dims.head != HEAD_CLASSES};
+	const encode_options how = {.begin = begin && m->dims.form->begins};
 	TRY(tokenizer_encode(m->tokenizer, text, bytes, &how, out, err));
 	return begin && m->dims.pool == POOL_END ? add_frame(out, m->tokenizer) : STATUS_OK;
 }
@@ -243,8 +243,8 @@ static void tokens_begin_request(stream *s, json_t *(*make)(void *context, error
 {
 	error err = ERROR_INIT;
 	tokens_request *r = memory_new(1, sizeof *r);
-	status result = r ? catalog_open(s->engine->catalog, json_string_value(json_object_get(s->params, "model")),
-	                                 &r->model, &err)
+	status result = r ? catalog_open(generation_of(s)->catalog,
+	                                 json_string_value(json_object_get(s->params, "model")), &r->model, &err)
 	                  : STATUS_NOMEM;
 	if (result != STATUS_OK) {
 		free(r);

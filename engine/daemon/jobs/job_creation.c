@@ -11,8 +11,8 @@
 #include "engine/daemon/jobs/job_runner.h"
 #include "engine/daemon/jobs/job_state.h"
 #include "engine/daemon/jobs/job_store.h"
+#include "engine/daemon/queue/job_draft.h"
 #include "engine/recipe/job_tokenizer.h"
-#include "engine/daemon/requests/engine.h"
 #include "engine/daemon/requests/idempotency.h"
 
 enum { SUFFIX_BYTES = 32 };
@@ -48,9 +48,9 @@ static void result_name(char out[STORE_ID_BYTES], const char *id, const job_crea
 {
 	static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
 	char suffix[SUFFIX_BYTES + 1] = "";
-	const char *asked = json_string_value(json_object_get(c->stream->params, "suffix"));
-	for (int i = 0; asked && asked[i] && i < SUFFIX_BYTES; i++)
-		suffix[i] = strchr(plain, asked[i]) ? asked[i] : '-';
+	const char *requested = json_string_value(json_object_get(c->stream->params, "suffix"));
+	for (int i = 0; requested && requested[i] && i < SUFFIX_BYTES; i++)
+		suffix[i] = strchr(plain, requested[i]) ? requested[i] : '-';
 	snprintf(out, STORE_ID_BYTES, "ft:%.12s:%s%s%.8s", c->request.architecture->name, suffix, suffix[0] ? ":" : "",
 	         id + strlen("ftjob-"));
 }
@@ -81,7 +81,7 @@ static json_t *size_event(const job_creation *c, const job_estimate *e)
 {
 	const train_options *o = &c->request.options;
 	char time[32], rows[64];
-	if (o->objective->source)
+	if (o->objective->form->source)
 		snprintf(rows, sizeof rows, "%lld + %lld", (long long)train_options_source(o),
 		         (long long)o->sequence_length);
 	else
@@ -136,7 +136,7 @@ static json_t *unused_event(const job_creation *c)
 static status job_creation_settle(job_creation *c, job_estimate *e, error *err)
 {
 	TRY(job_request_take_texts(&c->request, c->stream->params, &c->corpus, err));
-	return job_estimate_make(e, &c->request, c->corpus.texts.valid, c->speed, err);
+	return job_estimate_make(e, &c->request, c->corpus.texts.valid, c->speed);
 }
 
 static status create(job_creation *c, char id[STORE_ID_BYTES], json_t **document, error *err)
@@ -204,8 +204,8 @@ static void settle_dry_run(job_creation *c)
 static void pool_check(uv_work_t *work)
 {
 	job_creation *c = work->data;
-	const engine *e = c->stream->engine;
-	c->speed = training_speed(device_backend_name(e->device), e->options->threads);
+	const job_parts *parts = c->jobs->queue.parts;
+	c->speed = training_speed(device_backend_name(parts->device), parts->threads);
 	corpus_build(&c->corpus);
 }
 
@@ -238,12 +238,12 @@ static void checked(uv_work_t *work, int cancelled)
 
 static status job_creation_prepare(job_creation *c, error *err)
 {
-	engine *e = c->stream->engine;
-	const job_sources from = job_store_sources(e);
+	const job_parts *parts = c->jobs->queue.parts;
+	const job_sources from = job_store_sources(parts);
 	status s = job_request_read(&c->request, &from, c->stream->params, c->corpus.texts.tokenizer, err);
 	c->reservation.base = c->request.base ? c->request.base->id : NULL;
 	TRY(s);
-	TRY(store_check_room(e->store, 1, err)); /* its later size is not known yet */
+	TRY(store_check_room(parts->store, 1, err)); /* its later size is not known yet */
 	if (c->request.n_training == 0) {
 		answer_dry_run(c, NULL, NULL);
 		return STATUS_OK;
@@ -252,7 +252,7 @@ static status job_creation_prepare(job_creation *c, error *err)
 	job_request_corpus(&c->request, &from, &c->corpus);
 	c->corpus.texts = texts;
 	c->work.data = c;
-	return uv_queue_work(&e->loop, &c->work, pool_check, checked) == 0 ? STATUS_OK : STATUS_NOMEM;
+	return uv_queue_work(parts->loop, &c->work, pool_check, checked) == 0 ? STATUS_OK : STATUS_NOMEM;
 }
 
 static void job_creation_start(job_creation *c)
@@ -269,7 +269,7 @@ static void job_creation_pool_read(uv_work_t *work)
 {
 	job_creation *c = work->data;
 	char path[PATH_MAX];
-	store_blob_path(c->stream->engine->store, c->reservation.tokenizer, path);
+	store_blob_path(c->jobs->queue.parts->store, c->reservation.tokenizer, path);
 	job_tokenizer_read(&c->corpus.texts.tokenizer, path, c->reservation.tokenizer, &c->corpus.error);
 }
 
@@ -289,17 +289,17 @@ static void tokenizer_read(uv_work_t *work, int cancelled)
 /* Read a file that `params` name. A type or a base model is given elsewhere. */
 static status begin_with_file(job_creation *c, const char *file, error *err)
 {
-	engine *e = c->stream->engine;
+	const job_parts *parts = c->jobs->queue.parts;
 	store_file found;
 	error reason = ERROR_INIT;
-	status s = store_file_use(e->store, file, &found, &reason);
+	status s = store_file_use(parts->store, file, &found, &reason);
 	if (s == STATUS_NOT_FOUND)
 		return error_set(err, s, "additive.tokenizer.file", "there is no file \"%.64s\"", file);
 	if (s != STATUS_OK)
 		return error_set(err, s, NULL, "%s", error_message(&reason));
 	c->work.data = c;
-	return uv_queue_work(&e->loop, &c->work, job_creation_pool_read, tokenizer_read) == 0 ? STATUS_OK
-	                                                                                      : STATUS_NOMEM;
+	return uv_queue_work(parts->loop, &c->work, job_creation_pool_read, tokenizer_read) == 0 ? STATUS_OK
+	                                                                                         : STATUS_NOMEM;
 }
 
 /* --- the request ----------------------------------------------------------------------------- */
@@ -313,15 +313,17 @@ static void cancelled(stream *s)
 
 static const stream_watch creation_watch = {.cancel = cancelled};
 
-void job_creation_begin(stream *s)
+void job_creation_begin(stream *s, job_queue *q)
 {
 	error err = ERROR_INIT;
+	if (!job_draft_admit(s, q))
+		return;
 	bool dry_run = json_is_true(json_object_get(s->params, "dry_run"));
 	if (!dry_run && !json_is_string(json_object_get(s->params, "training_file"))) {
 		stream_refuse(s, STATUS_INVALID, "missing_parameter", "training_file", "'training_file' is required");
 		return;
 	}
-	job_creation *c = memory_new(1, sizeof *c);
+	job_creation *c = job_request_name_model(s->params) ? memory_new(1, sizeof *c) : NULL;
 	if (!c) {
 		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
 		return;
@@ -333,7 +335,7 @@ void job_creation_begin(stream *s)
 	c->reservation.training = c->request.training;
 	c->reservation.n_training = CORPUS_MAX_FILES; /* files not read yet are "" */
 	c->reservation.validation = c->request.validation;
-	c->jobs = s->engine->jobs;
+	c->jobs = (jobs *)q;
 	c->reservation.tokenizer =
 	    job_tokenizer_file(json_object_get(json_object_get(s->params, "additive"), "tokenizer"));
 	job_table_reserve(c->jobs, &c->reservation);

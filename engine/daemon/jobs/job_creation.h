@@ -6,10 +6,10 @@
 #ifndef ENGINE_DAEMON_JOBS_JOB_CREATION_H
 #define ENGINE_DAEMON_JOBS_JOB_CREATION_H
 
-#include "engine/daemon/net/stream.h"
+#include "engine/daemon/queue/job_queue.h"
 
 /* Create a job and answer s. While the texts are checked, the files and models that it will use are reserved in the
  * table. */
-void job_creation_begin(stream *s);
+void job_creation_begin(stream *s, job_queue *q);
 
 #endif

@@ -13,8 +13,8 @@
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
 #include "engine/daemon/compute/device.h"
+#include "engine/daemon/queue/job_machine.h"
 #include "engine/recipe/job_document.h"
-#include "engine/daemon/requests/engine.h"
 #include "engine/daemon/sessions/sessions.h"
 
 enum { SECOND_NS = 1000000000, DAY_SECONDS = 24 * 3600 };
@@ -60,12 +60,11 @@ static bool job_removal_collect(void *context, const json_t *document)
 static void mark_damaged(const jobs *all, rows *of)
 {
 	json_t *document = NULL;
-	bool ended;
 	for (size_t i = 0; i < of->n; i++) {
 		row *r = &of->items[i];
 		if (i == 0 || strcmp(of->items[i - 1].job, r->job) != 0) {
 			json_decref(document);
-			job_table_document(all, r->job, &document, &ended, NULL); /* NULL if unreadable */
+			job_queue_document(&all->queue, r->job, &document, NULL); /* NULL if unreadable */
 		}
 		r->damaged = job_document_damage(document, r->step);
 	}
@@ -90,7 +89,7 @@ static status job_removal_read_rows(const jobs *all, const char *of, rows *out, 
 	bool more;
 	*out = (rows){0};
 	store_page page = {.parent = of, .ascending = true};
-	status s = store_list(all->engine->store, STORE_CHECKPOINTS, &page, job_removal_collect, out, &more, err);
+	status s = store_list(all->queue.parts->store, STORE_CHECKPOINTS, &page, job_removal_collect, out, &more, err);
 	s = out->failed ? STATUS_NOMEM : s;
 	if (s != STATUS_OK) {
 		free(out->items);
@@ -104,13 +103,13 @@ static status job_removal_read_rows(const jobs *all, const char *of, rows *out, 
 
 static bool is_used(const jobs *all, const char *name)
 {
-	return sessions_use_model(all->engine->sessions, name) || job_table_uses_model(all, name);
+	return sessions_use_model(all->queue.parts->sessions, name) || job_table_uses_model(all, name);
 }
 
 static bool is_loaded(const jobs *all, const char *name)
 {
 	device_stats stats;
-	device_snapshot(all->engine->device, &stats);
+	device_snapshot(all->queue.parts->device, &stats);
 	for (int i = 0; i < stats.n_loaded; i++)
 		if (strcmp(stats.loaded[i], name) == 0)
 			return true;
@@ -121,7 +120,7 @@ static bool is_loaded(const jobs *all, const char *name)
 static bool is_held(const jobs *all, const char *name)
 {
 	model_entry *c;
-	if (catalog_open(all->engine->catalog, name, &c, NULL) != STATUS_OK)
+	if (catalog_open(all->queue.parts->catalog, name, &c, NULL) != STATUS_OK)
 		return false;
 	bool held = c->references > 2 || c->deleting; /* more than the table's reference and ours */
 	catalog_release(c);
@@ -136,9 +135,15 @@ static bool is_in_use(const jobs *all, const char *name)
 
 static status remove_one(const jobs *all, const row *r, error *err)
 {
-	TRY(store_checkpoint_delete(all->engine->store, r->job, r->step, err));
-	catalog_forget(all->engine->catalog, r->name);
+	TRY(store_checkpoint_delete(all->queue.parts->store, r->job, r->step, err));
+	catalog_forget(all->queue.parts->catalog, r->name);
 	return STATUS_OK;
+}
+
+/* True if the job has not ended or its run has not. */
+static bool is_active(const job_queue *q, const char *id)
+{
+	return job_queue_find(q, id) || job_queue_runs(q, id);
 }
 
 /* --- keep_checkpoints ------------------------------------------------------------------------ */
@@ -156,8 +161,8 @@ void job_removal_prune(jobs *all, const job *j)
 	rows found;
 	error err = ERROR_INIT;
 	json_int_t keep =
-	    json_integer_value(json_object_get(json_object_get(j->document, "request"), "keep_checkpoints"));
-	status s = job_removal_read_rows(all, j->id, &found, &err);
+	    json_integer_value(json_object_get(json_object_get(j->base.document, "request"), "keep_checkpoints"));
+	status s = job_removal_read_rows(all, j->base.id, &found, &err);
 	for (size_t i = 0; s == STATUS_OK && i < found.n; i++) {
 		const row *r = &found.items[i];
 		if (r->damaged || count_newer(&found, r) < (size_t)(keep > 0 ? keep : 1) || is_in_use(all, r->name))
@@ -166,7 +171,7 @@ void job_removal_prune(jobs *all, const job *j)
 	}
 	free(found.items);
 	if (s != STATUS_OK)
-		log_line(LOG_WARN, "old checkpoints of %s are kept for now: %s", j->id, error_message(&err));
+		log_line(LOG_WARN, "old checkpoints of %s are kept for now: %s", j->base.id, error_message(&err));
 }
 
 /* --- retention --------------------------------------------------------------------------------- */
@@ -196,7 +201,7 @@ static bool is_needed(const jobs *all, const row *r)
 	json_t *document;
 	if (!r->newest)
 		return false;
-	if (store_job_get(all->engine->store, r->job, &document, NULL) != STATUS_OK)
+	if (store_job_get(all->queue.parts->store, r->job, &document, NULL) != STATUS_OK)
 		return true;
 	const char *ended_as = job_document_text(document, "status");
 	json_int_t ended = json_integer_value(json_object_get(document, "finished_at"));
@@ -205,7 +210,7 @@ static bool is_needed(const jobs *all, const row *r)
 	return !succeeded && now_seconds(all) - ended < JOB_REMOVAL_GRACE_SECONDS;
 }
 
-static bool may_go(const jobs *all, const row *r)
+static bool is_removable(const jobs *all, const row *r)
 {
 	return !is_needed(all, r) && !is_in_use(all, r->name);
 }
@@ -213,16 +218,16 @@ static bool may_go(const jobs *all, const row *r)
 /* Return the oldest one beyond the limits of age or size; NULL: none. */
 static const row *find_victim(const jobs *all, rows *found)
 {
-	const engine_options *o = all->engine->options;
+	const job_parts *o = all->queue.parts;
 	int64_t total = 0, oldest = now_seconds(all) - (int64_t)o->retain_days * DAY_SECONDS;
 	char folder[PATH_MAX];
 	for (size_t i = 0; i < found->n; i++) {
 		row *r = &found->items[i];
-		if (job_table_find(all, r->job) || job_table_is_run_of(all, r->job)) {
+		if (is_active(&all->queue, r->job)) {
 			r->bytes = -1; /* not counted */
 			continue;
 		}
-		store_checkpoint_folder(all->engine->store, r->job, r->step, folder);
+		store_checkpoint_folder(all->queue.parts->store, r->job, r->step, folder);
 		r->bytes = o->retain_bytes > 0 ? folder_bytes(folder) : 0;
 		total += r->bytes;
 	}
@@ -230,7 +235,7 @@ static const row *find_victim(const jobs *all, rows *found)
 	for (size_t i = 0; i < found->n; i++) {
 		const row *r = &found->items[i];
 		bool too_old = o->retain_days > 0 && r->created < oldest;
-		if (r->bytes >= 0 && (too_old || too_much) && may_go(all, r))
+		if (r->bytes >= 0 && (too_old || too_much) && is_removable(all, r))
 			return r;
 	}
 	return NULL;
@@ -238,7 +243,7 @@ static const row *find_victim(const jobs *all, rows *found)
 
 void job_removal_sweep(jobs *all)
 {
-	const engine_options *o = all->engine->options;
+	const job_parts *o = all->queue.parts;
 	rows found;
 	error err = ERROR_INIT;
 	if ((o->retain_days <= 0 && o->retain_bytes <= 0) || clock_ns() < all->sweep_ns)
@@ -258,11 +263,12 @@ void job_removal_sweep(jobs *all)
 
 /* --- job.delete, checkpoint.delete --------------------------------------------------------------- */
 
-/* Checkpoints being deleted; with `whole`, their job too. */
+/* Checkpoints being deleted; with `with_job`, their job too. */
 typedef struct removal {
 	task task;
 	stream *stream;
-	bool whole;
+	const jobs *jobs;
+	bool with_job;
 	rows rows;
 	model_entry **entries; /* one per row; NULL if unreadable, so nothing uses it */
 	status result;
@@ -298,19 +304,19 @@ static void run_removal(task *t, device *d)
 
 static status remove_all(const removal *m, error *err)
 {
-	jobs *all = m->stream->engine->jobs;
+	const jobs *all = m->jobs;
 	const char *id = m->stream->target;
 	for (size_t i = 0; i < m->rows.n; i++)
 		if (is_used(all, m->rows.items[i].name))
 			return error_set(err, STATUS_CONFLICT, "id", "%s is in use by a session or a job",
 			                 m->rows.items[i].name);
-	if (m->whole && (job_table_find(all, id) || job_table_is_run_of(all, id)))
+	if (m->with_job && is_active(&all->queue, id))
 		return error_set(err, STATUS_CONFLICT, "id", "the job has been resumed");
-	if (!m->whole)
+	if (!m->with_job)
 		return remove_one(all, &m->rows.items[0], err);
-	TRY(store_job_delete(m->stream->engine->store, id, err));
+	TRY(store_job_delete(all->queue.parts->store, id, err));
 	for (size_t i = 0; i < m->rows.n; i++)
-		catalog_forget(all->engine->catalog, m->rows.items[i].name);
+		catalog_forget(all->queue.parts->catalog, m->rows.items[i].name);
 	return STATUS_OK;
 }
 
@@ -324,21 +330,22 @@ static void removed(task *t)
 		return;
 	}
 	stream_result(m->stream,
-	              json_pack("{s:s, s:s, s:b}", "id", m->whole ? m->stream->target : m->rows.items[0].name, "object",
-	                        m->whole ? "fine_tuning.job" : "fine_tuning.job.checkpoint", "deleted", 1));
+	              json_pack("{s:s, s:s, s:b}", "id", m->with_job ? m->stream->target : m->rows.items[0].name,
+	                        "object", m->with_job ? "fine_tuning.job" : "fine_tuning.job.checkpoint", "deleted",
+	                        1));
 	removal_free(m);
 }
 
 /* Mark the entries and ask the executor to unload the weights. m->rows is set. */
 static void begin_removal(removal *m)
 {
-	engine *e = m->stream->engine;
+	const job_parts *e = m->jobs->queue.parts;
 	error err = ERROR_INIT;
 	m->entries = memory_new(m->rows.n, sizeof *m->entries);
 	status s = m->entries ? STATUS_OK : STATUS_NOMEM;
 	for (size_t i = 0; s == STATUS_OK && i < m->rows.n; i++) {
 		const char *name = m->rows.items[i].name;
-		if (is_used(e->jobs, name))
+		if (is_used(m->jobs, name))
 			s = error_set(&err, STATUS_CONFLICT, "id", "%s is in use by a session or a job", name);
 		else if (catalog_open(e->catalog, name, &m->entries[i], NULL) == STATUS_OK)
 			m->entries[i]->deleting = true;
@@ -350,7 +357,7 @@ static void begin_removal(removal *m)
 		job_removal_refuse(m, s, &err);
 }
 
-static removal *new_removal(stream *s, bool whole)
+static removal *new_removal(stream *s, const jobs *all, bool with_job)
 {
 	removal *m = memory_new(1, sizeof *m);
 	error err = ERROR_INIT;
@@ -359,50 +366,38 @@ static removal *new_removal(stream *s, bool whole)
 		return NULL;
 	}
 	m->stream = s;
-	m->whole = whole;
-	status result = job_removal_read_rows(s->engine->jobs, s->target, &m->rows, &err);
+	m->jobs = all;
+	m->with_job = with_job;
+	status result = job_removal_read_rows(all, s->target, &m->rows, &err);
 	if (result == STATUS_OK)
 		return m;
 	job_removal_refuse(m, result, &err);
 	return NULL;
 }
 
-/* Find the job of the request; *ended tells whether it has ended. False: the stream has been answered. */
-static bool find_target(stream *s, bool *ended)
+void job_removal_delete(stream *s, job_queue *q)
 {
-	error err = ERROR_INIT;
-	json_t *document;
-	status result = job_table_document(s->engine->jobs, s->target, &document, ended, &err);
+	json_t *document = job_machine_find_document(s, q);
 	json_decref(document);
-	error_settle(&err, result);
-	if (result != STATUS_OK)
-		stream_error(s, &err, NULL);
-	return result == STATUS_OK;
-}
-
-void job_removal_delete(stream *s)
-{
-	bool ended;
-	if (!find_target(s, &ended))
+	if (!document)
 		return;
-	if (!ended || job_table_is_run_of(s->engine->jobs, s->target)) {
+	if (is_active(q, s->target)) {
 		stream_refuse(s, STATUS_CONFLICT, "invalid_job_state", "id",
 		              "a job that has not ended cannot be deleted");
 		return;
 	}
-	removal *m = new_removal(s, true);
+	removal *m = new_removal(s, (const jobs *)q, true);
 	if (m)
 		begin_removal(m);
 }
 
-void job_removal_delete_checkpoint(stream *s)
+void job_removal_delete_checkpoint(stream *s, job_queue *q)
 {
-	bool ended;
 	size_t i = 0;
 	const char *name = json_string_value(json_object_get(s->params, "checkpoint"));
-	if (!find_target(s, &ended))
-		return;
-	removal *m = new_removal(s, false);
+	json_t *document = job_machine_find_document(s, q);
+	json_decref(document);
+	removal *m = document ? new_removal(s, (const jobs *)q, false) : NULL;
 	if (!m)
 		return;
 	while (i < m->rows.n && strcmp(m->rows.items[i].name, name) != 0)
@@ -412,7 +407,7 @@ void job_removal_delete_checkpoint(stream *s)
 		job_removal_refuse(
 		    m, error_set(&err, STATUS_NOT_FOUND, "checkpoint", "the job has no checkpoint \"%.64s\"", name),
 		    &err);
-	else if (m->rows.items[i].newest && (!ended || job_table_is_run_of(s->engine->jobs, s->target)))
+	else if (m->rows.items[i].newest && is_active(q, s->target))
 		job_removal_refuse(
 		    m, error_set(&err, STATUS_CONFLICT, "checkpoint", "the job continues from this checkpoint"), &err);
 	else {

@@ -28,10 +28,8 @@ typedef struct finding {
 } finding;
 
 struct job_run {
-	void *context; /* the listener's context */
-	engine *engine;
+	queued_run base;
 	const job_run_listener *listener;
-	char id[STORE_ID_BYTES];
 	json_t *request; /* borrowed from the document; the corpus borrows from it */
 	corpus corpus;
 	job_run_from from;
@@ -61,7 +59,7 @@ static void job_run_run_free(job_run *r)
 
 static void job_run_end(job_run *r, const char *result, const train_progress *p, const error *err)
 {
-	r->listener->ended(r->context, r->id, result, p, err);
+	r->listener->ended(r->base.queue, r->base.id, result, p, err);
 	job_run_run_free(r);
 }
 
@@ -83,7 +81,7 @@ static void warn_of_chance(job_run *r, const train_progress *p)
 	    r->plan.options.schedule == SCHEDULE_RANGE_TEST)
 		return;
 	r->warned = true;
-	r->listener->event(r->context, r->id,
+	r->listener->event(r->base.queue, r->base.id,
 	                   job_document_event("warn",
 	                                      "Step %lld: the validation is no better than chance. A lower "
 	                                      "learning_rate, more steps or more data may help",
@@ -96,11 +94,11 @@ static void report_metrics(job_run *r, const train_progress *p, bool evaluated, 
 	uint64_t now = clock_ns(), interval = (now - r->began_ns) / METRICS_SHARE;
 	interval = interval < METRICS_NS ? METRICS_NS : interval;
 	bool last = p->step == p->total_steps, early = !last && now - r->metrics_ns < interval;
-	r->listener->progress(r->context, r->id, p);
+	r->listener->progress(r->base.queue, r->base.id, p);
 	if (!evaluated && (early || will_be_evaluated(r, p)))
 		return;
 	r->metrics_ns = now;
-	r->listener->metrics(r->context, r->id, p, evaluated, preview);
+	r->listener->metrics(r->base.queue, r->base.id, p, evaluated, preview);
 	if (evaluated)
 		warn_of_chance(r, p);
 }
@@ -118,8 +116,8 @@ static void report_start(job_run *r, const train_progress *p)
 	                             "Fine-tuning job started; by their frequencies alone the bytes of its text have "
 	                             "%.2f bits each, which a model has to beat",
 	                             p->byte_entropy);
-	r->listener->progress(r->context, r->id, p);
-	r->listener->event(r->context, r->id, event);
+	r->listener->progress(r->base.queue, r->base.id, p);
+	r->listener->event(r->base.queue, r->base.id, event);
 }
 
 static void report_saved(job_run *r, const training_report *report)
@@ -128,14 +126,14 @@ static void report_saved(job_run *r, const training_report *report)
 	uint64_t now = clock_ns();
 	r->unsaved = result;
 	if (result == STATUS_OK) {
-		r->listener->checkpoint(r->context, r->id, report->checkpoint);
+		r->listener->checkpoint(r->base.queue, r->base.id, report->checkpoint);
 		return;
 	}
 	if (result == before && now - r->unsaved_ns < (uint64_t)UNSAVED_SECONDS * SECOND_NS && !r->stopping)
 		return;
 	r->unsaved_ns = now;
 	r->listener->event(
-	    r->context, r->id,
+	    r->base.queue, r->base.id,
 	    job_document_event("warn", "The checkpoint at step %lld could not be saved; it is tried again later: %s",
 	                       (long long)report->progress.step, error_message(&report->error)));
 }
@@ -162,7 +160,7 @@ static void on_ended(job_run *r, const training_report *report)
 	rank_training_free(r->ranks);
 	name_data(r, &err);
 	if (report->damaged) {
-		status s = r->listener->damaged(r->context, r->id, r->from.steps[r->n_found], &err);
+		status s = r->listener->damaged(r->base.queue, r->base.id, r->from.steps[r->n_found], &err);
 		err = (error)ERROR_INIT;
 		error_settle(&err, s);
 	}
@@ -181,7 +179,7 @@ static bool on_report(void *context, const training_report *report)
 		break;
 	case TRAINING_EVALUATED:
 		report_metrics(r, &report->progress, true, report->preview);
-		return r->listener->written(r->context, r->id);
+		return r->listener->written(r->base.queue, r->base.id);
 	case TRAINING_SAVED:
 		report_saved(r, report);
 		break;
@@ -227,7 +225,7 @@ static status check_checkpoints(job_run *r, error *err)
 		finding *f = &r->found[r->n_found];
 		*f = (finding){.step = r->from.steps[r->n_found]};
 		snprintf(name, sizeof name, "step-%lld", (long long)f->step);
-		store_checkpoint_folder(r->plan.store, r->id, f->step, r->plan.resume);
+		store_checkpoint_folder(r->plan.store, r->base.id, f->step, r->plan.resume);
 		status s = job_check_folder(r->plan.resume, name, &f->err);
 		if (s == STATUS_OK)
 			return s;
@@ -242,7 +240,7 @@ static status check_checkpoints(job_run *r, error *err)
 static const char *tokenizer_owner(const job_run *r)
 {
 	const char *file = job_tokenizer_file(r->corpus.spec), *base = name_of(r, "base");
-	return file ? file : base[0] ? base : r->id;
+	return file ? file : base[0] ? base : r->base.id;
 }
 
 /* Count how often each token occurs in all texts, for a new model whose options need it. */
@@ -282,14 +280,15 @@ static void pool_build(uv_work_t *work)
 static status job_run_train(job_run *r, error *err)
 {
 	for (size_t i = 0; i < r->n_found; i++)
-		TRY(r->listener->damaged(r->context, r->id, r->found[i].step, &r->found[i].err));
+		TRY(r->listener->damaged(r->base.queue, r->base.id, r->found[i].step, &r->found[i].err));
 	r->plan.tokenizer = r->corpus.texts.tokenizer;
 	r->plan.train = r->corpus.texts.train;
 	r->plan.valid = r->corpus.texts.valid;
 	r->corpus.texts = (corpus_texts){0};
 	const int64_t ranks = json_integer_value(json_object_get(r->request, "ranks"));
-	return ranks > 1 ? rank_training_begin(&r->ranks, r->engine, &r->plan, ranks, r->request, &r->corpus, err)
-	                 : training_begin(&r->training, r->engine->executor, &r->plan);
+	return ranks > 1
+	           ? rank_training_begin(&r->ranks, r->base.queue->parts, &r->plan, ranks, r->request, &r->corpus, err)
+	           : training_begin(&r->training, r->base.queue->parts->executor, &r->plan);
 }
 
 static void built(uv_work_t *work, int cancelled)
@@ -312,8 +311,8 @@ static void built(uv_work_t *work, int cancelled)
 static status job_run_describe(job_run *r, error *err)
 {
 	training_plan *p = &r->plan;
-	const store *s = r->engine->store;
-	const job_sources from = job_store_sources(r->engine);
+	const store *s = r->base.queue->parts->store;
+	const job_sources from = job_store_sources(r->base.queue->parts);
 	char folder[PATH_MAX];
 	const char *base = json_string_value(json_object_get(r->request, "base"));
 	const char *result = json_string_value(json_object_get(r->request, "result"));
@@ -323,56 +322,50 @@ static status job_run_describe(job_run *r, error *err)
 	p->store = s;
 	p->report = on_report;
 	p->context = r;
-	snprintf(p->job, sizeof p->job, "%s", r->id);
+	snprintf(p->job, sizeof p->job, "%s", r->base.id);
 	snprintf(p->name, sizeof p->name, "%s", result ? result : "");
-	store_temporary_path(r->engine->store, p->result);
+	store_temporary_path(r->base.queue->parts->store, p->result);
 	if (base)
 		snprintf(p->base, sizeof p->base, "%s", r->corpus.folder);
-	store_job_folder(s, r->id, folder);
+	store_job_folder(s, r->base.id, folder);
 	r->found = memory_new(r->from.n, sizeof *r->found);
 	return p->config && r->found ? file_make_folders(folder, err) : STATUS_NOMEM;
 }
 
-status job_run_begin(job_run **out, engine *e, const char *id, const json_t *document, const job_run_from *from,
-                     corpus_texts *texts, const job_run_listener *listener, void *context, error *err)
+status job_run_begin(job_queue *q, const queued_job *j, const job_run_from *from, corpus_texts *texts,
+                     const job_run_listener *listener, error *err)
 {
-	*out = NULL;
 	job_run *r = memory_new(1, sizeof *r);
 	if (!r) {
 		free(from->steps);
 		return STATUS_NOMEM;
 	}
 	r->from = *from;
-	r->context = context;
-	r->engine = e;
+	r->base.queue = q;
 	r->listener = listener;
 	r->began_ns = clock_ns();
 	r->work.data = r;
-	r->request = json_incref(json_object_get(document, "request"));
-	snprintf(r->id, sizeof r->id, "%s", id);
+	r->request = json_incref(json_object_get(j->document, "request"));
+	snprintf(r->base.id, sizeof r->base.id, "%s", j->id);
 	status s = job_run_describe(r, err);
 	r->corpus.texts = *texts;
 	*texts = (corpus_texts){0};
-	if (s == STATUS_OK && uv_queue_work(&e->loop, &r->work, pool_build, built) != 0)
+	if (s == STATUS_OK && uv_queue_work(q->parts->loop, &r->work, pool_build, built) != 0)
 		s = STATUS_NOMEM;
 	if (s != STATUS_OK) {
 		job_run_run_free(r);
 		return s;
 	}
-	*out = r;
+	q->run = &r->base;
 	return STATUS_OK;
 }
 
-const char *job_run_id(const job_run *r)
+void job_run_stop(queued_run *base, bool save)
 {
-	return r->id;
-}
-
-void job_run_stop(job_run *r, bool save)
-{
+	job_run *r = (job_run *)base;
 	r->stopping = true;
 	atomic_store(&r->corpus.cancel, true);
-	const bool rows_written = r->listener->written(r->context, r->id);
+	const bool rows_written = r->listener->written(r->base.queue, r->base.id);
 	if (r->training)
 		training_stop(r->training, save, rows_written);
 	if (r->ranks)

@@ -7,11 +7,11 @@
 
 #include "engine/recipe/corpus.h"
 #include "engine/daemon/jobs/training.h"
-#include "engine/daemon/requests/engine.h"
+#include "engine/daemon/queue/job_queue.h"
 
 typedef struct job_run job_run;
 
-/* Receives the run's reports. Each has the id of the job, which may have ended in between. */
+/* Receives the run's reports. context: the queue. Each has the id of the job, which may have ended in between. */
 typedef struct job_run_listener {
 	void (*progress)(void *context, const char *id, const train_progress *p);
 	/* preview: the text generated after an evaluation, borrowed, or NULL. */
@@ -34,12 +34,11 @@ typedef struct job_run_from {
 	bool damaged; /* there are others, which are damaged */
 } job_run_from;
 
-/* Start the run of a job. from->steps is taken over, also on failure, and so are the texts, if given: their files are
- * checked but not read again. On failure nothing is running. */
-status job_run_begin(job_run **out, engine *e, const char *id, const json_t *document, const job_run_from *from,
-                     corpus_texts *texts, const job_run_listener *listener, void *context, error *err);
-const char *job_run_id(const job_run *r);
-/* Stop with or without a checkpoint. `ended` follows. */
-void job_run_stop(job_run *r, bool save);
+/* Start the run of a job, which becomes the queue's. from->steps is taken over, also on failure, and so are the texts,
+ * if given: their files are checked but not read again. On failure nothing is running. */
+status job_run_begin(job_queue *q, const queued_job *j, const job_run_from *from, corpus_texts *texts,
+                     const job_run_listener *listener, error *err);
+/* Stop the queue's run with or without a checkpoint. `ended` follows. */
+void job_run_stop(queued_run *base, bool save);
 
 #endif

@@ -17,12 +17,11 @@
 #include "engine/recipe/job_document.h"
 #include "engine/daemon/jobs/job_removal.h"
 #include "engine/daemon/jobs/job_state.h"
-#include "engine/daemon/requests/engine.h"
 
 /* Return the job of the current run. It may be paused: its run has been stopped but may have made steps since. */
 static job *find_of_run(const jobs *all, const char *id)
 {
-	job *j = job_table_is_run_of(all, id) ? job_table_find(all, id) : NULL;
+	job *j = job_queue_runs(&all->queue, id) ? job_table_find(all, id) : NULL;
 	return j && !j->unsettled ? j : NULL;
 }
 
@@ -38,7 +37,7 @@ static void note(jobs *all, job *j, json_t *event)
  * first one with steps that had no target. */
 static void note_idle_steps(jobs *all, job *j, const train_progress *p)
 {
-	const json_t *before = json_object_get(j->document, "additive");
+	const json_t *before = json_object_get(j->base.document, "additive");
 	if (p->skipped_steps > json_integer_value(json_object_get(before, "skipped_steps")))
 		note(all, j,
 		     job_document_event("warn",
@@ -62,7 +61,7 @@ static void on_progress(void *context, const char *id, const train_progress *p)
 		return;
 	job_state_progress(all, j, p->step);
 	note_idle_steps(all, j, p);
-	job_document_progress(j->document, p); /* without memory the document keeps the previous progress */
+	job_document_progress(j->base.document, p); /* without memory the document keeps the previous progress */
 }
 
 static void note_event(jobs *all, const char *id, json_t *event)
@@ -104,11 +103,11 @@ static status keep_checkpoint(jobs *all, const char *id, int64_t step, json_t *r
 {
 	job *j = job_table_find(all, id);
 	if (!j) /* the job was cancelled in between; the checkpoint is valid nevertheless */
-		return store_checkpoint_add(all->engine->store, id, step, row, err);
+		return store_checkpoint_add(all->queue.parts->store, id, step, row, err);
 	TRY(job_state_note(j, json_incref(row)));
 	TRY(job_state_note(j, job_document_event("info", "Checkpoint created at step %lld: %s", (long long)step,
 	                                         job_document_text(row, "id"))));
-	job_document_set_damage(j->document, step, NULL);
+	job_document_set_damage(j->base.document, step, NULL);
 	j->stale = true; /* keeps the progress for after a crash */
 	job_state_write_soon(all, j);
 	if (!j->stale)
@@ -122,12 +121,12 @@ static void on_checkpoint(void *context, const char *id, json_t *row)
 	error err = ERROR_INIT;
 	int64_t step = json_integer_value(json_object_get(row, "step_number"));
 	if (error_settle(&err, keep_checkpoint(all, id, step, row, &err)) == STATUS_OK)
-		death_log_forget(all->engine->deaths, id); /* the next run starts further on */
+		death_log_forget(all->queue.parts->deaths, id); /* the next run starts further on */
 	else
 		log_line(LOG_WARN, "the checkpoint of %s at step %lld is lost: %s", id, (long long)step,
 		         error_message(&err));
-	catalog_forget(all->engine->catalog, job_document_text(row, "id")); /* it may replace a checkpoint of the same
-	                                                                     * step */
+	catalog_forget(all->queue.parts->catalog, job_document_text(row, "id")); /* it may replace a checkpoint of the
+	                                                                          * same step */
 }
 
 static status on_damaged(void *context, const char *id, int64_t step, const error *err)
@@ -138,8 +137,8 @@ static status on_damaged(void *context, const char *id, int64_t step, const erro
 	if (!j)
 		return STATUS_OK;
 	job_document_checkpoint_name(id, step, name);
-	store_note_damage(all->engine->store, STORE_CHECKPOINTS, name, error_message(err));
-	if (!job_document_set_damage(j->document, step, error_message(err)))
+	store_note_damage(all->queue.parts->store, STORE_CHECKPOINTS, name, error_message(err));
+	if (!job_document_set_damage(j->base.document, step, error_message(err)))
 		return STATUS_NOMEM;
 	status s = job_state_note(j, job_document_event("warn", "The checkpoint at step %lld is damaged: %s",
 	                                                (long long)step, error_message(err)));
@@ -174,7 +173,7 @@ static status end_range_test(jobs *all, job *j, const char *folder, const train_
 	error ignored = ERROR_INIT;
 	json_t *events =
 	    json_pack("[o*, o]", describe_end(p), job_document_event("info", "The job has successfully completed"));
-	TRY(job_state_end(all, j, job_document_succeeded(j->document, NULL, p), events, err));
+	TRY(job_state_end(all, j, job_document_succeeded(j->base.document, NULL, p), events, err));
 	if (file_remove_tree(folder, &ignored) != STATUS_OK)
 		log_line(LOG_WARN, "%s", error_message(&ignored));
 	return STATUS_OK;
@@ -182,13 +181,13 @@ static status end_range_test(jobs *all, job *j, const char *folder, const train_
 
 static status succeed(jobs *all, job *j, const char *folder, const train_progress *p, error *err)
 {
-	if (job_document_is_range_test(j->document))
+	if (job_document_is_range_test(j->base.document))
 		return end_range_test(all, j, folder, p, err);
-	const char *name = job_document_text(json_object_get(j->document, "request"), "result");
+	const char *name = job_document_text(json_object_get(j->base.document, "request"), "result");
 	error reason = ERROR_INIT;
 	if (!name)
 		return error_set(err, STATUS_CORRUPT, NULL, "the job's record is damaged");
-	status s = catalog_add(all->engine->catalog, name, folder, "user", &reason);
+	status s = catalog_add(all->queue.parts->catalog, name, folder, "user", &reason);
 	if (s != STATUS_OK && s != STATUS_CONFLICT) {
 		error_settle(&reason, s);
 		return error_set(err, s, NULL, "the model could not be kept: %s", error_message(&reason));
@@ -196,13 +195,13 @@ static status succeed(jobs *all, job *j, const char *folder, const train_progres
 	json_t *events = json_pack("[o*, o, o]", describe_end(p),
 	                           job_document_event("info", "New fine-tuned model created: %s", name),
 	                           job_document_event("info", "The job has successfully completed"));
-	return job_state_end(all, j, job_document_succeeded(j->document, name, p), events, err);
+	return job_state_end(all, j, job_document_succeeded(j->base.document, name, p), events, err);
 }
 
 /* Queue a job again whose run has found its checkpoint damaged and has recorded that. It starts from another one. */
 static void queue_again(jobs *all, job *j)
 {
-	json_t *next = job_document_in_state(j->document, "queued");
+	json_t *next = job_document_in_state(j->base.document, "queued");
 	status s = job_state_follow(all, j, JOB_QUEUED, next, json_array());
 	if (s != STATUS_OK)
 		job_state_fail(all, j, &(error){.status = s});
@@ -213,14 +212,14 @@ static void on_ended(void *context, const char *id, const char *result, const tr
 	jobs *all = context;
 	job *j = find_of_run(all, id);
 	error reason = *err;
-	all->run = NULL;
-	death_log_end(all->engine->deaths, id);
+	all->queue.run = NULL;
+	death_log_end(all->queue.parts->deaths, id);
 	j = j && j->state == JOB_RUNNING ? j : NULL;
 	if (j && result)
 		error_settle(&reason, succeed(all, j, result, p, &reason));
 	if (j && reason.status != STATUS_OK)
 		job_state_fail(all, j, &reason);
-	else if (j && !result && !all->stopping)
+	else if (j && !result && !all->queue.stopping)
 		queue_again(all, j);
 	job_runner_next(all);
 }
@@ -262,9 +261,9 @@ static int by_step(const void *a, const void *b)
 static status find_checkpoints(const jobs *all, const job *j, job_run_from *from, error *err)
 {
 	bool more;
-	collection c = {.job = j->document, .from = from};
-	status s = store_list(all->engine->store, STORE_CHECKPOINTS, &(store_page){.parent = j->id}, collect_step, &c,
-	                      &more, err);
+	collection c = {.job = j->base.document, .from = from};
+	status s = store_list(all->queue.parts->store, STORE_CHECKPOINTS, &(store_page){.parent = j->base.id},
+	                      collect_step, &c, &more, err);
 	s = c.failed ? STATUS_NOMEM : s;
 	if (s == STATUS_OK && from->n > 1)
 		qsort(from->steps, from->n, sizeof *from->steps, by_step);
@@ -286,8 +285,8 @@ static status find_metrics_step(const jobs *all, job *j, error *err)
 	int64_t step = 0;
 	if (j->metrics_step >= 0)
 		return STATUS_OK;
-	TRY(store_list(all->engine->store, STORE_EVENTS, &(store_page){.parent = j->id}, read_metrics_step, &step,
-	               &more, err));
+	TRY(store_list(all->queue.parts->store, STORE_EVENTS, &(store_page){.parent = j->base.id}, read_metrics_step,
+	               &step, &more, err));
 	j->metrics_step = step;
 	return STATUS_OK;
 }
@@ -297,26 +296,27 @@ static status job_runner_begin(jobs *all, job *j, error *err)
 {
 	job_run_from from = {0};
 	TRY(find_metrics_step(all, j, err));
-	TRY(job_state_change(all, j, JOB_RUNNING, job_document_in_state(j->document, "running"), json_array(), err));
+	TRY(job_state_change(all, j, JOB_RUNNING, job_document_in_state(j->base.document, "running"), json_array(),
+	                     err));
 	status s = find_checkpoints(all, j, &from, err);
 	if (s != STATUS_OK) {
 		free(from.steps);
 		return s;
 	}
-	death_log_begin(all->engine->deaths, j->id);
-	s = job_run_begin(&all->run, all->engine, j->id, j->document, &from, &j->texts, &listener, all, err);
+	death_log_begin(all->queue.parts->deaths, j->base.id);
+	s = job_run_begin(&all->queue, &j->base, &from, &j->texts, &listener, err);
 	if (s != STATUS_OK)
-		death_log_end(all->engine->deaths, j->id);
+		death_log_end(all->queue.parts->deaths, j->base.id);
 	return s;
 }
 
 void job_runner_next(jobs *all)
 {
-	while (!all->run && !all->stopping) {
+	while (!all->queue.run && !all->queue.stopping) {
 		error err = ERROR_INIT;
-		job *j = all->first;
+		job *j = job_table_first(all);
 		while (j && (j->state != JOB_QUEUED || j->unsettled))
-			j = j->next;
+			j = job_table_next(j);
 		if (!j)
 			return;
 		if (job_state_quarantine(all, j))

@@ -9,7 +9,6 @@
 #include "engine/base/death_log.h"
 #include "engine/base/log.h"
 #include "engine/recipe/job_document.h"
-#include "engine/daemon/requests/engine.h"
 
 enum { SECOND_NS = 1000000000 };
 
@@ -18,7 +17,7 @@ enum { SECOND_NS = 1000000000 };
 status job_state_note(job *j, json_t *item)
 {
 	if (json_array_size(j->unwritten) >= (size_t)2 * JOB_STATE_MAX_UNWRITTEN) {
-		log_line(LOG_WARN, "an event of %s is lost: the ledger has stored none for too long", j->id);
+		log_line(LOG_WARN, "an event of %s is lost: the ledger has stored none for too long", j->base.id);
 		json_decref(item);
 		return STATUS_OK;
 	}
@@ -36,16 +35,16 @@ static status job_state_write_all(store *s, const job *j, error *err)
 {
 	size_t i;
 	json_t *item;
-	const char *name = job_document_text(j->document, "status");
+	const char *name = job_document_text(j->base.document, "status");
 	if (j->stale)
-		TRY(store_job_put(s, j->id, name ? name : "", j->document, err));
-	json_array_foreach(j->unwritten, i, item) TRY(write_item(s, j->id, item, err));
+		TRY(store_job_put(s, j->base.id, name ? name : "", j->base.document, err));
+	json_array_foreach(j->unwritten, i, item) TRY(write_item(s, j->base.id, item, err));
 	return STATUS_OK;
 }
 
 status job_state_write(jobs *all, job *j, error *err)
 {
-	store *s = all->engine->store;
+	store *s = all->queue.parts->store;
 	status result = store_begin(s, err);
 	if (result == STATUS_OK)
 		result = store_end(s, job_state_write_all(s, j, err), err);
@@ -54,7 +53,7 @@ status job_state_write(jobs *all, job *j, error *err)
 	json_array_clear(j->unwritten);
 	j->stale = false;
 	j->late_ns = 0;
-	job_watch_pump(all->watches, j->id);
+	job_watch_pump(all->queue.watches, j->base.id);
 	return STATUS_OK;
 }
 
@@ -66,7 +65,7 @@ void job_state_write_soon(jobs *all, job *j)
 	bool known = j->late_ns;
 	j->late_ns = clock_ns() + SECOND_NS;
 	if (!known)
-		log_line(LOG_WARN, "the ledger cannot store the state of %s and will retry: %s", j->id,
+		log_line(LOG_WARN, "the ledger cannot store the state of %s and will retry: %s", j->base.id,
 		         error_message(&err));
 }
 
@@ -81,13 +80,13 @@ static void truncate_to(json_t *array, size_t n)
 status job_state_change(jobs *all, job *j, job_state state, json_t *next, json_t *events, error *err)
 {
 	size_t n = json_array_size(j->unwritten);
-	json_t *before = j->document;
+	json_t *before = j->base.document;
 	job_state was = j->state;
 	bool stale = j->stale;
 	status s = next && events && json_array_extend(j->unwritten, events) == 0 ? STATUS_OK : STATUS_NOMEM;
 	json_decref(events);
 	if (s == STATUS_OK) {
-		j->document = next;
+		j->base.document = next;
 		j->state = state;
 		j->stale = true;
 		s = job_state_write(all, j, err);
@@ -97,7 +96,7 @@ status job_state_change(jobs *all, job *j, job_state state, json_t *next, json_t
 		return s;
 	}
 	truncate_to(j->unwritten, n);
-	j->document = before;
+	j->base.document = before;
 	j->state = was;
 	j->stale = stale;
 	json_decref(next);
@@ -106,16 +105,16 @@ status job_state_change(jobs *all, job *j, job_state state, json_t *next, json_t
 
 status job_state_add(jobs *all, const char *id, json_t *document, json_t *events, error *err)
 {
-	job *j = job_table_make(id, document);
+	job *j = (job *)job_queue_make(&all->queue, id, document);
 	if (!j) {
 		json_decref(events);
 		return STATUS_NOMEM;
 	}
 	status s = job_state_change(all, j, JOB_QUEUED, json_incref(document), events, err);
 	if (s == STATUS_OK)
-		job_table_append(all, j);
+		job_queue_append(&all->queue, &j->base);
 	else
-		job_table_release(j);
+		job_queue_release(&all->queue, &j->base);
 	return s;
 }
 
@@ -127,8 +126,8 @@ status job_state_follow(jobs *all, job *j, job_state state, json_t *next, json_t
 		return STATUS_NOMEM;
 	}
 	json_decref(events);
-	json_decref(j->document);
-	j->document = next;
+	json_decref(j->base.document);
+	j->base.document = next;
 	j->state = state;
 	j->stale = true;
 	job_state_write_soon(all, j);
@@ -137,14 +136,10 @@ status job_state_follow(jobs *all, job *j, job_state state, json_t *next, json_t
 
 status job_state_end(jobs *all, job *j, json_t *next, json_t *events, error *err)
 {
-	char id[STORE_ID_BYTES];
-	memcpy(id, j->id, sizeof id);
 	TRY(job_state_change(all, j, j->state, next, events, err));
-	death_log_forget(all->engine->deaths, id);
-	job_table_take_out(all, j);
-	job_table_release(j);
+	death_log_forget(all->queue.parts->deaths, j->base.id);
+	job_queue_remove(&all->queue, &j->base);
 	all->sweep_ns = 0;
-	job_watch_pump(all->watches, id); /* the job has ended, so its watches end */
 	return STATUS_OK;
 }
 
@@ -182,7 +177,7 @@ static bool same_reason(const error *a, const error *b)
 /* Send one event for each new reason, not for each attempt. */
 static void pause_for(jobs *all, job *j, const error *err)
 {
-	int seconds = pause_seconds(j->failures + 1);
+	int seconds = pause_seconds(j->base.failures + 1);
 	json_t *events = json_array();
 	if (events && (j->unsettled || !same_reason(&j->reason, err)) &&
 	    json_array_append_new(events, job_document_event("warn", "The job is paused and will be tried again: %s",
@@ -190,21 +185,21 @@ static void pause_for(jobs *all, job *j, const error *err)
 		json_decref(events);
 		events = NULL;
 	}
-	json_t *next = job_document_paused(j->document, err, clock_unix() + seconds, j->device_failures);
+	json_t *next = job_document_paused(j->base.document, err, clock_unix() + seconds, j->device_failures);
 	j->unsettled = job_state_follow(all, j, JOB_PAUSED, next, events) != STATUS_OK;
 	j->reason = *err;
 	if (j->unsettled)
 		return;
-	j->failures++;
-	j->retry_ns = clock_ns() + (uint64_t)seconds * SECOND_NS;
-	log_line(LOG_WARN, "%s is paused for %d s: %s", j->id, seconds, error_message(err));
+	j->base.failures++;
+	j->base.retry_ns = clock_ns() + (uint64_t)seconds * SECOND_NS;
+	log_line(LOG_WARN, "%s is paused for %d s: %s", j->base.id, seconds, error_message(err));
 }
 
 /* False: the ledger refuses the commit. */
 static bool end_failed(jobs *all, job *j, const error *reason, error *err)
 {
 	json_t *events = json_pack("[o]", job_document_event("error", "The job failed: %s", error_message(reason)));
-	return job_state_end(all, j, job_document_ended(j->document, "failed", reason), events, err) == STATUS_OK;
+	return job_state_end(all, j, job_document_ended(j->base.document, "failed", reason), events, err) == STATUS_OK;
 }
 
 void job_state_fail(jobs *all, job *j, const error *failure)
@@ -223,29 +218,29 @@ void job_state_fail(jobs *all, job *j, const error *failure)
 bool job_state_quarantine(jobs *all, job *j)
 {
 	error err = ERROR_INIT;
-	if (!death_log_poison(all->engine->deaths, j->id))
+	if (!death_log_poison(all->queue.parts->deaths, j->base.id))
 		return false;
 	error_set(&err, STATUS_INTERNAL, NULL,
 	          "the engine died %d times in a row while the job ran, without progress; resume tries again",
-	          death_log_count(all->engine->deaths, j->id));
-	json_t *next = job_document_paused(j->document, &err, 0, j->device_failures);
+	          death_log_count(all->queue.parts->deaths, j->base.id));
+	json_t *next = job_document_paused(j->base.document, &err, 0, j->device_failures);
 	json_t *events = json_pack("[o]", job_document_event("error", "The job is paused: %s", error_message(&err)));
 	j->unsettled = job_state_follow(all, j, JOB_PAUSED, next, events) != STATUS_OK;
 	j->reason = err;
-	j->retry_ns = 0;
-	log_line(LOG_ERROR, "%s is paused: %s", j->id, error_message(&err));
+	j->base.retry_ns = 0;
+	log_line(LOG_ERROR, "%s is paused: %s", j->base.id, error_message(&err));
 	return true;
 }
 
 void job_state_progress(jobs *all, job *j, int64_t step)
 {
-	death_log_progress(all->engine->deaths, j->id, step);
+	death_log_progress(all->queue.parts->deaths, j->base.id, step);
 	if (step <= j->best_step)
 		return;
 	j->best_step = step;
-	j->failures = j->device_failures = 0;
+	j->base.failures = j->device_failures = 0;
 	j->reason = (error)ERROR_INIT;
-	job_document_forget_device_failures(j->document);
+	job_document_forget_device_failures(j->base.document);
 }
 
 /* --- retries ------------------------------------------------------------------------------ */
@@ -253,21 +248,21 @@ void job_state_progress(jobs *all, job *j, int64_t step)
 static void retry(jobs *all, job *j)
 {
 	error err = ERROR_INIT;
-	json_t *next = job_document_in_state(j->document, "queued");
+	json_t *next = job_document_in_state(j->base.document, "queued");
 	if (job_state_change(all, j, JOB_QUEUED, next, json_array(), &err) == STATUS_OK)
-		j->retry_ns = 0;
+		j->base.retry_ns = 0;
 	else
 		pause_for(all, j, &err);
 }
 
 void job_state_tick(jobs *all)
 {
-	for (job *j = all->first, *next; j; j = next) {
-		next = j->next; /* a failure may free j */
+	for (job *j = job_table_first(all), *next; j; j = next) {
+		next = job_table_next(j); /* a failure may free j */
 		error err = j->reason;
 		if (j->unsettled)
 			job_state_fail(all, j, &err);
-		else if (j->state == JOB_PAUSED && j->retry_ns && clock_ns() >= j->retry_ns)
+		else if (j->state == JOB_PAUSED && j->base.retry_ns && clock_ns() >= j->base.retry_ns)
 			retry(all, j);
 		else if (j->late_ns && clock_ns() >= j->late_ns)
 			job_state_write_soon(all, j);

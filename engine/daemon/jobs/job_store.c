@@ -1,30 +1,40 @@
 #include "engine/daemon/jobs/job_store.h"
 
 #include <stdio.h>
+#include <string.h>
 
+#include "engine/base/memory.h"
 #include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/compute/device.h"
 #include "engine/daemon/jobs/rank_training.h"
 
 static status find_file(void *context, const char *name, char id[STORE_ID_BYTES], error *err)
 {
-	const engine *e = context;
+	const job_parts *parts = context;
 	store_file f;
-	TRY(store_file_use(e->store, name, &f, err));
+	TRY(store_file_use(parts->store, name, &f, err));
 	snprintf(id, STORE_ID_BYTES, "%s", f.id);
 	return STATUS_OK;
 }
 
 static status find_model(void *context, const char *name, job_base *out, error *err)
 {
-	const engine *e = context;
+	const job_parts *parts = context;
 	model_entry *m;
-	TRY(catalog_open(e->catalog, name, &m, err));
-	*out = (job_base){.architecture = m->architecture, .config = json_incref(m->config), .dims = m->dims};
+	TRY(catalog_open(parts->catalog, name, &m, err));
+	*out = (job_base){.architecture = m->architecture,
+	                  .config = json_incref(m->config),
+	                  .parsed = memory_new(1, m->architecture->config_bytes),
+	                  .dims = m->dims};
+	if (out->parsed)
+		memcpy(out->parsed, m->parsed, m->architecture->config_bytes);
 	snprintf(out->id, sizeof out->id, "%s", m->id);
 	snprintf(out->folder, sizeof out->folder, "%s", m->folder);
 	catalog_release(m);
-	return STATUS_OK;
+	if (out->parsed)
+		return STATUS_OK;
+	job_base_fini(out);
+	return STATUS_NOMEM;
 }
 
 static void path_of(const void *context, const char *id, char path[PATH_MAX])
@@ -37,17 +47,18 @@ corpus_paths job_store_paths(const store *s)
 	return (corpus_paths){path_of, s};
 }
 
-job_sources job_store_sources(engine *e)
+job_sources job_store_sources(const job_parts *parts)
 {
 	job_sources s = {.find_file = find_file,
 	                 .find_model = find_model,
-	                 .context = e,
-	                 .paths = job_store_paths(e->store),
-	                 .cache = {e->cache_folder, e->cache_budget, 0},
-	                 .backend_name = device_backend_name(e->device),
-	                 .bf16 = device_bf16(e->device),
+	                 .context = (void *)(uintptr_t)parts,
+	                 .paths = job_store_paths(parts->store),
+	                 .cache = {parts->cache_folder, parts->cache_budget, 0},
+	                 .backend_name = device_backend_name(parts->device),
+	                 .bf16 = device_bf16(parts->device),
 	                 .no_ranks = rank_training_obstacle()};
-	store_cache_room(e->store, &s.cache.room, NULL); /* without its ledger the store refuses the job in any case */
-	store_temporary_path(e->store, s.temporary);
+	store_cache_room(parts->store, &s.cache.room,
+	                 NULL); /* without its ledger the store refuses the job in any case */
+	store_temporary_path(parts->store, s.temporary);
 	return s;
 }

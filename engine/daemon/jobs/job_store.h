@@ -2,12 +2,12 @@
 #ifndef ENGINE_DAEMON_JOBS_JOB_STORE_H
 #define ENGINE_DAEMON_JOBS_JOB_STORE_H
 
-#include "engine/daemon/requests/engine.h"
+#include "engine/daemon/queue/job_queue.h"
 #include "engine/recipe/job_sources.h"
 
 /* Return where the store keeps its files. */
 corpus_paths job_store_paths(const store *s);
-/* Return sources that borrow the engine. Each call has its own name for unfinished files. Loop thread. */
-job_sources job_store_sources(engine *e);
+/* Return sources that borrow the parts. Each call has its own name for unfinished files. Loop thread. */
+job_sources job_store_sources(const job_parts *parts);
 
 #endif

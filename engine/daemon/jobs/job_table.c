@@ -7,56 +7,47 @@
 #include "engine/base/memory.h"
 #include "engine/recipe/job_document.h"
 
+static bool job_table_same(const char *a, const char *b)
+{
+	return a && b && strcmp(a, b) == 0;
+}
+
 job *job_table_find(const jobs *all, const char *id)
 {
-	job *j = all->first;
-	while (j && strcmp(j->id, id) != 0)
-		j = j->next;
-	return j;
+	return (job *)job_queue_find(&all->queue, id);
 }
 
-void job_table_append(jobs *all, job *j)
+job *job_table_first(const jobs *all)
 {
-	job **link = &all->first;
-	while (*link)
-		link = &(*link)->next;
-	j->next = NULL;
-	*link = j;
-	all->active++;
+	return (job *)all->queue.first;
 }
 
-void job_table_take_out(jobs *all, job *j)
+job *job_table_next(const job *j)
 {
-	job **link = &all->first;
-	while (*link != j)
-		link = &(*link)->next;
-	*link = j->next;
-	all->active--;
+	return (job *)j->base.next;
 }
 
-job *job_table_make(const char *id, json_t *document)
+bool job_table_load(queued_job *base)
 {
-	job *j = memory_new(1, sizeof *j);
-	if (!j)
-		return NULL;
-	snprintf(j->id, sizeof j->id, "%s", id);
-	j->document = json_incref(document);
+	job *j = (job *)base;
+	const json_t *additive = json_object_get(base->document, "additive");
 	j->unwritten = json_array();
-	j->state = JOB_QUEUED;
 	j->metrics_step = -1;
-	j->best_step = json_integer_value(json_object_get(json_object_get(document, "additive"), "step"));
-	if (j->document && j->unwritten)
-		return j;
-	job_table_release(j);
-	return NULL;
+	j->best_step = json_integer_value(json_object_get(additive, "step"));
+	j->device_failures = job_document_device_failures(base->document);
+	if (!job_table_same(job_document_text(base->document, "status"), "paused"))
+		return j->unwritten;
+	j->state = JOB_PAUSED;
+	/* The time is in the past, so the job is retried at once. */
+	base->retry_ns = json_is_integer(json_object_get(json_object_get(additive, "paused_reason"), "retry_at"));
+	return j->unwritten;
 }
 
-void job_table_release(job *j)
+void job_table_release(queued_job *base)
 {
-	json_decref(j->document);
+	job *j = (job *)base;
 	json_decref(j->unwritten);
 	corpus_free(&j->texts);
-	free(j);
 }
 
 void job_table_keep_texts(jobs *all, const char *id, corpus_texts *texts)
@@ -64,7 +55,7 @@ void job_table_keep_texts(jobs *all, const char *id, corpus_texts *texts)
 	int64_t bytes = corpus_memory(texts);
 	int keeping = 0;
 	job *j = job_table_find(all, id);
-	for (const job *other = all->first; other; other = other->next) {
+	for (const job *other = job_table_first(all); other; other = job_table_next(other)) {
 		bytes += corpus_memory(&other->texts);
 		keeping += other->texts.train != NULL;
 	}
@@ -74,61 +65,30 @@ void job_table_keep_texts(jobs *all, const char *id, corpus_texts *texts)
 	*texts = (corpus_texts){0};
 }
 
-bool job_table_is_run_of(const jobs *all, const char *id)
-{
-	return all->run && strcmp(job_run_id(all->run), id) == 0;
-}
-
-static bool job_table_same(const char *a, const char *b)
-{
-	return a && b && strcmp(a, b) == 0;
-}
-
-status job_table_stored(const jobs *all, const char *id, json_t **out, error *err)
-{
-	TRY(store_job_get(all->engine->store, id, out, err));
-	if (job_document_is(*out))
-		return STATUS_OK;
-	json_decref(*out);
-	*out = NULL;
-	return error_set(err, STATUS_NOT_FOUND, "id", "there is no job \"%.64s\"", id);
-}
-
-status job_table_document(const jobs *all, const char *id, json_t **out, bool *ended, error *err)
-{
-	const job *j = job_table_find(all, id);
-	*ended = !j;
-	*out = NULL;
-	if (!j)
-		return job_table_stored(all, id, out, err);
-	*out = json_incref(j->document);
-	return STATUS_OK;
-}
-
 void job_table_discard(jobs *all, const char *id)
 {
 	job *j = job_table_find(all, id);
 	if (!j)
 		return;
-	job_table_take_out(all, j);
-	job_table_release(j);
+	job_queue_take_out(&all->queue, &j->base);
+	job_queue_release(&all->queue, &j->base);
 }
 
 bool job_table_name_taken(const jobs *all, const char *result)
 {
 	store_model taken;
-	for (const job *j = all->first; j; j = j->next)
-		if (job_table_same(job_document_text(json_object_get(j->document, "request"), "result"), result))
+	for (const job *j = job_table_first(all); j; j = job_table_next(j))
+		if (job_table_same(job_document_text(json_object_get(j->base.document, "request"), "result"), result))
 			return true;
-	return store_model_get(all->engine->store, result, &taken, NULL) == STATUS_OK;
+	return store_model_get(all->queue.parts->store, result, &taken, NULL) == STATUS_OK;
 }
 
 /* --- what is in use ------------------------------------------------------------------ */
 
 bool job_table_uses_file(const jobs *all, const char *id)
 {
-	for (const job *j = all->first; j; j = j->next)
-		if (job_request_names_file(json_object_get(j->document, "request"), id))
+	for (const job *j = job_table_first(all); j; j = job_table_next(j))
+		if (job_request_names_file(json_object_get(j->base.document, "request"), id))
 			return true;
 	for (const job_reservation *r = all->reservations; r; r = r->next) {
 		for (size_t i = 0; i < r->n_training; i++)
@@ -142,8 +102,8 @@ bool job_table_uses_file(const jobs *all, const char *id)
 
 bool job_table_uses_model(const jobs *all, const char *id)
 {
-	for (const job *j = all->first; j; j = j->next)
-		if (job_table_same(job_document_text(json_object_get(j->document, "request"), "base"), id))
+	for (const job *j = job_table_first(all); j; j = job_table_next(j))
+		if (job_table_same(job_document_text(json_object_get(j->base.document, "request"), "base"), id))
 			return true;
 	for (const job_reservation *r = all->reservations; r; r = r->next)
 		if (job_table_same(r->base, id))
@@ -158,7 +118,7 @@ void job_table_reserve(jobs *all, job_reservation *r)
 	if (r->next)
 		r->next->link = &r->next;
 	all->reservations = r;
-	all->reserved++;
+	all->queue.drafts++;
 }
 
 void job_table_end_reservation(jobs *all, job_reservation *r)
@@ -166,5 +126,5 @@ void job_table_end_reservation(jobs *all, job_reservation *r)
 	*r->link = r->next;
 	if (r->next)
 		r->next->link = r->link;
-	all->reserved--;
+	all->queue.drafts--;
 }

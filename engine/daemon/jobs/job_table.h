@@ -7,8 +7,7 @@
 #define ENGINE_DAEMON_JOBS_JOB_TABLE_H
 
 #include "engine/daemon/jobs/job_run.h"
-#include "engine/daemon/requests/engine.h"
-#include "engine/daemon/requests/job_watch.h"
+#include "engine/daemon/queue/job_queue.h"
 
 /* Limits of the texts that jobs keep for their first run: total bytes of memory, and jobs, since each text has an open
  * file. */
@@ -17,20 +16,18 @@ enum { JOB_TABLE_MAX_BYTES = 256 << 20, JOB_TABLE_MAX_KEEPING = 8 };
 typedef enum job_state { JOB_QUEUED, JOB_RUNNING, JOB_PAUSED } job_state;
 
 typedef struct job {
-	struct job *next;
-	char id[STORE_ID_BYTES];
+	queued_job base; /* its document is equal to the ledger's row unless `stale`. retry_ns: paused by a failure:
+	                  * time of the next attempt; 0: none is scheduled */
 	job_state state;
-	json_t *document;  /* the document in the API; equal to the ledger's row unless `stale` */
 	json_t *unwritten; /* array of events and checkpoints for the next commit, oldest first */
 	bool stale;        /* the document differs from the ledger's row, in more than its progress */
 	uint64_t late_ns;  /* the ledger refused a commit: time of the next attempt; 0: no */
 	bool unsettled;    /* its run has ended with `reason`, but there was no memory to change the state */
 	error reason;      /* last failure of the machine; STATUS_OK: none since the last progress */
-	int failures, device_failures; /* consecutive */
-	uint64_t retry_ns;             /* paused by a failure: time of the next attempt; 0: none is scheduled */
-	int64_t best_step;             /* furthest step of any of its runs */
-	int64_t metrics_step;          /* step of the last metrics event; -1: unknown */
-	corpus_texts texts;            /* from its creation until its first run; empty: the run reads them again */
+	int device_failures;  /* consecutive */
+	int64_t best_step;    /* furthest step of any of its runs */
+	int64_t metrics_step; /* step of the last metrics event; -1: unknown */
+	corpus_texts texts;   /* from its creation until its first run; empty: the run reads them again */
 } job;
 
 /* The files and models that a request for a job will use; a member of that request. */
@@ -45,35 +42,25 @@ typedef struct job_reservation {
 
 typedef struct jobs jobs;
 struct jobs {
-	engine *engine;
-	job *first; /* in the order in which they will run */
-	job_run *run;
+	job_queue queue; /* its run is a job_run */
 	job_reservation *reservations;
-	job_watch *watches;
-	uint64_t sweep_ns;    /* time of the next retention sweep */
-	uint64_t began_ns;    /* both clocks when the table was created; ages are counted on the monotonic one, */
-	int64_t began_unix;   /* so a jump of the system clock deletes nothing */
-	int active, reserved; /* number of jobs; of reservations */
-	bool stopping;
+	uint64_t sweep_ns;  /* time of the next retention sweep */
+	uint64_t began_ns;  /* both clocks when the table was created; ages are counted on the monotonic one, */
+	int64_t began_unix; /* so a jump of the system clock deletes nothing */
 };
 
 /* Return a job; NULL: it has ended or never existed. */
 job *job_table_find(const jobs *all, const char *id);
-void job_table_append(jobs *all, job *j);
-void job_table_take_out(jobs *all, job *j);
-/* Create a job outside the table; the document is shared. NULL: out of memory. */
-job *job_table_make(const char *id, json_t *document);
-void job_table_release(job *j);
+/* Return the first job, or the one after j; NULL: none. */
+job *job_table_first(const jobs *all);
+job *job_table_next(const job *j);
+/* Set the members of a job from its document, and free them (job_kind). */
+bool job_table_load(queued_job *base);
+void job_table_release(queued_job *base);
 /* Let job `id` keep the texts. They are taken over if there is room, otherwise they stay with the caller. */
 void job_table_keep_texts(jobs *all, const char *id, corpus_texts *texts);
 /* Forget a job that was added by a commit that failed. */
 void job_table_discard(jobs *all, const char *id);
-/* True if the run on the executor belongs to this job. */
-bool job_table_is_run_of(const jobs *all, const char *id);
-/* Read the ledger's row of a training job (new reference). STATUS_NOT_FOUND. */
-status job_table_stored(const jobs *all, const char *id, json_t **out, error *err);
-/* Return the document of a job, ended or not (new reference). STATUS_NOT_FOUND. */
-status job_table_document(const jobs *all, const char *id, json_t **out, bool *ended, error *err);
 /* True if a model has this name or a job will give it to one. */
 bool job_table_name_taken(const jobs *all, const char *result);
 /* True if a job that has not ended, or a request for one, uses the file. */

@@ -16,67 +16,60 @@
 #include "engine/daemon/jobs/job_runner.h"
 #include "engine/daemon/jobs/job_state.h"
 #include "engine/daemon/jobs/job_table.h"
+#include "engine/daemon/queue/job_machine.h"
 #include "engine/daemon/requests/listing.h"
 
-enum { JOBS_MAX_ACTIVE = 1000, JOBS_MAX_CHECKING = 8 };
+enum { JOBS_MAX_ACTIVE = 1000 };
 
 /* --- what others ask -------------------------------------------------------------------- */
 
-bool jobs_use_file(const jobs *all, const char *id)
+jobs *jobs_of(const job_machine *m)
 {
-	return job_table_uses_file(all, id);
-}
-
-bool jobs_use_model(const jobs *all, const char *id)
-{
-	return job_table_uses_model(all, id);
+	return (jobs *)job_machine_queue(m, &training_jobs);
 }
 
 int jobs_waiting(const jobs *all)
 {
 	int n = 0;
-	for (const job *j = all->first; j; j = j->next)
+	for (const job *j = job_table_first(all); j; j = job_table_next(j))
 		n += j->state == JOB_QUEUED;
 	return n;
 }
 
 int jobs_running(const jobs *all)
 {
-	return all->run != NULL;
+	return all->queue.run != NULL;
 }
 
-void jobs_each_begun(const jobs *all, void (*take)(void *context, const char *id, const json_t *progress),
-                     void *context)
+void jobs_each_started(const jobs *all, void (*take)(void *context, const char *id, const json_t *progress),
+                       void *context)
 {
-	for (const job *j = all->first; j; j = j->next)
+	for (const job *j = job_table_first(all); j; j = job_table_next(j))
 		if (j->state != JOB_QUEUED)
-			take(context, j->id, json_object_get(j->document, "additive"));
+			take(context, j->base.id, json_object_get(j->base.document, "additive"));
 }
 
-/* --- running --------------------------------------------------------------------------- */
+/* --- the queue ------------------------------------------------------------------------- */
 
-void jobs_start(jobs *all)
+static void jobs_init(job_queue *q)
 {
-	job_runner_next(all);
+	jobs *all = (jobs *)q;
+	all->began_ns = clock_ns();
+	all->began_unix = clock_unix();
 }
 
-void jobs_tick(jobs *all)
+static void jobs_tick(job_queue *q)
 {
+	jobs *all = (jobs *)q;
 	job_state_tick(all);
 	job_removal_sweep(all);
 	job_runner_next(all);
 }
 
-void jobs_stop(jobs *all)
+/* The engine stops: the run saves a checkpoint. */
+static void save_and_stop(queued_run *r)
 {
-	all->stopping = true;
-	if (all->run)
-		job_run_stop(all->run, true);
-}
-
-bool jobs_stopped(const jobs *all)
-{
-	return !all->run && !all->reservations;
+	job_run_stop(r, true);
 }
 
 static bool jobs_same(const char *a, const char *b)
@@ -84,168 +77,25 @@ static bool jobs_same(const char *a, const char *b)
 	return a && b && strcmp(a, b) == 0;
 }
 
-/* --- opening ------------------------------------------------------------------------------ */
-
-typedef struct reading {
-	jobs *jobs;
-	bool failed;
-} reading;
-
-static bool read_job(void *context, const json_t *document)
-{
-	reading *r = context;
-	const char *id = job_document_text(document, "id");
-	if (!job_document_is(document))
-		return true; /* a job of another kind */
-	if (!id || !store_valid_name(id)) {
-		log_line(LOG_WARN, "a job cannot be read from the ledger");
-		return true;
-	}
-	json_t *copy = json_deep_copy(document);
-	job *j = copy ? job_table_make(id, copy) : NULL;
-	json_decref(copy);
-	r->failed = !j;
-	if (!j)
-		return false;
-	if (jobs_same(job_document_text(document, "status"), "paused")) {
-		const json_t *reason = json_object_get(json_object_get(document, "additive"), "paused_reason");
-		j->state = JOB_PAUSED;
-		j->retry_ns = json_is_integer(json_object_get(reason, "retry_at")); /* a time in the past, so it is
-		                                                                     * retried at once */
-	}
-	j->device_failures = job_document_device_failures(document);
-	job_table_append(r->jobs, j);
-	return true;
-}
-
-status jobs_new(jobs **out, engine *e, error *err)
-{
-	static const char *const states[] = {"running", "queued", "paused"};
-	bool more;
-	jobs *all = *out = memory_new(1, sizeof *all);
-	if (!all)
-		return STATUS_NOMEM;
-	all->engine = e;
-	all->began_ns = clock_ns();
-	all->began_unix = clock_unix();
-	reading r = {.jobs = all};
-	for (size_t i = 0; i < sizeof states / sizeof *states; i++) {
-		store_page page = {.filter = states[i], .ascending = true};
-		TRY(store_list(e->store, STORE_JOBS, &page, read_job, &r, &more, err));
-		if (r.failed)
-			return STATUS_NOMEM;
-	}
-	return STATUS_OK;
-}
-
-void jobs_free(jobs *all)
-{
-	if (!all)
-		return;
-	while (all->first) {
-		job *j = all->first;
-		job_table_take_out(all, j);
-		job_table_release(j);
-	}
-	free(all);
-}
-
 /* --- the methods ------------------------------------------------------------------------------ */
-
-void jobs_create(stream *s)
-{
-	jobs *all = s->engine->jobs;
-	if (all->active >= JOBS_MAX_ACTIVE || all->reserved >= JOBS_MAX_CHECKING)
-		stream_refuse(s, STATUS_BUSY, NULL, NULL, "too many jobs are waiting");
-	else
-		job_creation_begin(s);
-}
-
-void jobs_get(stream *s)
-{
-	error err = ERROR_INIT;
-	json_t *document;
-	bool ended;
-	if (job_table_document(s->engine->jobs, s->target, &document, &ended, &err) != STATUS_OK)
-		stream_error(s, &err, NULL);
-	else
-		stream_result(s, job_document_public(document));
-	json_decref(document);
-}
-
-static json_t *jobs_from_row(stream *s, const json_t *row)
-{
-	const job *j = job_table_find(s->engine->jobs, job_document_text(row, "id"));
-	return job_document_public(j ? j->document : row);
-}
-
-void jobs_list(stream *s)
-{
-	listing_answer_of(s, STORE_JOBS, NULL, JOB_DOCUMENT_OBJECT, LISTING_JOBS, jobs_from_row);
-}
-
-/* Answer 404 if the job does not exist; false: answered. */
-static bool exists(stream *s)
-{
-	error err = ERROR_INIT;
-	json_t *document;
-	bool ended;
-	status result = job_table_document(s->engine->jobs, s->target, &document, &ended, &err);
-	json_decref(document);
-	error_settle(&err, result);
-	if (result != STATUS_OK)
-		stream_error(s, &err, NULL);
-	return result == STATUS_OK;
-}
-
-void jobs_events(stream *s)
-{
-	if (exists(s))
-		listing_answer(s, STORE_EVENTS, s->target, LISTING_JOBS, NULL);
-}
 
 static json_t *shown_checkpoint(stream *s, const json_t *row)
 {
-	bool ended;
 	json_t *document;
-	job_table_document(s->engine->jobs, s->target, &document, &ended, NULL);
+	job_queue_document(s->context, s->target, &document, NULL);
 	json_t *shown = job_document_shown(row, document);
 	json_decref(document);
 	return shown;
 }
 
-void jobs_checkpoints(stream *s)
+static void jobs_checkpoints(stream *s, job_queue *q)
 {
-	if (exists(s))
-		listing_answer(s, STORE_CHECKPOINTS, s->target, LISTING_CHECKPOINTS, shown_checkpoint);
-}
-
-static status find_watched(const engine *e, const char *id, json_t **answer, bool *ended, error *err)
-{
-	json_t *document;
-	*answer = NULL;
-	TRY(job_table_document(e->jobs, id, &document, ended, err));
-	*answer = *ended ? job_document_public(document) : NULL;
+	json_t *document = job_machine_find_document(s, q);
 	json_decref(document);
-	return STATUS_OK;
-}
-
-void jobs_watch(stream *s)
-{
-	job_watch_begin(s, &s->engine->jobs->watches, find_watched);
-}
-
-static void refuse_state(stream *s, const char *verb)
-{
-	json_t *document;
-	bool ended;
-	error err = ERROR_INIT;
-	if (job_table_document(s->engine->jobs, s->target, &document, &ended, &err) != STATUS_OK)
-		stream_error(s, &err, NULL);
-	else
-		stream_refuse(s, STATUS_CONFLICT, "invalid_job_state", "id", "a job that is %s cannot be %s",
-		              job_document_text(document, "status"), verb);
-	json_decref(document);
+	if (!document)
+		return;
+	s->context = q;
+	listing_answer(s, STORE_CHECKPOINTS, s->target, LISTING_CHECKPOINTS, shown_checkpoint);
 }
 
 /* An array with one event; NULL: out of memory. */
@@ -254,16 +104,16 @@ static json_t *event(const char *message)
 	return json_pack("[o]", job_document_event("info", "%s", message));
 }
 
-void jobs_cancel(stream *s)
+static void jobs_cancel(stream *s, job_queue *q)
 {
-	jobs *all = s->engine->jobs;
+	jobs *all = (jobs *)q;
 	error err = ERROR_INIT;
 	job *j = job_table_find(all, s->target);
 	if (!j) {
-		refuse_state(s, "cancelled");
+		job_machine_refuse_state(s, q, "cancelled");
 		return;
 	}
-	json_t *next = job_document_ended(j->document, "cancelled", NULL);
+	json_t *next = job_document_ended(j->base.document, "cancelled", NULL);
 	json_t *answer = next ? job_document_public(next) : NULL;
 	status result = answer ? STATUS_OK : STATUS_NOMEM;
 	if (!answer)
@@ -271,8 +121,8 @@ void jobs_cancel(stream *s)
 	else
 		result = job_state_end(all, j, next, event("The job was cancelled"), &err);
 	if (result == STATUS_OK) {
-		if (job_table_is_run_of(all, s->target))
-			job_run_stop(all->run, false);
+		if (job_queue_runs(&all->queue, s->target))
+			job_run_stop(q->run, false);
 		stream_result(s, answer);
 		return;
 	}
@@ -282,33 +132,34 @@ void jobs_cancel(stream *s)
 }
 
 /* Change the state of a job that has not ended, and answer. */
-static bool change(stream *s, job *j, job_state state, const char *name, const char *message)
+static bool change(stream *s, jobs *all, job *j, job_state state, const char *name, const char *message)
 {
 	error err = ERROR_INIT;
-	json_t *next = job_document_in_state(j->document, name);
+	json_t *next = job_document_in_state(j->base.document, name);
 	job_document_forget_device_failures(next);
-	if (job_state_change(s->engine->jobs, j, state, next, event(message), &err) != STATUS_OK) {
+	if (job_state_change(all, j, state, next, event(message), &err) != STATUS_OK) {
 		error_settle(&err, STATUS_NOMEM);
 		stream_error(s, &err, NULL);
 		return false;
 	}
-	j->failures = j->device_failures = 0;
-	j->retry_ns = 0;
+	j->base.failures = j->device_failures = 0;
+	j->base.retry_ns = 0;
 	j->unsettled = false;
 	j->reason = (error)ERROR_INIT;
-	stream_result(s, job_document_public(j->document));
+	stream_result(s, job_document_public(j->base.document));
 	return true;
 }
 
 /* A job paused by a failure becomes paused by the client, without retries. */
-void jobs_pause(stream *s)
+static void jobs_pause(stream *s, job_queue *q)
 {
-	jobs *all = s->engine->jobs;
+	jobs *all = (jobs *)q;
 	job *j = job_table_find(all, s->target);
-	if (!j || (j->state == JOB_PAUSED && !j->retry_ns))
-		refuse_state(s, "paused");
-	else if (change(s, j, JOB_PAUSED, "paused", "The job was paused") && job_table_is_run_of(all, j->id))
-		job_run_stop(all->run, true);
+	if (!j || (j->state == JOB_PAUSED && !j->base.retry_ns))
+		job_machine_refuse_state(s, q, "paused");
+	else if (change(s, all, j, JOB_PAUSED, "paused", "The job was paused") &&
+	         job_queue_runs(&all->queue, j->base.id))
+		job_run_stop(q->run, true);
 }
 
 /* --- job.resume ----------------------------------------------------------------------------- */
@@ -325,7 +176,7 @@ static bool is_intact(void *context, const json_t *row)
 	return !s->found;
 }
 
-static status check_file_is_there(store *s, const char *key, const char *id, error *err)
+static status check_file_exists(store *s, const char *key, const char *id, error *err)
 {
 	store_file file;
 	if (!id || store_file_get(s, id, &file, NULL) == STATUS_OK)
@@ -334,20 +185,20 @@ static status check_file_is_there(store *s, const char *key, const char *id, err
 }
 
 /* Check that the files of a stored request exist. */
-static status check_files_are_there(store *s, const json_t *request, error *err)
+static status check_files_exist(store *s, const json_t *request, error *err)
 {
 	size_t i;
 	json_t *file;
-	TRY(check_file_is_there(s, "training_file", job_document_text(request, "training_file"), err));
+	TRY(check_file_exists(s, "training_file", job_document_text(request, "training_file"), err));
 	json_array_foreach(json_object_get(request, "training_files"), i, file)
-	    TRY(check_file_is_there(s, "training file", job_document_text(file, "file"), err));
-	return check_file_is_there(s, "validation_file", job_document_text(request, "validation_file"), err);
+	    TRY(check_file_exists(s, "training file", job_document_text(file, "file"), err));
+	return check_file_exists(s, "validation_file", job_document_text(request, "validation_file"), err);
 }
 
 /* Check that an ended job has everything that it needs to resume. */
 static status check_resumable(const jobs *all, const json_t *document, error *err)
 {
-	store *s = all->engine->store;
+	store *s = all->queue.parts->store;
 	store_page page = {.parent = job_document_text(document, "id")};
 	const json_t *request = json_object_get(document, "request");
 	const char *base = job_document_text(request, "base"), *result = job_document_text(request, "result");
@@ -359,66 +210,100 @@ static status check_resumable(const jobs *all, const json_t *document, error *er
 	if (!intact.found)
 		return error_set(err, STATUS_CONFLICT, "id", "a job that is %s and has no checkpoint cannot be resumed",
 		                 job_document_text(document, "status"));
-	TRY(check_files_are_there(s, request, err));
+	TRY(check_files_exist(s, request, err));
 	if (base) {
 		model_entry *from;
-		TRY(catalog_open(all->engine->catalog, base, &from, err));
+		TRY(catalog_open(all->queue.parts->catalog, base, &from, err));
 		catalog_release(from);
 	}
 	if (result && job_table_name_taken(all, result))
 		return error_set(err, STATUS_CONFLICT, "id", "a model \"%.64s\" exists already", result);
-	return all->active < JOBS_MAX_ACTIVE ? STATUS_OK
-	                                     : error_set(err, STATUS_BUSY, NULL, "too many jobs are waiting");
+	return all->queue.active < JOBS_MAX_ACTIVE ? STATUS_OK
+	                                           : error_set(err, STATUS_BUSY, NULL, "too many jobs are waiting");
 }
 
 /* Queue an ended job again. */
-static void resume_ended(stream *s)
+static void resume_ended(stream *s, jobs *all)
 {
-	jobs *all = s->engine->jobs;
 	error err = ERROR_INIT;
 	json_t *document;
-	status result = job_table_stored(all, s->target, &document, &err);
+	status result = job_queue_document(&all->queue, s->target, &document, &err);
 	if (result == STATUS_OK)
 		result = check_resumable(all, document, &err);
-	job *j = result == STATUS_OK ? job_table_make(s->target, document) : NULL;
+	job *j = result == STATUS_OK ? (job *)job_queue_make(&all->queue, s->target, document) : NULL;
 	json_decref(document);
 	if (!j) {
 		error_settle(&err, result == STATUS_OK ? STATUS_NOMEM : result);
 		stream_error(s, &err, err.status == STATUS_CONFLICT ? "invalid_job_state" : NULL);
 		return;
 	}
-	if (!change(s, j, JOB_QUEUED, "queued", "The job was resumed")) {
-		job_table_release(j);
+	if (!change(s, all, j, JOB_QUEUED, "queued", "The job was resumed")) {
+		job_queue_release(&all->queue, &j->base);
 		return;
 	}
-	job_table_append(all, j);
+	job_queue_append(&all->queue, &j->base);
 	job_runner_next(all);
 }
 
-void jobs_resume(stream *s)
+static void jobs_resume(stream *s, job_queue *q)
 {
-	jobs *all = s->engine->jobs;
+	jobs *all = (jobs *)q;
 	job *j = job_table_find(all, s->target);
 	if (!j) {
-		resume_ended(s);
+		resume_ended(s, all);
 	} else if (j->state != JOB_PAUSED) {
-		refuse_state(s, "resumed");
-	} else if (change(s, j, JOB_QUEUED, "queued", "The job was resumed")) {
-		death_log_forget(all->engine->deaths, j->id);
-		job_table_take_out(all, j); /* moves it to the end of the queue */
-		job_table_append(all, j);
+		job_machine_refuse_state(s, q, "resumed");
+	} else if (change(s, all, j, JOB_QUEUED, "queued", "The job was resumed")) {
+		death_log_forget(all->queue.parts->deaths, j->base.id);
+		job_queue_take_out(&all->queue, &j->base); /* moves it to the end of the queue */
+		job_queue_append(&all->queue, &j->base);
 		job_runner_next(all);
 	}
 }
 
-/* --- job.delete, checkpoint.delete ---------------------------------------------------------- */
+/* --- the kind -------------------------------------------------------------------------------- */
 
-void jobs_delete(stream *s)
+static bool uses_file(const job_queue *q, const char *id)
 {
-	job_removal_delete(s);
+	return job_table_uses_file((const jobs *)q, id);
 }
 
-void jobs_delete_checkpoint(stream *s)
+static bool uses_model(const job_queue *q, const char *id)
 {
-	job_removal_delete_checkpoint(s);
+	return job_table_uses_model((const jobs *)q, id);
 }
+
+static const job_method methods[] = {
+    {"job.create", job_creation_begin, true},
+    {"job.cancel", jobs_cancel, false},
+    {"job.pause", jobs_pause, false},
+    {"job.resume", jobs_resume, false},
+    {"job.delete", job_removal_delete, false},
+    {"job.checkpoints", jobs_checkpoints, false},
+    {"checkpoint.delete", job_removal_delete_checkpoint, false},
+    {0},
+};
+
+static const queued_run_steps run_steps = {.cancel = save_and_stop};
+
+const job_kind training_jobs = {
+    .name = "job",
+    .object = JOB_DOCUMENT_OBJECT,
+    .noun = "job",
+    .prefix = JOB_ID_PREFIX,
+    .use = "a job that has not ended starts from it",
+    .max_active = JOBS_MAX_ACTIVE,
+    .max_drafts = 8,
+    .job_bytes = sizeof(job),
+    .load = job_table_load,
+    .release = job_table_release,
+    .methods = methods,
+    .run = &run_steps,
+    .queue_bytes = sizeof(jobs),
+    .init = jobs_init,
+    .tick = jobs_tick,
+    .owns = job_document_is,
+    .shown = job_document_public,
+    .uses_file = uses_file,
+    .uses_model = uses_model,
+};

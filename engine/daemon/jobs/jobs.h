@@ -1,4 +1,10 @@
-/* jobs.h - training jobs: the queue, the states of a job, and the methods job.* and checkpoint.delete.
+/* jobs.h - training jobs, a kind of jobs (queue/job_queue.h): the states of a job, and the methods job.* and
+ * checkpoint.delete.
+ *
+ * The list of jobs, their pages, documents, events, watches, drafts and reload after a restart are those of every kind.
+ * States, failures and runs are this folder's own, for three reasons. A client can pause a job, and a failure of the
+ * machine pauses it too. A run writes checkpoints and metrics, which must survive a ledger that refuses a commit. A run
+ * may outlive its job's state, because it saves a checkpoint before it ends.
  *
  *            create                      ┌──── cancel ────┐
  *   (checked) ────▶ queued ──▶ running ──┼─▶ succeeded    ▼
@@ -28,40 +34,18 @@
 #ifndef ENGINE_DAEMON_JOBS_JOBS_H
 #define ENGINE_DAEMON_JOBS_JOBS_H
 
-#include "engine/daemon/net/stream.h"
-#include "engine/daemon/requests/engine.h"
+#include "engine/daemon/queue/job_machine.h"
 
 typedef struct jobs jobs;
 
-status jobs_new(jobs **out, engine *e, error *err); /* loads the jobs that have not ended */
-/* Start a waiting job. */
-void jobs_start(jobs *all);
-/* Retry and apply retention. Called every ENGINE_TICK_MS. */
-void jobs_tick(jobs *all);
-/* Let the running job save a checkpoint and end its run; start no other. */
-void jobs_stop(jobs *all);
-bool jobs_stopped(const jobs *all);
-void jobs_free(jobs *all);
+extern const job_kind training_jobs;
 
-/* True if a job that has not ended, or a request for one, uses the file. */
-bool jobs_use_file(const jobs *all, const char *id);
-bool jobs_use_model(const jobs *all, const char *id);
+/* Return the training jobs; NULL: the machine has none. */
+jobs *jobs_of(const job_machine *m);
 int jobs_waiting(const jobs *all);
 int jobs_running(const jobs *all);
 /* Call `take` for each job that runs or is paused, with its id and its document's `additive`. */
-void jobs_each_begun(const jobs *all, void (*take)(void *context, const char *id, const json_t *progress),
-                     void *context);
-
-void jobs_create(stream *s);
-void jobs_list(stream *s);
-void jobs_get(stream *s);
-void jobs_cancel(stream *s);
-void jobs_pause(stream *s);
-void jobs_resume(stream *s);
-void jobs_delete(stream *s);
-void jobs_events(stream *s);
-void jobs_watch(stream *s);
-void jobs_checkpoints(stream *s);
-void jobs_delete_checkpoint(stream *s);
+void jobs_each_started(const jobs *all, void (*take)(void *context, const char *id, const json_t *progress),
+                       void *context);
 
 #endif

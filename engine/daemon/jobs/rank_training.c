@@ -21,7 +21,7 @@ enum { READ_BYTES = 64 << 10, MAX_LINE = 16 << 20, KILL_SECONDS = 5 };
 static const char launcher[] = "mpirun";
 
 struct rank_training {
-	engine *engine;
+	const job_parts *parts;
 	training_plan *plan;
 	char file[PATH_MAX]; /* the processes' input file */
 	uv_process_t process;
@@ -186,9 +186,9 @@ static void take_lines(rank_training *t)
 	t->used -= begin;
 }
 
-static void arrived(uv_stream_t *stream, ssize_t n, const uv_buf_t *buffer)
+static void arrived(uv_stream_t *pipe, ssize_t n, const uv_buf_t *buffer)
 {
-	rank_training *t = stream->data;
+	rank_training *t = pipe->data;
 	(void)buffer;
 	if (n > 0) {
 		t->used += (size_t)n;
@@ -242,7 +242,7 @@ static status write_plan(const rank_training *t, const json_t *request, const co
 static int spawn(rank_training *t, int64_t ranks)
 {
 	char program[PATH_MAX], count[24], threads[24], seconds[24];
-	const int all = t->engine->options->threads ? t->engine->options->threads : (int)uv_available_parallelism();
+	const int all = t->parts->threads ? t->parts->threads : (int)uv_available_parallelism();
 	if (!program_path(program))
 		return UV_ENOENT;
 	snprintf(count, sizeof count, "%lld", (long long)ranks);
@@ -263,7 +263,7 @@ static int spawn(rank_training *t, int64_t ranks)
 	                             "--plan",
 	                             t->file,
 	                             "--backend",
-	                             device_backend_name(t->engine->device),
+	                             device_backend_name(t->parts->device),
 	                             "--threads",
 	                             threads,
 	                             NULL};
@@ -273,15 +273,15 @@ static int spawn(rank_training *t, int64_t ranks)
 	    {.flags = UV_INHERIT_FD, .data.fd = STDERR_FILENO}};
 	const uv_process_options_t o = {
 	    .file = launcher, .args = (char **)(uintptr_t)words, .exit_cb = exited, .stdio = stdio, .stdio_count = 3};
-	return uv_spawn(&t->engine->loop, &t->process, &o);
+	return uv_spawn(t->parts->loop, &t->process, &o);
 }
 
 /* From here on ENDED follows once all handles are closed. */
 static void rank_training_start(rank_training *t, int64_t ranks)
 {
 	t->process.data = t->input.data = t->output.data = t;
-	uv_pipe_init(&t->engine->loop, &t->input, 0);
-	uv_pipe_init(&t->engine->loop, &t->output, 0);
+	uv_pipe_init(t->parts->loop, &t->input, 0);
+	uv_pipe_init(t->parts->loop, &t->output, 0);
 	t->open = 3;
 	int failed = spawn(t, ranks);
 	if (failed) /* the handle of a process that did not start must be closed, too */
@@ -296,16 +296,16 @@ static void rank_training_start(rank_training *t, int64_t ranks)
 	}
 }
 
-status rank_training_begin(rank_training **out, engine *e, training_plan *p, int64_t ranks, const json_t *request,
-                           const corpus *files, error *err)
+status rank_training_begin(rank_training **out, const job_parts *parts, training_plan *p, int64_t ranks,
+                           const json_t *request, const corpus *files, error *err)
 {
 	*out = NULL;
 	rank_training *t = memory_new(1, sizeof *t);
 	if (!t)
 		return STATUS_NOMEM;
-	t->engine = e;
+	t->parts = parts;
 	t->plan = p;
-	store_temporary_path(e->store, t->file);
+	store_temporary_path(parts->store, t->file);
 	status s = write_plan(t, request, files, err);
 	if (s != STATUS_OK) {
 		free(t);

@@ -6,7 +6,7 @@
 #define ENGINE_DAEMON_JOBS_RANK_TRAINING_H
 
 #include "engine/daemon/jobs/training.h"
-#include "engine/daemon/requests/engine.h"
+#include "engine/daemon/queue/job_queue.h"
 #include "engine/recipe/corpus.h"
 
 typedef struct rank_training rank_training;
@@ -17,8 +17,8 @@ const char *rank_training_obstacle(void);
 /* Start a run. request: the stored request; files: the files that it names. p is borrowed until ENDED; request and
  * files are read before the function returns. If the processes cannot be started, the run ends with STATUS_UNAVAILABLE.
  * STATUS_NOMEM, and errors of file_write. */
-status rank_training_begin(rank_training **out, engine *e, training_plan *p, int64_t ranks, const json_t *request,
-                           const corpus *files, error *err);
+status rank_training_begin(rank_training **out, const job_parts *parts, training_plan *p, int64_t ranks,
+                           const json_t *request, const corpus *files, error *err);
 /* Like training_stop. */
 void rank_training_stop(rank_training *t, bool save, bool rows_written);
 /* Free; only after ENDED. */

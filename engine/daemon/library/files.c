@@ -6,9 +6,7 @@
 
 #include "engine/base/log.h"
 #include "engine/base/manifest.h"
-#include "engine/daemon/evaluations/evaluations.h"
-#include "engine/daemon/faithfulness/faithfulness_jobs.h"
-#include "engine/daemon/jobs/jobs.h"
+#include "engine/daemon/queue/job_machine.h"
 #include "engine/daemon/requests/download.h"
 #include "engine/daemon/requests/idempotency.h"
 #include "engine/daemon/requests/listing.h"
@@ -77,7 +75,7 @@ static void received(stream *s, const char *folder)
 	snprintf(path, sizeof path, "%s/file", folder);
 	status ended = idempotency_begin(s, &err);
 	if (ended == STATUS_OK) {
-		ended = store_file_add(s->engine->store, f, path, &err);
+		ended = store_file_add(library_of(s)->store, f, path, &err);
 		result = ended == STATUS_OK ? from_file(f) : NULL;
 		ended = idempotency_commit(s, ended, result, &err);
 	}
@@ -114,24 +112,18 @@ void files_get(stream *s)
 {
 	error err = ERROR_INIT;
 	store_file f;
-	if (store_file_get(s->engine->store, s->target, &f, &err) == STATUS_OK)
+	if (store_file_get(library_of(s)->store, s->target, &f, &err) == STATUS_OK)
 		stream_result(s, from_file(&f));
 	else
 		stream_error(s, &err, NULL);
 }
 
-static bool is_used(const engine *e, const char *id)
-{
-	return jobs_use_file(e->jobs, id) || evaluations_use_file(e->evaluations, id) ||
-	       faithfulness_jobs_use_file(e->faithfulness, id);
-}
-
 void files_delete(stream *s)
 {
 	error err = ERROR_INIT;
-	if (is_used(s->engine, s->target))
+	if (job_machine_uses_file(library_of(s)->jobs, s->target))
 		stream_refuse(s, STATUS_CONFLICT, "file_in_use", "id", "a job that has not ended reads this file");
-	else if (store_file_delete(s->engine->store, s->target, &err) != STATUS_OK)
+	else if (store_file_delete(library_of(s)->store, s->target, &err) != STATUS_OK)
 		stream_error(s, &err, NULL);
 	else
 		stream_result(s, json_pack("{s:s, s:s, s:b}", "id", s->target, "object", "file", "deleted", 1));
@@ -143,28 +135,28 @@ void files_content(stream *s)
 	store_file f;
 	manifest *about = NULL;
 	char path[PATH_MAX];
-	status result = store_file_get(s->engine->store, s->target, &f, &err);
+	status result = store_file_get(library_of(s)->store, s->target, &f, &err);
 	if (result == STATUS_OK)
-		result = store_manifest(s->engine->store, STORE_FILES, f.id, &about, &err);
+		result = store_manifest(library_of(s)->store, STORE_FILES, f.id, &about, &err);
 	if (result != STATUS_OK) {
 		stream_error(s, &err, NULL);
 		return;
 	}
-	store_blob_path(s->engine->store, f.id, path);
+	store_blob_path(library_of(s)->store, f.id, path);
 	download_file(s, path, f.filename, "application/octet-stream", STORE_FILES, about);
 }
 
-status files_expire(engine *e, int64_t now, error *err)
+status files_expire(const library *lib, int64_t now, error *err)
 {
 	json_t *ids = json_array(), *id;
 	size_t i;
-	status result = ids ? store_files_expired(e->store, now, ids, err) : error_settle(err, STATUS_NOMEM);
+	status result = ids ? store_files_expired(lib->store, now, ids, err) : error_settle(err, STATUS_NOMEM);
 	json_array_foreach(ids, i, id)
 	{
 		const char *name = json_string_value(id);
-		if (result != STATUS_OK || is_used(e, name))
+		if (result != STATUS_OK || job_machine_uses_file(lib->jobs, name))
 			continue; /* deleted once the job has ended */
-		result = store_file_delete(e->store, name, err);
+		result = store_file_delete(lib->store, name, err);
 		if (result == STATUS_OK)
 			log_line(LOG_INFO, "the file %s has expired", name);
 	}

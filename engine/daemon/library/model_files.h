@@ -1,5 +1,10 @@
 /* model_files.h - the files of a model: their names, and the conversion of uploaded files to a model's folder.
  *
+ * Parts of an upload, or the files of an archive, are written below DATA/tmp as they arrive. Memory holds a few frames
+ * whatever the size. The pool compares checksums, joins shards, reads every tensor once and seals the folder.
+ * The loop then moves it into the store with one commit. Weights keep their type (f32, f16, bf16), names and
+ * orientation; they are converted when they are loaded.
+ *
  * Files other than configuration and weights (tokenizers, templates, generation settings) are kept and exported byte
  * for byte. Weights in several files are joined (shards.h). */
 #ifndef ENGINE_DAEMON_LIBRARY_MODEL_FILES_H

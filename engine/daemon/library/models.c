@@ -15,13 +15,11 @@
 #include "engine/base/memory.h"
 #include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/compute/device.h"
-#include "engine/daemon/evaluations/evaluations.h"
-#include "engine/daemon/faithfulness/faithfulness_jobs.h"
-#include "engine/daemon/jobs/jobs.h"
+#include "engine/daemon/queue/job_machine.h"
 #include "engine/daemon/library/model_files.h"
 #include "engine/daemon/requests/background.h"
 #include "engine/daemon/requests/download.h"
-#include "engine/daemon/requests/engine.h"
+#include "engine/daemon/library/library.h"
 #include "engine/daemon/requests/idempotency.h"
 #include "engine/daemon/requests/upload.h"
 #include "engine/daemon/sessions/sessions.h"
@@ -39,7 +37,7 @@ static bool is_loaded(const device_stats *stats, const char *id)
 }
 
 /* NULL: out of memory. */
-static json_t *model_object(engine *e, const model_entry *c, bool loaded)
+static json_t *model_object(const library *lib, const model_entry *c, bool loaded)
 {
 	if (c->problem[0])
 		return json_pack("{s:s, s:s, s:I, s:s, s:{s:s, s:b}}", "id", c->id, "object", "model", "created",
@@ -52,7 +50,7 @@ static json_t *model_object(engine *e, const model_entry *c, bool loaded)
 	    tokenizer_type(c->tokenizer), "vocab_size", (int)tokenizer_size(c->tokenizer), "n_positions",
 	    c->dims.positions == MODEL_UNBOUNDED ? json_null() : json_integer((json_int_t)c->dims.positions),
 	    "trained_length", (json_int_t)c->dims.trained, "state_bytes", (json_int_t)c->state_bytes, "dtype",
-	    catalog_dtype_name(c->weights), "backend", device_backend_name(e->device), "loaded", loaded);
+	    catalog_dtype_name(c->weights), "backend", device_backend_name(lib->device), "loaded", loaded);
 	const char *problem = catalog_problem(c);
 	if (object && problem &&
 	    json_object_set_new(json_object_get(object, "additive"), "damaged", json_string(problem)) != 0) {
@@ -62,11 +60,11 @@ static json_t *model_object(engine *e, const model_entry *c, bool loaded)
 	return object;
 }
 
-static json_t *object_now(engine *e, const model_entry *c)
+static json_t *object_now(const library *lib, const model_entry *c)
 {
 	device_stats stats;
-	device_snapshot(e->device, &stats);
-	return model_object(e, c, is_loaded(&stats, c->id));
+	device_snapshot(lib->device, &stats);
+	return model_object(lib, c, is_loaded(&stats, c->id));
 }
 
 /* Return the entry of the request's id; NULL: answered. */
@@ -74,7 +72,7 @@ static model_entry *open_target(stream *s)
 {
 	error err = ERROR_INIT;
 	model_entry *c;
-	if (catalog_open(s->engine->catalog, s->target, &c, &err) != STATUS_OK)
+	if (catalog_open(library_of(s)->catalog, s->target, &c, &err) != STATUS_OK)
 		stream_error(s, &err, NULL);
 	return c;
 }
@@ -84,7 +82,7 @@ static model_entry *inspect_target(stream *s)
 {
 	error err = ERROR_INIT;
 	model_entry *c;
-	if (catalog_inspect(s->engine->catalog, s->target, &c, &err) != STATUS_OK)
+	if (catalog_inspect(library_of(s)->catalog, s->target, &c, &err) != STATUS_OK)
 		stream_error(s, &err, NULL);
 	return c;
 }
@@ -102,16 +100,16 @@ static bool collect_id(void *context, const json_t *row)
 }
 
 /* Append the object of a model, unless it is being deleted. */
-static status list_model(engine *e, const char *id, const device_stats *stats, json_t *data, error *err)
+static status list_model(const library *lib, const char *id, const device_stats *stats, json_t *data, error *err)
 {
 	error reason = ERROR_INIT;
 	model_entry *c;
-	status s = catalog_inspect(e->catalog, id, &c, &reason);
+	status s = catalog_inspect(lib->catalog, id, &c, &reason);
 	if (s == STATUS_NOT_FOUND)
 		return STATUS_OK;
 	if (s != STATUS_OK)
 		return error_set(err, s, reason.param, "%s", reason.message);
-	s = json_array_append_new(data, model_object(e, c, is_loaded(stats, c->id))) == 0 ? STATUS_OK : STATUS_NOMEM;
+	s = json_array_append_new(data, model_object(lib, c, is_loaded(stats, c->id))) == 0 ? STATUS_OK : STATUS_NOMEM;
 	catalog_release(c);
 	return s;
 }
@@ -123,13 +121,14 @@ void models_list(stream *s)
 	bool more;
 	json_t *ids = json_array(), *data = json_array();
 	store_page page = {.ascending = true};
-	status result = ids && data ? store_list(s->engine->store, STORE_MODELS, &page, collect_id, &ids, &more, &err)
-	                            : STATUS_NOMEM;
+	status result = ids && data
+	                    ? store_list(library_of(s)->store, STORE_MODELS, &page, collect_id, &ids, &more, &err)
+	                    : STATUS_NOMEM;
 	if (result == STATUS_OK && !ids)
 		result = STATUS_NOMEM;
-	device_snapshot(s->engine->device, &stats);
+	device_snapshot(library_of(s)->device, &stats);
 	for (size_t i = 0; result == STATUS_OK && i < json_array_size(ids); i++)
-		result = list_model(s->engine, json_string_value(json_array_get(ids, i)), &stats, data, &err);
+		result = list_model(library_of(s), json_string_value(json_array_get(ids, i)), &stats, data, &err);
 	json_decref(ids);
 	if (result == STATUS_OK) {
 		stream_result(s, json_pack("{s:s, s:o}", "object", "list", "data", data));
@@ -145,7 +144,7 @@ void models_get(stream *s)
 	model_entry *c = inspect_target(s);
 	if (!c)
 		return;
-	json_t *object = object_now(s->engine, c);
+	json_t *object = object_now(library_of(s), c);
 	catalog_release(c);
 	stream_result(s, object);
 }
@@ -202,7 +201,7 @@ static void answer_model(task *t)
 		error_set(&a->error, a->result, NULL, "%s", status_text(a->result));
 		stream_error(a->stream, &a->error, a->result == STATUS_CONFLICT ? "model_in_use" : NULL);
 	} else {
-		stream_result(a->stream, object_now(a->stream->engine, a->model));
+		stream_result(a->stream, object_now(library_of(a->stream), a->model));
 	}
 	device_task_free(a);
 }
@@ -211,7 +210,7 @@ static void answer_loaded(task *t)
 {
 	device_task *a = (device_task *)t;
 	if (a->result == STATUS_OK && a->chosen)
-		a->result = catalog_keep_weights(a->stream->engine->catalog, a->model, &a->error);
+		a->result = catalog_keep_weights(library_of(a->stream)->catalog, a->model, &a->error);
 	answer_model(t);
 }
 
@@ -220,9 +219,9 @@ static void answer_deleted(task *t)
 	device_task *a = (device_task *)t;
 	stream *s = a->stream;
 	if (a->result == STATUS_OK)
-		a->result = store_model_delete(s->engine->store, a->model->id, &a->error);
+		a->result = store_model_delete(library_of(s)->store, a->model->id, &a->error);
 	if (a->result == STATUS_OK) {
-		catalog_forget(s->engine->catalog, a->model->id);
+		catalog_forget(library_of(s)->catalog, a->model->id);
 		stream_result(s, json_pack("{s:s, s:s, s:b}", "id", a->model->id, "object", "model", "deleted", 1));
 	} else {
 		a->model->deleting = false;
@@ -243,7 +242,7 @@ static void send_device_task(stream *s, model_entry *c, void (*run)(task *t, dev
 		                   .model = c,
 		                   .weights = chosen ? *chosen : 0,
 		                   .chosen = chosen};
-	if (a && executor_submit(s->engine->executor, &a->task))
+	if (a && executor_submit(library_of(s)->executor, &a->task))
 		return;
 	c->deleting = false;
 	catalog_release(c);
@@ -261,7 +260,7 @@ void models_load(stream *s)
 		return;
 	bool chosen = name && catalog_find_dtype(name, &weights);
 	/* The state of a durable session depends on the type of weights, also while it is only stored. */
-	if (chosen && weights != c->weights && sessions_use_model(s->engine->sessions, c->id)) {
+	if (chosen && weights != c->weights && sessions_use_model(library_of(s)->sessions, c->id)) {
 		catalog_release(c);
 		stream_refuse(s, STATUS_CONFLICT, "model_in_use", "dtype",
 		              "the model's dtype cannot be changed: a session uses it");
@@ -285,12 +284,9 @@ void models_delete(stream *s)
 	if (!c)
 		return;
 	const char *user = catalog_parse_checkpoint(c->id, of, &step) ? "it is a checkpoint and belongs to its job"
-	                   : sessions_use_model(s->engine->sessions, c->id) ? "a session uses it"
-	                   : jobs_use_model(s->engine->jobs, c->id)         ? "a job that has not ended starts from it"
-	                   : evaluations_use_model(s->engine->evaluations, c->id) ||
-	                           faithfulness_jobs_use_model(s->engine->faithfulness, c->id)
-	                       ? "a job that has not ended evaluates it"
-	                       : NULL;
+	                   : sessions_use_model(library_of(s)->sessions, c->id)
+	                       ? "a session uses it"
+	                       : job_machine_use_of_model(library_of(s)->jobs, c->id);
 	if (user) {
 		catalog_release(c);
 		stream_refuse(s, STATUS_CONFLICT, "model_in_use", "id", "the model cannot be deleted: %s", user);
@@ -305,9 +301,9 @@ void models_delete(stream *s)
 static status add_imported(stream *s, const char *folder, json_t **object, error *err)
 {
 	model_entry *c;
-	TRY(catalog_add(s->engine->catalog, s->target, folder, "user", err));
-	TRY(catalog_open(s->engine->catalog, s->target, &c, err));
-	*object = object_now(s->engine, c);
+	TRY(catalog_add(library_of(s)->catalog, s->target, folder, "user", err));
+	TRY(catalog_open(library_of(s)->catalog, s->target, &c, err));
+	*object = object_now(library_of(s), c);
 	catalog_release(c);
 	return *object ? STATUS_OK : STATUS_NOMEM;
 }
@@ -321,7 +317,7 @@ static void imported(stream *s, const char *folder)
 		result = add_imported(s, folder, &object, &err);
 		result = idempotency_commit(s, result, object, &err);
 		if (result != STATUS_OK)
-			catalog_forget(s->engine->catalog, s->target);
+			catalog_forget(library_of(s)->catalog, s->target);
 	}
 	if (result == STATUS_OK) {
 		stream_result(s, object);
@@ -360,7 +356,7 @@ void models_import(stream *s)
 		    s, STATUS_INVALID, "invalid_value", "id",
 		    "a model's id is 1 to 63 of A-Z a-z 0-9 . _ : -, begins with a letter or digit, and is not the "
 		    "name of an architecture or checkpoint");
-	else if (store_model_get(s->engine->store, s->target, &taken, NULL) == STATUS_OK)
+	else if (store_model_get(library_of(s)->store, s->target, &taken, NULL) == STATUS_OK)
 		stream_refuse(s, STATUS_CONFLICT, "model_exists", "id", "a model \"%s\" exists already", s->target);
 	else
 		upload_begin(s, &what);
@@ -383,7 +379,7 @@ static void send_file(stream *s, model_entry *c, const model_file *f)
 	error err = ERROR_INIT;
 	snprintf(path, sizeof path, "%s/%s", c->folder, f->name);
 	store_table table = catalog_table(c);
-	status result = store_manifest(s->engine->store, table, c->id, &about, &err);
+	status result = store_manifest(library_of(s)->store, table, c->id, &about, &err);
 	catalog_release(c);
 	if (result != STATUS_OK) {
 		log_line(LOG_ERROR, "the model \"%s\" is damaged: %s", s->target, error_message(&err));
@@ -478,7 +474,8 @@ void models_files(stream *s)
 	if (!c)
 		return;
 	file_list *l = memory_new(1, sizeof *l);
-	status result = l ? store_manifest(s->engine->store, catalog_table(c), c->id, &l->about, &err) : STATUS_NOMEM;
+	status result =
+	    l ? store_manifest(library_of(s)->store, catalog_table(c), c->id, &l->about, &err) : STATUS_NOMEM;
 	if (result == STATUS_OK) {
 		l->model = c;
 		background_answer(s, &(background_work){.make = make_list, .release = release_list, .context = l});

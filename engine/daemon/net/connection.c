@@ -349,7 +349,6 @@ static stream *add_stream(connection *c, const frame *f)
 	if (!s)
 		return NULL;
 	s->net = c->net;
-	s->engine = c->net->engine;
 	s->peer = &c->peer;
 	s->id = f->stream;
 	s->credit = f->credit;

@@ -11,12 +11,16 @@
 
 struct connection;
 struct stream;
+struct store;
+struct idempotency;
 
 typedef struct net {
 	/* Set by the owner: */
 	uv_loop_t *loop;
 	void (*request)(struct stream *s, const char *method); /* called for a REQUEST; answers s at once or later */
-	struct engine *engine;                                 /* passed to streams */
+	void *owner;                                           /* for `request` */
+	struct store *store;                                   /* the ledger and the blobs */
+	struct idempotency *idempotency;                       /* repeatable requests */
 	const char *backend, *device;                          /* sent in HELLO */
 	struct death_log *deaths;                              /* counts requests that compute; NULL: none */
 	bool draining;                                         /* the engine is stopping, */

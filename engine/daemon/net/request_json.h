@@ -1,4 +1,5 @@
-/* request_json.h - the JSON of a REQUEST, parsed on the pool when it is large. Loop thread. */
+/* request_json.h - the JSON of a REQUEST, parsed on the pool when it is large. Its stream exists from the arrival of
+ * its frame. Streams are independent, so a smaller request on another stream may begin earlier. Loop thread. */
 #ifndef ENGINE_DAEMON_NET_REQUEST_JSON_H
 #define ENGINE_DAEMON_NET_REQUEST_JSON_H
 

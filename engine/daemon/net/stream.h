@@ -55,7 +55,7 @@ typedef struct stream_record {
 
 struct stream {
 	net *net;
-	struct engine *engine; /* opaque here */
+	void *room;            /* context of the room whose method it calls; set with that method */
 	stream_peer *peer;     /* NULL: disconnected */
 	uint64_t id;
 	int64_t credit;                   /* EVENT and DATA frames that the peer accepts */

@@ -6,7 +6,6 @@
 #include "engine/base/json_text.h"
 #include "engine/base/memory.h"
 #include "engine/base/reserve.h"
-#include "engine/daemon/requests/engine.h"
 
 typedef struct answer {
 	uv_work_t request;
@@ -44,7 +43,7 @@ void background_answer(stream *s, const background_work *work)
 	answer *a = memory_new(1, sizeof *a);
 	if (a) {
 		*a = (answer){.request.data = a, .stream = s, .work = *work};
-		if (uv_queue_work(&s->engine->loop, &a->request, pool_make, background_made) == 0)
+		if (uv_queue_work(s->net->loop, &a->request, pool_make, background_made) == 0)
 			return;
 	}
 	free(a);
@@ -63,12 +62,12 @@ static void dropped(uv_work_t *request, int cancelled)
 	free(request);
 }
 
-void background_drop(engine *e, json_t *document)
+void background_drop(uv_loop_t *loop, json_t *document)
 {
 	uv_work_t *request = document ? memory_new(1, sizeof *request) : NULL;
 	if (request) {
 		request->data = document;
-		if (uv_queue_work(&e->loop, request, pool_drop, dropped) == 0)
+		if (uv_queue_work(loop, request, pool_drop, dropped) == 0)
 			return;
 	}
 	free(request);

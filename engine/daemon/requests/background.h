@@ -15,6 +15,6 @@ typedef struct background_work {
 /* Answer the stream with the result of `make`. */
 void background_answer(stream *s, const background_work *work);
 /* Release a document that may be large; NULL is legal. */
-void background_drop(struct engine *e, json_t *document);
+void background_drop(uv_loop_t *loop, json_t *document);
 
 #endif

@@ -10,7 +10,6 @@
 
 #include "engine/base/file.h"
 #include "engine/base/memory.h"
-#include "engine/daemon/requests/engine.h"
 
 _Static_assert(MANIFEST_CHUNK_BYTES % DOWNLOAD_CHUNK == 0, "a frame holds bytes of one verified chunk");
 
@@ -78,7 +77,7 @@ static status download_read_chunk(download *d, char *out, size_t bytes, error *e
 static void download_fail(stream *s, download *d, const error *err)
 {
 	if (err->status == STATUS_STORAGE)
-		store_note_damage(s->engine->store, d->table, s->target, err->message);
+		store_note_damage(s->net->store, d->table, s->target, err->message);
 	download_free(d);
 	s->watch = NULL;
 	stream_error(s, err, NULL);

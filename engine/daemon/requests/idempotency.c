@@ -224,10 +224,10 @@ static char *idempotency_copy(const char *text, size_t bytes)
 }
 
 /* Load the answer stored under k's key to k->result, if there is one. */
-static status look_up(request_key *k, engine *e, error *err)
+static status look_up(request_key *k, error *err)
 {
 	json_t *kept;
-	const answer *a = find_answer(e->idempotency, k->key);
+	const answer *a = find_answer(k->stream->net->idempotency, k->key);
 	if (a) {
 		k->result = idempotency_copy(a->result, strlen(a->result));
 		k->events = idempotency_copy(a->events, a->events_bytes);
@@ -235,7 +235,7 @@ static status look_up(request_key *k, engine *e, error *err)
 		k->kept_request = a->request;
 		return k->result && k->events ? STATUS_OK : STATUS_NOMEM;
 	}
-	TRY(store_answer_get(e->store, k->key, &k->kept_request, &kept, err));
+	TRY(store_answer_get(k->stream->net->store, k->key, &k->kept_request, &kept, err));
 	if (!kept)
 		return STATUS_OK;
 	const json_t *events = json_object_get(kept, "events");
@@ -297,14 +297,14 @@ static void key_result(stream *s, const char *json)
 {
 	request_key *k = s->key;
 	if (k->running && !k->kept)
-		idempotency_remember(s->engine->idempotency, k, json);
+		idempotency_remember(s->net->idempotency, k, json);
 }
 
 static void key_end(stream *s)
 {
 	request_key *k = s->key;
 	if (k->running)
-		string_table_remove(&s->engine->idempotency->running, &k->node);
+		string_table_remove(&s->net->idempotency->running, &k->node);
 	digest_stream_free(k->digest);
 	free(k->events);
 	reserve_free(k->result);
@@ -356,7 +356,7 @@ bool idempotency_take(stream *s)
 bool idempotency_admit(stream *s, bool upload)
 {
 	error err = ERROR_INIT;
-	struct idempotency *all = s->engine->idempotency;
+	struct idempotency *all = s->net->idempotency;
 	request_key *k = s->key;
 	if (!k)
 		return true;
@@ -366,7 +366,7 @@ bool idempotency_admit(stream *s, bool upload)
 		              "a request with this key has not ended yet");
 		return false;
 	}
-	status ended = k->digest ? look_up(k, s->engine, &err) : STATUS_NOMEM;
+	status ended = k->digest ? look_up(k, &err) : STATUS_NOMEM;
 	if (ended == STATUS_OK && k->result) {
 		repeat(s);
 		return false;
@@ -399,7 +399,7 @@ status idempotency_keep(stream *s, const json_t *result, error *err)
 	    json_pack("{s:O, s:s%}", "result", result, "events", k->events ? k->events : "", k->events_bytes);
 	if (!whole)
 		return STATUS_NOMEM;
-	status ended = store_answer_put(s->engine->store, k->key, request_hash(k), whole, err);
+	status ended = store_answer_put(s->net->store, k->key, request_hash(k), whole, err);
 	json_decref(whole);
 	k->kept = ended == STATUS_OK;
 	return ended;
@@ -407,14 +407,14 @@ status idempotency_keep(stream *s, const json_t *result, error *err)
 
 status idempotency_begin(stream *s, error *err)
 {
-	return store_begin(s->engine->store, err);
+	return store_begin(s->net->store, err);
 }
 
 status idempotency_commit(stream *s, status outcome, const json_t *result, error *err)
 {
 	if (outcome == STATUS_OK)
 		outcome = result ? idempotency_keep(s, result, err) : STATUS_NOMEM;
-	outcome = store_end(s->engine->store, outcome, err);
+	outcome = store_end(s->net->store, outcome, err);
 	return outcome == STATUS_OK ? outcome : error_set(err, outcome, NULL, "%s", status_text(outcome));
 }
 
@@ -437,26 +437,25 @@ void idempotency_free(struct idempotency *all)
 	free(all);
 }
 
-void idempotency_tick(engine *e)
+void idempotency_tick(struct idempotency *all, store *s)
 {
 	error err = ERROR_INIT;
-	struct idempotency *all = e->idempotency;
 	uint64_t now = clock_ns();
 	if (all->swept_ns && now - all->swept_ns < (uint64_t)IDEMPOTENCY_SWEEP_SECONDS * 1000000000)
 		return;
 	all->swept_ns = now;
 	while (all->oldest && now - all->oldest->kept_ns > KEPT_NS)
 		idempotency_forget(all, all->oldest);
-	if (store_answers_expire(e->store, &err) != STATUS_OK)
+	if (store_answers_expire(s, &err) != STATUS_OK)
 		log_line(LOG_WARN, "old answers are not removed: %s", error_message(&err));
 }
 
-void idempotency_drain(engine *e)
+void idempotency_drain(struct idempotency *all)
 {
-	string_node *next = string_table_next(&e->idempotency->running, NULL);
+	string_node *next = string_table_next(&all->running, NULL);
 	for (request_key *key; (key = STRING_TABLE_OWNER(next, request_key, node));) {
 		stream *s = key->stream;
-		next = string_table_next(&e->idempotency->running, next); /* a cancelled request may end at once */
+		next = string_table_next(&all->running, next); /* a cancelled request may end at once */
 		if ((s->cancelled || !s->peer) && s->watch && s->watch->cancel)
 			s->watch->cancel(s);
 	}

@@ -14,7 +14,7 @@
 #define ENGINE_DAEMON_REQUESTS_IDEMPOTENCY_H
 
 #include "engine/daemon/net/stream.h"
-#include "engine/daemon/requests/engine.h"
+#include "engine/store/store.h"
 
 enum {
 	IDEMPOTENCY_KEY_BYTES = 255,
@@ -27,9 +27,9 @@ enum {
 status idempotency_new(struct idempotency **out);
 void idempotency_free(struct idempotency *all);
 /* Forget expired answers at intervals. */
-void idempotency_tick(engine *e);
+void idempotency_tick(struct idempotency *all, store *s);
 /* The engine stops: cancel requests that run without their client. */
-void idempotency_drain(engine *e);
+void idempotency_drain(struct idempotency *all);
 
 /* Called by dispatch: remove "idempotency_key" from the params. False: it is invalid, and the stream has been
  * answered. */

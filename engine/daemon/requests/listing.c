@@ -2,8 +2,6 @@
 
 #include <string.h>
 
-#include "engine/daemon/requests/engine.h"
-
 typedef struct collector {
 	stream *stream;
 	json_t *data;
@@ -40,7 +38,7 @@ static bool has_metadata(const json_t *row, const json_t *requested)
 	return true;
 }
 
-static bool is_wanted(const void *context, const json_t *row)
+static bool is_requested(const void *context, const json_t *row)
 {
 	const filter *f = context;
 	const char *object = json_string_value(json_object_get(row, "object"));
@@ -57,10 +55,19 @@ static const char *id_at(const json_t *data, size_t index)
 listing_page listing_read(const json_t *params, int64_t limit)
 {
 	const char *order = json_string_value(json_object_get(params, "order"));
-	const json_int_t asked = json_integer_value(json_object_get(params, "limit"));
+	const json_int_t requested = json_integer_value(json_object_get(params, "limit"));
 	return (listing_page){.after = json_string_value(json_object_get(params, "after")),
-	                      .limit = asked > 0 ? asked : limit,
+	                      .limit = requested > 0 ? requested : limit,
 	                      .ascending = order && strcmp(order, "asc") == 0};
+}
+
+bool listing_limit(stream *s, json_int_t most)
+{
+	const json_int_t requested = json_integer_value(json_object_get(s->params, "limit"));
+	if (requested <= most || json_object_set_new(s->params, "limit", json_integer(most)) == 0)
+		return true;
+	stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
+	return false;
 }
 
 json_t *listing_object(json_t *data, bool more)
@@ -83,16 +90,16 @@ void listing_answer_of(stream *s, store_table table, const char *parent, const c
 	bool more = false;
 	collector c = {s, json_array(), convert, false};
 	const filter requested = {object, json_object_get(s->params, "metadata")};
-	const listing_page asked = listing_read(s->params, limit);
+	const listing_page requested_page = listing_read(s->params, limit);
 	store_page page = {.parent = parent,
-	                   .after = asked.after,
+	                   .after = requested_page.after,
 	                   .filter = json_string_value(json_object_get(s->params, "purpose")),
-	                   .match = object || json_is_object(requested.metadata) ? is_wanted : NULL,
+	                   .match = object || json_is_object(requested.metadata) ? is_requested : NULL,
 	                   .match_context = &requested,
-	                   .limit = asked.limit,
-	                   .ascending = asked.ascending};
+	                   .limit = requested_page.limit,
+	                   .ascending = requested_page.ascending};
 	status result =
-	    c.data ? store_list(s->engine->store, table, &page, listing_collect, &c, &more, &err) : STATUS_NOMEM;
+	    c.data ? store_list(s->net->store, table, &page, listing_collect, &c, &more, &err) : STATUS_NOMEM;
 	if (result == STATUS_OK && c.failed)
 		result = STATUS_NOMEM;
 	if (result != STATUS_OK) {

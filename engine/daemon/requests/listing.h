@@ -29,4 +29,7 @@ void listing_answer(stream *s, store_table table, const char *parent, int64_t li
 void listing_answer_of(stream *s, store_table table, const char *parent, const char *object, int64_t limit,
                        json_t *(*convert)(stream *s, const json_t *row));
 
+/* Lower the "limit" of the request to `most`. False: the stream has been answered. */
+bool listing_limit(stream *s, json_int_t most);
+
 #endif

@@ -9,7 +9,6 @@
 #include "engine/base/memory.h"
 #include "engine/base/reserve.h"
 #include "engine/daemon/requests/download.h"
-#include "engine/daemon/requests/engine.h"
 
 typedef struct pieces {
 	uv_work_t work;
@@ -55,7 +54,7 @@ static void make_next(pieces *p)
 	free(p->data);
 	p->data = NULL;
 	p->bytes = p->sent = 0;
-	p->making = uv_queue_work(&p->stream->engine->loop, &p->work, pool_make, pieces_piece_made) == 0;
+	p->making = uv_queue_work(p->stream->net->loop, &p->work, pool_make, pieces_piece_made) == 0;
 	if (!p->making)
 		pieces_fail(p, STATUS_NOMEM);
 }

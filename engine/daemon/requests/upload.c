@@ -10,7 +10,6 @@
 #include "engine/base/file.h"
 #include "engine/base/memory.h"
 #include "engine/base/reserve.h"
-#include "engine/daemon/requests/engine.h"
 #include "engine/daemon/requests/received.h"
 #include "engine/daemon/requests/unpack.h"
 #include "proto/json_memory.h"
@@ -121,7 +120,7 @@ static void upload_complete(upload *u)
 	}
 	u->stream->watch = NULL;
 	u->work.data = u;
-	if (uv_queue_work(&u->stream->engine->loop, &u->work, pool_check, checked) != 0) {
+	if (uv_queue_work(u->stream->net->loop, &u->work, pool_check, checked) != 0) {
 		error_set(&u->error, STATUS_NOMEM, NULL, "out of memory");
 		upload_fail(u, NULL);
 	}
@@ -247,7 +246,7 @@ void upload_begin(stream *s, const upload_plan *what)
 	u->plan = what;
 	s->context = u;
 	u->digest = digest_stream_new();
-	store_temporary_path(s->engine->store, u->files.folder);
+	store_temporary_path(s->net->store, u->files.folder);
 	status opened = received_open(&u->files, &u->error);
 	if (error_settle(&u->error, u->digest ? opened : STATUS_NOMEM) != STATUS_OK) {
 		upload_fail(u, NULL);

@@ -7,13 +7,7 @@
 #include "engine/base/json_text.h"
 #include "engine/base/log.h"
 #include "engine/base/reserve.h"
-#include "engine/daemon/requests/engine.h"
 #include "engine/daemon/requests/idempotency.h"
-
-static sessions *table(const session_settlement *x)
-{
-	return x->stream->engine->sessions;
-}
 
 static void session_settle_finish(session_settlement *x)
 {
@@ -42,10 +36,10 @@ static void take_back(session_settlement *x)
 {
 	session_entry *e = x->entry;
 	if (x->making) {
-		sessions_remove(table(x), e, NULL);
+		sessions_remove(x->sessions, e, NULL);
 		x->entry = NULL;
 	} else {
-		sessions_revert(table(x), e);
+		sessions_revert(x->sessions, e);
 	}
 	answer_error(x);
 }
@@ -68,7 +62,7 @@ static status make_answer(session_settlement *x, json_t **result, error *err)
 static void settle_in_memory(session_settlement *x)
 {
 	json_t *result = NULL;
-	if (sessions_return(table(x), &x->entry, x->ticket, &x->change, &x->error) == STATUS_OK &&
+	if (sessions_return(x->sessions, &x->entry, x->ticket, &x->change, &x->error) == STATUS_OK &&
 	    x->error.status == STATUS_OK)
 		make_answer(x, &result, &x->error);
 	json_decref(result);
@@ -77,7 +71,7 @@ static void settle_in_memory(session_settlement *x)
 		return;
 	}
 	if (x->making && x->entry)
-		sessions_remove(table(x), x->entry, NULL);
+		sessions_remove(x->sessions, x->entry, NULL);
 	answer_error(x);
 }
 
@@ -95,7 +89,7 @@ static void pool_write(uv_work_t *work)
 static status commit(session_settlement *x, const json_t *result, error *err)
 {
 	stream *s = x->stream;
-	store *all = s->engine->store;
+	store *all = x->stream->net->store;
 	TRY(store_begin(all, err));
 	status ended = store_session_keep(all, sessions_id(x->entry), x->version, x->document, err);
 	if (ended == STATUS_OK && result)
@@ -134,7 +128,7 @@ static void written(uv_work_t *work, int cancelled)
 		session_settle_give_up(x, s, &err);
 		return;
 	}
-	sessions_settled(table(x), x->entry);
+	sessions_settled(x->sessions, x->entry);
 	if (x->error.status == STATUS_OK)
 		answer_result(x);
 	else
@@ -144,15 +138,15 @@ static void written(uv_work_t *work, int cancelled)
 static void settle_durably(session_settlement *x)
 {
 	error err = ERROR_INIT;
-	engine *e = x->stream->engine;
-	sessions_adopt(table(x), x->entry, &x->change);
-	status result = store_check_room(e->store, (int64_t)x->state.bytes, &err);
+	store *ledger = x->stream->net->store;
+	sessions_adopt(x->sessions, x->entry, &x->change);
+	status result = store_check_room(ledger, (int64_t)x->state.bytes, &err);
 	if (result == STATUS_OK)
-		result = store_session_next(e->store, sessions_id(x->entry), &x->version, x->path, &err);
+		result = store_session_next(ledger, sessions_id(x->entry), &x->version, x->path, &err);
 	if (result == STATUS_OK && !(x->document = sessions_document(x->entry)))
 		result = STATUS_NOMEM;
 	x->work.data = x;
-	if (result == STATUS_OK && uv_queue_work(&e->loop, &x->work, pool_write, written) != 0)
+	if (result == STATUS_OK && uv_queue_work(x->stream->net->loop, &x->work, pool_write, written) != 0)
 		result = STATUS_NOMEM;
 	if (result != STATUS_OK)
 		session_settle_give_up(x, result, &err);
@@ -189,7 +183,7 @@ static void exported(task *t)
 static void export(session_settlement *x)
 {
 	x->export = (task){.prepare = prepare_export, .run = run_export, .done = exported};
-	executor_control(x->stream->engine->executor, &x->export);
+	executor_control(sessions_parts(x->sessions)->executor, &x->export);
 }
 
 void session_settle(session_settlement *x)
@@ -200,10 +194,11 @@ void session_settle(session_settlement *x)
 	if (x->ticket->read)
 		sessions_note_damage(e, x->ticket->damaged);
 	if (x->ticket->read && x->ticket->damaged)
-		store_note_damage(x->stream->engine->store, STORE_SESSIONS, sessions_id(e), error_message(&x->error));
+		store_note_damage(x->stream->net->store, STORE_SESSIONS, sessions_id(e), error_message(&x->error));
 	if (!durable || (failed && !x->making && !x->changed)) {
 		settle_in_memory(x);
-	} else if (failed && (x->making || x->whole || !x->change.live || x->error.status != STATUS_CANCELLED)) {
+	} else if (failed &&
+	           (x->making || x->all_or_nothing || !x->change.live || x->error.status != STATUS_CANCELLED)) {
 		take_back(x);
 	} else {
 		export(x);

@@ -6,8 +6,8 @@
  * and an existing one returns to its stored state. Its slot is freed, so the next use reads the stored state.
  *
  * A cancelled generation keeps the tokens that were streamed. That change is stored, too, before the stream is answered
- * with the error, unless the request is `whole`. Any other failure is undone. A session that is not durable keeps what
- * it has read.
+ * with the error, unless the request is `all_or_nothing`. Any other failure is undone. A session that is not durable
+ * keeps what it has read.
  *
  * Loop thread only. */
 #ifndef ENGINE_DAEMON_SESSIONS_SESSION_SETTLE_H
@@ -17,11 +17,12 @@
 
 typedef struct session_settlement {
 	stream *stream;
+	sessions *sessions;
 	session_entry *entry;         /* busy */
 	const session_ticket *ticket; /* the session's, as the executor found it */
 	bool making;                  /* the entry is new */
 	bool changed;                 /* the request may have changed the session before it failed */
-	bool whole;                   /* all or nothing: if the request fails, its change is undone */
+	bool all_or_nothing;          /* all or nothing: if the request fails, its change is undone */
 	session_change change;
 	error error;                                     /* STATUS_OK, or the request's failure */
 	json_t *(*result)(struct session_settlement *x); /* returns the RESULT of a successful request; NULL: out of

@@ -10,7 +10,6 @@
 
 #include "engine/base/memory.h"
 #include "engine/daemon/requests/download.h"
-#include "engine/daemon/requests/engine.h"
 #include "engine/daemon/requests/upload.h"
 #include "engine/daemon/sessions/session_settle.h"
 
@@ -30,6 +29,7 @@ struct session_task {
 	task task;
 	const session_task_kind *kind;
 	stream *stream;
+	sessions *all;
 	model_entry *model;
 	session_entry *entry;  /* existing, or being created */
 	session_entry *parent; /* fork: the session copied */
@@ -46,11 +46,6 @@ struct session_task {
 	bool more;
 	void (*fetched)(stream *s, session_log *log);
 };
-
-static sessions *table(const session_task *t)
-{
-	return t->stream->engine->sessions;
-}
 
 static void session_task_free(session_task *t)
 {
@@ -101,6 +96,7 @@ static void settle_made(session_task *t)
 {
 	static const session_ticket fresh = {.create = true};
 	t->settlement = (session_settlement){.stream = t->stream,
+	                                     .sessions = t->all,
 	                                     .entry = t->entry,
 	                                     .ticket = &fresh,
 	                                     .making = true,
@@ -115,12 +111,12 @@ static void session_task_done(task *x)
 {
 	session_task *t = (session_task *)x;
 	if (t->parent)
-		sessions_return(table(t), &t->parent, &t->ticket, &t->parent_change, &t->error);
+		sessions_return(t->all, &t->parent, &t->ticket, &t->parent_change, &t->error);
 	if (!t->kind->answer) {
 		settle_made(t);
 		return;
 	}
-	sessions_return(table(t), &t->entry, &t->ticket, &t->change, &t->error);
+	sessions_return(t->all, &t->entry, &t->ticket, &t->change, &t->error);
 	if (t->error.status == STATUS_OK) {
 		t->kind->answer(t);
 		return;
@@ -132,11 +128,11 @@ static void session_task_done(task *x)
 static void session_task_refuse(session_task *t, status result, const char *words)
 {
 	if (t->parent)
-		sessions_release(table(t), t->parent);
+		sessions_release(t->all, t->parent);
 	if (t->parent || t->ticket.create)
-		sessions_remove(table(t), t->entry, NULL);
+		sessions_remove(t->all, t->entry, NULL);
 	else
-		sessions_release(table(t), t->entry);
+		sessions_release(t->all, t->entry);
 	stream_refuse(t->stream, result, NULL, NULL, "%s", words);
 	session_task_free(t);
 }
@@ -144,7 +140,7 @@ static void session_task_refuse(session_task *t, status result, const char *word
 static void submit(session_task *t)
 {
 	t->task = (task){.prepare = prepare_session_task, .run = run_session_task, .done = session_task_done};
-	if (!executor_submit(t->stream->engine->executor, &t->task))
+	if (!executor_submit(sessions_parts(t->all)->executor, &t->task))
 		session_task_refuse(t, STATUS_BUSY, "too many requests are waiting");
 }
 
@@ -153,7 +149,7 @@ static void pool_fetch(uv_work_t *work)
 	session_ticket_fetch(&((session_task *)work->data)->ticket);
 }
 
-static void state_is_here(uv_work_t *work, int cancelled)
+static void state_fetched(uv_work_t *work, int cancelled)
 {
 	(void)cancelled; /* cannot be cancelled */
 	submit(work->data);
@@ -164,11 +160,11 @@ static void session_task_begin(session_task *t)
 	t->work.data = t;
 	if (!session_ticket_has_work(&t->ticket))
 		submit(t);
-	else if (uv_queue_work(&t->stream->engine->loop, &t->work, pool_fetch, state_is_here) != 0)
+	else if (uv_queue_work(t->stream->net->loop, &t->work, pool_fetch, state_fetched) != 0)
 		session_task_refuse(t, STATUS_NOMEM, "out of memory");
 }
 
-static session_task *session_task_new(stream *s, const session_task_kind *kind)
+static session_task *session_task_new(stream *s, sessions *all, const session_task_kind *kind)
 {
 	session_task *t = memory_new(1, sizeof *t);
 	if (!t) {
@@ -176,16 +172,17 @@ static session_task *session_task_new(stream *s, const session_task_kind *kind)
 		return NULL;
 	}
 	t->stream = s;
+	t->all = all;
 	t->kind = kind;
 	return t;
 }
 
 /* Create a task for an existing session; NULL: the stream has been answered. */
-static session_task *session_task_existing(stream *s, const char *id, const session_task_kind *kind)
+static session_task *session_task_existing(stream *s, sessions *all, const char *id, const session_task_kind *kind)
 {
-	session_task *t = session_task_new(s, kind);
+	session_task *t = session_task_new(s, all, kind);
 	if (t)
-		t->entry = sessions_take(s->engine->sessions, s, id, &t->ticket, &t->model);
+		t->entry = sessions_take(all, s, id, &t->ticket, &t->model);
 	if (t && !t->entry) {
 		session_task_free(t);
 		return NULL;
@@ -195,7 +192,8 @@ static session_task *session_task_existing(stream *s, const char *id, const sess
 
 /* --- create ------------------------------------------------------------------------ */
 
-status session_task_make(stream *s, const model_entry *c, session_entry **out, session_ticket *ticket, error *err)
+status session_task_make(stream *s, sessions *all, const model_entry *c, session_entry **out, session_ticket *ticket,
+                         error *err)
 {
 	session_options options;
 	const json_t *ttl = json_object_get(s->params, "ttl_seconds");
@@ -204,26 +202,25 @@ status session_task_make(stream *s, const model_entry *c, session_entry **out, s
 	                            json_is_true(json_object_get(s->params, "durable"))};
 	if (options.explain)
 		TRY(catalog_check_explains(c, false, "explain", err));
-	TRY(sessions_add(s->engine->sessions, c, &options, json_is_integer(ttl) ? json_integer_value(ttl) : -1, out,
-	                 err));
+	TRY(sessions_add(all, c, &options, json_is_integer(ttl) ? json_integer_value(ttl) : -1, out, err));
 	*ticket = (session_ticket){.options = options, .create = true};
 	snprintf(ticket->id, sizeof ticket->id, "%s", sessions_id(*out));
 	return STATUS_OK;
 }
 
-void session_task_create(stream *s)
+void session_task_create(stream *s, sessions *all)
 {
 	static const session_task_kind kind = {NULL, NULL};
 	error err = ERROR_INIT;
-	session_task *t = session_task_new(s, &kind);
+	session_task *t = session_task_new(s, all, &kind);
 	if (!t)
 		return;
 	status result = catalog_open_generative(
-	    s->engine->catalog, json_string_value(json_object_get(s->params, "model")), &t->model, &err);
+	    sessions_parts(all)->catalog, json_string_value(json_object_get(s->params, "model")), &t->model, &err);
 	if (result == STATUS_OK && t->model->dims.source)
 		result = error_set(&err, STATUS_INVALID, "source", "this model reads a source: it must not be missing");
 	if (result == STATUS_OK)
-		result = session_task_make(s, t->model, &t->entry, &t->ticket, &err);
+		result = session_task_make(s, all, t->model, &t->entry, &t->ticket, &err);
 	if (result == STATUS_OK) {
 		session_task_begin(t);
 		return;
@@ -248,16 +245,16 @@ void session_task_fork(stream *s)
 {
 	static const session_task_kind kind = {act_fork, NULL};
 	error err = ERROR_INIT;
-	session_task *t = session_task_existing(s, s->target, &kind);
+	session_task *t = session_task_existing(s, s->room, s->target, &kind);
 	if (!t)
 		return;
 	t->parent = t->entry;
-	status result = sessions_add_like(s->engine->sessions, t->model, t->parent, &t->entry, &err);
+	status result = sessions_add_like(t->all, t->model, t->parent, &t->entry, &err);
 	if (result == STATUS_OK) {
 		session_task_begin(t);
 		return;
 	}
-	sessions_release(s->engine->sessions, t->parent);
+	sessions_release(t->all, t->parent);
 	session_task_free(t);
 	error_set(&err, result, NULL, "%s", status_text(result));
 	stream_error(s, &err, NULL);
@@ -291,7 +288,7 @@ static void sealed(uv_work_t *work, int cancelled)
 
 static void answer_export(session_task *t)
 {
-	if (uv_queue_work(&t->stream->engine->loop, &t->work, pool_seal, sealed) == 0)
+	if (uv_queue_work(t->stream->net->loop, &t->work, pool_seal, sealed) == 0)
 		return;
 	stream_refuse(t->stream, STATUS_NOMEM, NULL, NULL, "out of memory");
 	session_task_free(t);
@@ -300,7 +297,7 @@ static void answer_export(session_task *t)
 void session_task_export(stream *s)
 {
 	static const session_task_kind kind = {act_export, answer_export};
-	session_task *t = session_task_existing(s, s->target, &kind);
+	session_task *t = session_task_existing(s, s->room, s->target, &kind);
 	if (t)
 		session_task_begin(t);
 }
@@ -310,15 +307,15 @@ static void received(stream *s, const char *folder)
 {
 	static const session_task_kind kind = {NULL, NULL};
 	error err = ERROR_INIT;
-	session_task *t = session_task_new(s, &kind);
+	session_task *t = session_task_new(s, s->room, &kind);
 	if (!t)
 		return;
 	(void)folder;
 	t->ticket.import.blob = upload_take(s, &t->ticket.import.bytes);
 	status result = catalog_open_generative(
-	    s->engine->catalog, json_string_value(json_object_get(s->params, "model")), &t->model, &err);
+	    sessions_parts(s->room)->catalog, json_string_value(json_object_get(s->params, "model")), &t->model, &err);
 	if (result == STATUS_OK)
-		result = sessions_add(s->engine->sessions, t->model, &(session_options){0}, -1, &t->entry, &err);
+		result = sessions_add(s->room, t->model, &(session_options){0}, -1, &t->entry, &err);
 	if (result == STATUS_OK) {
 		t->ticket.create = true;
 		snprintf(t->ticket.id, sizeof t->ticket.id, "%s", sessions_id(t->entry));
@@ -337,8 +334,8 @@ void session_task_import(stream *s)
 	static const upload_plan requested = {.parts = parts, .in_memory = true, .finished = received};
 	error err = ERROR_INIT;
 	model_entry *c;
-	if (catalog_open_generative(s->engine->catalog, json_string_value(json_object_get(s->params, "model")), &c,
-	                            &err) != STATUS_OK) {
+	if (catalog_open_generative(sessions_parts(s->room)->catalog,
+	                            json_string_value(json_object_get(s->params, "model")), &c, &err) != STATUS_OK) {
 		stream_error(s, &err, NULL);
 		return;
 	}
@@ -423,10 +420,10 @@ static void answer_log(session_task *t)
 	session_task_free(t);
 }
 
-void session_task_log(stream *s, const char *id, void (*fetched)(stream *s, session_log *log))
+void session_task_log(stream *s, sessions *all, const char *id, void (*fetched)(stream *s, session_log *log))
 {
 	static const session_task_kind kind = {act_log, answer_log};
-	session_task *t = session_task_existing(s, id, &kind);
+	session_task *t = session_task_existing(s, all, id, &kind);
 	if (!t)
 		return;
 	t->fetched = fetched;

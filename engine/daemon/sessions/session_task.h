@@ -7,9 +7,10 @@
 #include "engine/explain/explain.h"
 
 /* The method session.create without a prompt. */
-void session_task_create(stream *s);
+void session_task_create(stream *s, sessions *all);
 /* Create the session that session.create requests: on the model of c, busy, with its ticket. */
-status session_task_make(stream *s, const model_entry *c, session_entry **out, session_ticket *ticket, error *err);
+status session_task_make(stream *s, sessions *all, const model_entry *c, session_entry **out, session_ticket *ticket,
+                         error *err);
 void session_task_fork(stream *s);
 void session_task_export(stream *s);
 void session_task_import(stream *s);
@@ -27,6 +28,6 @@ void session_log_fini(session_log *log);
 
 /* Fetch the log of session `id` for s. `fetched` takes the log over and answers; on failure the stream is answered
  * here. */
-void session_task_log(stream *s, const char *id, void (*fetched)(stream *s, session_log *log));
+void session_task_log(stream *s, sessions *all, const char *id, void (*fetched)(stream *s, session_log *log));
 
 #endif

@@ -48,7 +48,7 @@ struct session_entry {
 };
 
 struct sessions {
-	engine *engine;
+	session_parts parts;
 	session_entry *newest, *oldest;
 	session_entry *idle_first, *idle_last;
 	string_table ids, models;
@@ -247,7 +247,7 @@ static void evict(sessions *all, session_entry *e)
 	e->eviction = NULL;
 	x->task = (task){.run = run_eviction, .done = evicted};
 	snprintf(x->id, sizeof x->id, "%s", e->id);
-	executor_control(all->engine->executor, &x->task);
+	executor_control(all->parts.executor, &x->task);
 	set_idle(all, e, false);
 	set_live(all, e, false);
 }
@@ -259,7 +259,7 @@ static status make_live(sessions *all, session_entry *e)
 		e->eviction = memory_new(1, sizeof *e->eviction);
 	if (!e->eviction)
 		return STATUS_NOMEM;
-	if (all->live >= all->engine->options->limits.max_sessions && all->idle_first)
+	if (all->live >= all->parts.max_live && all->idle_first)
 		evict(all, all->idle_first);
 	set_live(all, e, true);
 	return STATUS_OK;
@@ -280,7 +280,7 @@ status sessions_add(sessions *all, const model_entry *c, const session_options *
                     error *err)
 {
 	*out = NULL;
-	int most = all->engine->options->max_known_sessions;
+	int most = all->parts.max_known;
 	if (sessions_count(all) >= most)
 		return error_set(
 		    err, STATUS_BUSY, NULL,
@@ -356,12 +356,12 @@ session_entry *sessions_take(sessions *all, stream *s, const char *id, session_t
 		stream_refuse(s, STATUS_STORAGE, NULL, NULL, "the row of %s is damaged", e->id);
 		return NULL;
 	}
-	if (catalog_open(all->engine->catalog, e->model, c, &err) != STATUS_OK) {
+	if (catalog_open(all->parts.catalog, e->model, c, &err) != STATUS_OK) {
 		stream_error(s, &err, NULL);
 		return NULL;
 	}
 	char state[PATH_MAX] = "";
-	if (e->options.durable && store_session_path(all->engine->store, e->id, state, &err) != STATUS_OK) {
+	if (e->options.durable && store_session_path(all->parts.store, e->id, state, &err) != STATUS_OK) {
 		catalog_release(*c);
 		*c = NULL;
 		stream_error(s, &err, NULL);
@@ -436,7 +436,7 @@ void sessions_revert(sessions *all, session_entry *e)
 status sessions_remove(sessions *all, session_entry *e, error *err)
 {
 	if (e->options.durable && e->stored_tokens >= 0) {
-		status s = store_session_delete(all->engine->store, e->id, err);
+		status s = store_session_delete(all->parts.store, e->id, err);
 		if (s != STATUS_OK && s != STATUS_NOT_FOUND)
 			return s;
 	}
@@ -521,14 +521,19 @@ static bool read_entry(void *context, const json_t *row)
 	return all->opened == STATUS_OK;
 }
 
-status sessions_new(sessions **out, engine *e, error *err)
+const session_parts *sessions_parts(const sessions *all)
+{
+	return &all->parts;
+}
+
+status sessions_new(sessions **out, const session_parts *parts, error *err)
 {
 	bool more;
 	sessions *all = *out = memory_new(1, sizeof *all);
 	if (!all)
 		return STATUS_NOMEM;
-	all->engine = e;
-	TRY(store_list(e->store, STORE_SESSIONS, &(store_page){.ascending = true}, read_entry, all, &more, err));
+	all->parts = *parts;
+	TRY(store_list(parts->store, STORE_SESSIONS, &(store_page){.ascending = true}, read_entry, all, &more, err));
 	return all->opened;
 }
 
@@ -552,7 +557,7 @@ static const session_entry *sessions_next_of(const session_entry *e, bool ascend
 
 void sessions_list(stream *s)
 {
-	const sessions *all = s->engine->sessions;
+	const sessions *all = s->room;
 	const listing_page page = listing_read(s->params, LISTING_SESSIONS);
 	const session_entry *after = page.after ? sessions_find(all, page.after) : NULL;
 	if (page.after && !after) {
@@ -563,10 +568,10 @@ void sessions_list(stream *s)
 	                         : page.ascending ? all->oldest
 	                                          : all->newest;
 	json_t *data = json_array();
-	bool whole = data;
-	for (int64_t n = 0; whole && e && n < page.limit; n++, e = sessions_next_of(e, page.ascending))
-		whole = json_array_append_new(data, sessions_object(e)) == 0;
-	if (whole) {
+	bool complete = data;
+	for (int64_t n = 0; complete && e && n < page.limit; n++, e = sessions_next_of(e, page.ascending))
+		complete = json_array_append_new(data, sessions_object(e)) == 0;
+	if (complete) {
 		stream_result(s, listing_object(data, e != NULL));
 		return;
 	}
@@ -576,7 +581,7 @@ void sessions_list(stream *s)
 
 void sessions_get(stream *s)
 {
-	const session_entry *e = sessions_find(s->engine->sessions, s->target);
+	const session_entry *e = sessions_find(s->room, s->target);
 	if (e)
 		stream_result(s, sessions_object(e));
 	else
@@ -586,12 +591,12 @@ void sessions_get(stream *s)
 void sessions_delete(stream *s)
 {
 	error err = ERROR_INIT;
-	session_entry *e = sessions_find(s->engine->sessions, s->target);
+	session_entry *e = sessions_find(s->room, s->target);
 	if (!e)
 		stream_refuse(s, STATUS_NOT_FOUND, NULL, "id", "there is no session \"%.64s\"", s->target);
 	else if (e->busy)
 		stream_refuse(s, STATUS_CONFLICT, "session_busy", "id", "another request uses the session");
-	else if (sessions_remove(s->engine->sessions, e, &err) != STATUS_OK)
+	else if (sessions_remove(s->room, e, &err) != STATUS_OK)
 		stream_error(s, &err, NULL);
 	else
 		stream_result(s, json_pack("{s:s, s:s, s:b}", "id", s->target, "object", "session", "deleted", 1));

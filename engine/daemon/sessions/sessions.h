@@ -4,7 +4,7 @@
  * (has a slot on the device) and, if durable, stored. A durable session that is not live is restored from the store
  * when it is used: after a restart, after a device failure, or after another session took its slot. A session that is
  * not durable exists only as long as its slot. There may be many more known sessions
- * (engine_options.max_known_sessions) than slots; no request scans them.
+ * (session_parts.max_known) than slots; no request scans them.
  *
  * To use a session, take it: it becomes busy, so a second request is refused "session_busy". The executor works through
  * its ticket (session_ticket.h). Then return it, with sessions_return if it was only read, or with session_settle if it
@@ -22,7 +22,6 @@
 #include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/compute/device.h"
 #include "engine/daemon/net/stream.h"
-#include "engine/daemon/requests/engine.h"
 #include "engine/daemon/sessions/session_ticket.h"
 
 enum { SESSIONS_MAX_KNOWN = 65536 /* default */, SESSIONS_TTL_SECONDS = 900, SESSIONS_GRACE_SECONDS = 600 };
@@ -31,7 +30,17 @@ typedef struct sessions sessions;
 
 typedef struct session_entry session_entry; /* an entry of the table */
 
-status sessions_new(sessions **out, engine *e, error *err); /* loads the stored ones */
+/* Parts of the engine that sessions use. */
+typedef struct session_parts {
+	store *store;
+	catalog *catalog;
+	executor *executor;
+	int max_live, max_known; /* sessions with a slot; live and stored sessions */
+} session_parts;
+
+/* Load the stored sessions. The parts are copied. */
+status sessions_new(sessions **out, const session_parts *parts, error *err);
+const session_parts *sessions_parts(const sessions *all);
 void sessions_free(sessions *all);
 void sessions_tick(sessions *all); /* applies expiry */
 bool sessions_use_model(const sessions *all, const char *id);

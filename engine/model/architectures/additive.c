@@ -110,8 +110,7 @@ static status additive_read_config(void *config, const json_t *json, error *err)
 	config_check_heads(&r, &c->dims, "n_heads", "hidden_size");
 	config_check_parameters(&r, additive_count_parameters(c));
 	c->dims.outputs = c->dims.inputs;
-	c->dims.head = HEAD_VOCABULARY;
-	c->dims.causal = true;
+	c->dims.form = &form_causal;
 	c->dims.dropout = (float)c->dropout;
 	set_layers(c);
 	return r.status;

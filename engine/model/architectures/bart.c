@@ -105,7 +105,7 @@ static const mixer *bart_layer_mixer(const void *config, int64_t layer, const vo
 {
 	(void)layer;
 	*options = &((const bart_config *)config)->self_attention;
-	return &mixer_projected;
+	return &mixer_attention;
 }
 
 /* The encoder reads the same tokens; they are the decoder's source. */
@@ -114,11 +114,11 @@ static bool source_attention(const void *config, attention_place place, int64_t 
 	const bart_config *c = config;
 	const bart_stack *s = place == ATTENTION_TO_SOURCE ? &c->decoder : &c->encoder;
 	if (place == ATTENTION_TO_SOURCE)
-		*out = (attention_site){&projected_source_explainer, &c->cross_attention, s->heads};
+		*out = (attention_site){&attention_source_explainer, &c->cross_attention, s->heads};
 	else if (c->linear)
 		*out = (attention_site){&linear_explainer, &c->linear_attention, s->heads};
 	else
-		*out = (attention_site){&projected_explainer, &c->softmax_attention, s->heads};
+		*out = (attention_site){&attention_explainer, &c->softmax_attention, s->heads};
 	return layer < s->layers;
 }
 

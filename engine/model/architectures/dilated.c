@@ -126,8 +126,7 @@ static status dilated_read_config(void *config, const json_t *json, error *err)
 	c->layer.std = matrix_std(c->dims.hidden);
 	c->layer.gain = c->layer.subln ? sqrt(log(2 * (double)c->dims.layers)) : 1;
 	c->dims.outputs = c->dims.inputs;
-	c->dims.head = HEAD_VOCABULARY;
-	c->dims.causal = c->layer.causal;
+	c->dims.form = c->layer.causal ? &form_causal : &form_masked;
 	c->dims.dropout = (float)c->dropout;
 	return r.status;
 }

@@ -35,36 +35,17 @@ enum {
 typedef struct gpt2_config {
 	model_dims dims;
 	int64_t inner;            /* n_inner; 0: null */
-	const char *gelu;         /* activation_function */
-	bool tanh;                /* the tanh form of gelu */
+	int activation;           /* index in activations */
 	double resid, embd, attn; /* dropout */
 	double eps, std;
 	bool scaled, scaled_by_layer;
-	softmax_options layer[ARCHITECTURE_MAX_LAYERS];
+	attention_options layer[ARCHITECTURE_MAX_LAYERS];
 } gpt2_config;
 
-static const struct {
-	const char *name;
-	bool tanh;
-} activations[] = {{"gelu_new", true}, {"gelu_pytorch_tanh", true}, {"gelu", false}};
-enum { ACTIVATION_COUNT = sizeof activations / sizeof activations[0] };
+enum { GELU_EXACT = 2 };
+static const char *const activations[] = {"gelu_new", "gelu_pytorch_tanh", [GELU_EXACT] = "gelu", NULL};
 
 /* --- configuration ---------------------------------------------------------------- */
-
-static void read_activation(gpt2_config *c, config_reader *r)
-{
-	const json_t *json = json_object_get(r->json, "activation_function");
-	const char *name = json ? json_string_value(json) : activations[0].name;
-	for (int i = 0; i < ACTIVATION_COUNT && name; i++) {
-		if (strcmp(name, activations[i].name) != 0)
-			continue;
-		c->gelu = activations[i].name;
-		c->tanh = activations[i].tanh;
-		return;
-	}
-	config_fail(r, "activation_function",
-	            "activation_function must be \"gelu_new\", \"gelu_pytorch_tanh\" or \"gelu\"");
-}
 
 /* Number of scalars in all parameters; the limits of the keys keep this far from overflow. */
 static int64_t gpt2_count_parameters(const gpt2_config *c, int64_t inner)
@@ -84,19 +65,30 @@ static double residual_std(const gpt2_config *c)
 	return c->std / sqrt(2 * (double)c->dims.layers);
 }
 
+static const attention_layout gpt2_attention = {
+    .names = {[ATTENTION_QUERY] = "c_attn", [ATTENTION_OUTPUT] = "c_proj"},
+    .bias = true,
+    .transposed = true,
+};
+
 static void set_layers(gpt2_config *c)
 {
-	double scale = c->scaled ? 1 / sqrt((double)c->dims.hidden / (double)c->dims.heads) : 1;
-	for (int64_t l = 0; l < c->dims.layers; l++)
-		c->layer[l] = (softmax_options){
-		    .hidden = c->dims.hidden,
-		    .heads = c->dims.heads,
-		    .window = c->dims.positions,
-		    .scale = c->scaled_by_layer ? scale / (double)(l + 1) : scale,
-		    .dropout = c->attn,
-		    .std = c->std,
-		    .residual_std = residual_std(c),
+	const model_dims *d = &c->dims;
+	double scale = c->scaled ? 1 / sqrt((double)d->hidden / (double)d->heads) : 1;
+	for (int64_t l = 0; l < d->layers; l++) {
+		c->layer[l] = (attention_options){
+		    .layout = &gpt2_attention,
+		    .hidden = d->hidden,
+		    .heads = d->heads,
+		    .kv_heads = d->heads,
+		    .key_width = d->hidden / d->heads,
+		    .value_width = d->hidden / d->heads,
+		    .causal = true,
+		    .std = {.query = c->std, .value = c->std, .output = residual_std(c)},
+		    .reach.capacity = d->positions,
+		    .scoring = {.scale = c->scaled_by_layer ? scale / (double)(l + 1) : scale, .dropout = c->attn},
 		};
+	}
 }
 
 static status gpt2_read_config(void *config, const json_t *json, error *err)
@@ -140,7 +132,7 @@ static status gpt2_read_config(void *config, const json_t *json, error *err)
 	c->dims.heads = config_integer(&r, "n_head", 12, 1, MAX_HIDDEN);
 	if (!json_is_null(json_object_get(json, "n_inner")))
 		c->inner = config_integer(&r, "n_inner", 0, 1, MAX_INNER);
-	read_activation(c, &r);
+	c->activation = config_choice(&r, "activation_function", activations);
 	c->resid = config_number(&r, "resid_pdrop", 0.1, 0, 0.999);
 	c->embd = config_number(&r, "embd_pdrop", 0.1, 0, 0.999);
 	c->attn = config_number(&r, "attn_pdrop", 0.1, 0, 0.999);
@@ -155,8 +147,7 @@ static status gpt2_read_config(void *config, const json_t *json, error *err)
 	config_check_heads(&r, &c->dims, "n_head", "n_embd");
 	config_check_parameters(&r, gpt2_count_parameters(c, inner_width(c)));
 	c->dims.outputs = c->dims.inputs;
-	c->dims.head = HEAD_VOCABULARY;
-	c->dims.causal = true;
+	c->dims.form = &form_causal;
 	c->dims.dropout = (float)fmax(c->resid, fmax(c->embd, c->attn));
 	set_layers(c);
 	return r.status;
@@ -180,9 +171,9 @@ static json_t *gpt2_write_config(const void *config)
 	    (json_int_t)c->dims.inputs, "n_positions", (json_int_t)c->dims.positions, CONFIG_TRAINED,
 	    (json_int_t)c->dims.trained, "n_embd", (json_int_t)c->dims.hidden, "n_layer", (json_int_t)c->dims.layers,
 	    "n_head", (json_int_t)c->dims.heads, "n_inner", c->inner ? json_integer(c->inner) : json_null(),
-	    "activation_function", c->gelu, "resid_pdrop", c->resid, "embd_pdrop", c->embd, "attn_pdrop", c->attn,
-	    "layer_norm_epsilon", c->eps, "initializer_range", c->std, "scale_attn_weights", c->scaled,
-	    "scale_attn_by_inverse_layer_idx", c->scaled_by_layer, "tie_word_embeddings", true);
+	    "activation_function", activations[c->activation], "resid_pdrop", c->resid, "embd_pdrop", c->embd,
+	    "attn_pdrop", c->attn, "layer_norm_epsilon", c->eps, "initializer_range", c->std, "scale_attn_weights",
+	    c->scaled, "scale_attn_by_inverse_layer_idx", c->scaled_by_layer, "tie_word_embeddings", true);
 	/* Other programs would assume a token that this vocabulary lacks. */
 	if (json && c->dims.inputs <= END_OF_TEXT &&
 	    (json_object_set_new(json, "bos_token_id", json_null()) != 0 ||
@@ -196,7 +187,7 @@ static json_t *gpt2_write_config(const void *config)
 static const mixer *gpt2_layer_mixer(const void *config, int64_t layer, const void **options)
 {
 	*options = &((const gpt2_config *)config)->layer[layer];
-	return &mixer_softmax;
+	return &mixer_attention;
 }
 
 /* --- parameters ---------------------------------------------------------------------- */
@@ -219,7 +210,7 @@ static void gpt2_parameters(const void *config, parameter_list *list)
 		builder_layernorm_parameters(list, d, LAYER "ln_1", l);
 		char prefix[PREFIX_BYTES];
 		snprintf(prefix, sizeof prefix, ATTENTION, l);
-		mixer_softmax.parameters(&c->layer[l], prefix, list);
+		mixer_attention.parameters(&c->layer[l], prefix, list);
 		builder_layernorm_parameters(list, d, LAYER "ln_2", l);
 		gpt2_linear_parameters(list, c->std, inner, d, "mlp.c_fc", l);
 		gpt2_linear_parameters(list, residual_std(c), d, inner, "mlp.c_proj", l);
@@ -246,12 +237,12 @@ static value gpt2_layer_forward(builder *b, const gpt2_config *c, int l, value h
 	float eps = (float)c->eps, p = (float)c->resid;
 	snprintf(prefix, sizeof prefix, ATTENTION, l);
 	value attended =
-	    mixer_softmax.forward(b, &c->layer[l], l, prefix, builder_layernorm(b, h, eps, LAYER "ln_1", l));
+	    mixer_attention.forward(b, &c->layer[l], l, prefix, builder_layernorm(b, h, eps, LAYER "ln_1", l));
 	h = op_add(b->g, h, builder_dropout(b, attended, p));
 	if (l == c->dims.layers - 1)
 		h = builder_needed_rows(b, h);
 	value inner = builder_linear(b, builder_layernorm(b, h, eps, LAYER "ln_2", l), LAYER "mlp.c_fc", l);
-	value outer = builder_linear(b, op_gelu(b->g, inner, c->tanh), LAYER "mlp.c_proj", l);
+	value outer = builder_linear(b, op_gelu(b->g, inner, c->activation != GELU_EXACT), LAYER "mlp.c_proj", l);
 	return op_add(b->g, h, builder_dropout(b, outer, p));
 }
 

@@ -68,8 +68,7 @@ static status linear_read_config(void *config, const json_t *json, error *err)
 	config_check_heads(&r, &c->dims, "n_heads", "hidden_size");
 	config_check_parameters(&r, linear_count_parameters(c));
 	c->dims.outputs = c->dims.inputs;
-	c->dims.head = HEAD_VOCABULARY;
-	c->dims.causal = true;
+	c->dims.form = &form_causal;
 	c->dims.dropout = (float)c->dropout;
 	c->layer = (linear_options){.hidden = c->dims.hidden,
 	                            .heads = c->dims.heads,

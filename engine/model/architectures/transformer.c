@@ -100,6 +100,10 @@ static bool complete_stack(json_t *json, const model_size *size, bool alone)
 
 static bool transformer_complete(json_t *json, const model_size *size)
 {
+	const arrangement needed = size->form == &form_masked ? ARRANGED_ENCODER : ARRANGED_BOTH;
+	if ((size->form == &form_masked || size->form == &form_encoder_decoder) &&
+	    !config_set_missing(json, "stack", json_string(stacks[needed])))
+		return false;
 	if (!is_both(json))
 		return complete_stack(json, size, true) && config_set_positions(json, "max_seq_len", size);
 	if (size->length < size->positions && !config_set_size(json, CONFIG_TRAINED, size->length))

@@ -235,8 +235,7 @@ static status trilinear_read_config(void *config, const json_t *json, error *err
 	c->train_embeddings = config_bool(&r, "train_embeddings", true);
 	c->train_head = config_bool(&r, "train_head", true);
 	config_check_parameters(&r, trilinear_count_parameters(c));
-	c->dims.head = HEAD_VOCABULARY;
-	c->dims.causal = !c->bidirectional;
+	c->dims.form = c->bidirectional ? &form_masked : &form_causal;
 	c->dims.dropout = (float)(1 - fmin(c->token_keep, c->channel_keep));
 	if (r.status == STATUS_OK)
 		set_layers(c);
@@ -450,7 +449,7 @@ static value layers(builder *b, const trilinear_config *c, value mask, value h)
 		if (!c->attentions.items[l].joins) {
 			builder_boundary(b);
 			n = trilinear_model_normalize(b, c, mask, h);
-			if (b->spec->activations) {
+			if (b->spec->out.activations) {
 				builder_output(b, h, "layers.%d.state", l);
 				builder_output(b, n, "layers.%d.normed", l);
 			}
@@ -473,10 +472,10 @@ static void trilinear_forward(const void *config, builder *b)
 	value mask = channel_mask(b, c->channel_keep, c->dims.hidden);
 	b->first = trilinear_model_normalize(b, c, mask, b->front);
 	h = layers(b, c, mask, h);
-	if (b->spec->activations)
+	if (b->spec->out.activations)
 		builder_output(b, h, "state");
 	h = trilinear_normalize(b, 32, builder_needed_rows(b, h));
-	if (b->spec->activations)
+	if (b->spec->out.activations)
 		builder_output(b, h, "normed");
 	value bias = op_scale(b->g, builder_parameter(b, HEAD ".bias"), (float)(1 / scale));
 	builder_vocabulary(b, h, trilinear_weight(b, table_bits(c), HEAD), bias, (float)(scale * M_LN2));

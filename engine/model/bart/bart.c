@@ -37,7 +37,7 @@ void bart_read(bart_config *c, config_reader *r)
 	c->std = config_number(r, "init_std", 0.02, 0, 100);
 	c->dims.heads = c->encoder.heads;
 	c->dims.layers = c->encoder.layers;
-	c->dims.head = HEAD_CLASSES;
+	c->dims.form = &form_classifier;
 	c->dims.first_row = FIRST_POSITION_ROW;
 }
 
@@ -56,6 +56,28 @@ static int64_t bart_count_parameters(const bart_config *c)
 	       c->dims.outputs * (d + 1);
 }
 
+static const attention_layout bart_attention = {
+    .names = {"q_proj", "k_proj", "v_proj", "out_proj"},
+    .order = {ATTENTION_KEY, ATTENTION_VALUE, ATTENTION_QUERY},
+    .bias = true,
+};
+
+/* Softmax attention of a stack, in the parallel form alone. */
+static attention_options softmax_attention(const bart_config *c, const bart_stack *s)
+{
+	const int64_t d = c->dims.hidden, heads = s->heads > 0 ? s->heads : 1; /* no heads: there is no such stack */
+	return (attention_options){
+	    .layout = &bart_attention,
+	    .hidden = d,
+	    .heads = heads,
+	    .kv_heads = heads,
+	    .key_width = d / heads,
+	    .value_width = d / heads,
+	    .std = {.query = c->std, .value = c->std, .output = c->std},
+	    .scoring = {.scale = 1 / sqrt((double)d / (double)heads), .dropout = c->weight_dropout},
+	};
+}
+
 void bart_finish(bart_config *c, config_reader *r)
 {
 	config_check_heads(r, &c->dims, "encoder_attention_heads", "d_model");
@@ -72,11 +94,10 @@ void bart_finish(bart_config *c, config_reader *r)
 	                                       .reads_padding = c->dims.reads_padding,
 	                                       .std = c->std,
 	                                       .residual_std = c->std};
-	const projected_options softmax = {
-	    .hidden = c->dims.hidden, .heads = c->encoder.heads, .dropout = c->weight_dropout, .std = c->std};
-	c->softmax_attention = c->self_attention = c->cross_attention = softmax;
-	c->self_attention.heads = c->cross_attention.heads = c->decoder.heads;
+	c->softmax_attention = softmax_attention(c, &c->encoder);
+	c->self_attention = c->cross_attention = softmax_attention(c, &c->decoder);
 	c->self_attention.causal = true;
+	c->cross_attention.cross = true;
 }
 
 /* Rows of norm 1 learn faster than the reference's small ones, as in the additive model. */
@@ -128,15 +149,15 @@ static void layer_prefix(char out[PREFIX_BYTES], const char *stack, int l, const
 	snprintf(out, PREFIX_BYTES, "model.%s.layers.%d.%s", stack, l, part);
 }
 
-/* Parameters of an attention NAME and the norm after it. */
-static void attention_parameters(const bart_config *c, parameter_list *list, const char *stack, int l, const char *name)
+/* Parameters of an attention NAME and the norm after it; those of linear attention have the same names and shapes. */
+static void bart_attention_parameters(const attention_options *o, parameter_list *list, const char *stack, int l,
+                                      const char *name)
 {
 	char prefix[PREFIX_BYTES];
-	const double std[] = {c->std, c->std, c->std, c->std};
 	layer_prefix(prefix, stack, l, name);
-	builder_layernorm_parameters(list, c->dims.hidden, "%s_layer_norm", prefix);
+	builder_layernorm_parameters(list, o->hidden, "%s_layer_norm", prefix);
 	snprintf(prefix + strlen(prefix), sizeof prefix - strlen(prefix), ".");
-	builder_projection_parameters(list, c->dims.hidden, std, true, prefix);
+	mixer_attention.parameters(o, prefix, list);
 }
 
 static void stack_parameters(const bart_config *c, parameter_list *list, const bart_stack *s, const char *stack)
@@ -149,9 +170,11 @@ static void stack_parameters(const bart_config *c, parameter_list *list, const b
 	                   "model.%s.embed_positions.weight", stack);
 	builder_layernorm_parameters(list, d, "model.%s.layernorm_embedding", stack);
 	for (int l = 0; l < s->layers; l++) {
-		attention_parameters(c, list, stack, l, "self_attn");
-		if (s == &c->decoder)
-			attention_parameters(c, list, stack, l, "encoder_attn");
+		const bool decodes = s == &c->decoder;
+		bart_attention_parameters(decodes ? &c->self_attention : &c->softmax_attention, list, stack, l,
+		                          "self_attn");
+		if (decodes)
+			bart_attention_parameters(&c->cross_attention, list, stack, l, "encoder_attn");
 		layer_prefix(prefix, stack, l, "");
 		bart_linear_parameters(list, c->std, s->inner, d, prefix, "fc1");
 		bart_linear_parameters(list, c->std, d, s->inner, prefix, "fc2");
@@ -176,7 +199,7 @@ void bart_parameters(const void *config, parameter_list *list)
 
 static void name_activation(const builder *b, value v, const char *stack, int l, const char *name)
 {
-	if (b->spec->activations)
+	if (b->spec->out.activations)
 		builder_output(b, v, "%s.layers.%d.%s", stack, l, name);
 }
 
@@ -193,7 +216,7 @@ static value embed(builder *b, const bart_config *c, value words, const char *st
 		words = op_scale(b->g, words, sqrtf((float)c->dims.hidden));
 	value h = builder_layernorm(b, op_add(b->g, words, builder_places(b, places)), LAYERNORM_EPS,
 	                            "model.%s.layernorm_embedding", stack);
-	if (b->spec->activations)
+	if (b->spec->out.activations)
 		builder_output(b, h, "%s.embedding", stack);
 	return builder_dropout(b, h, (float)c->dropout);
 }
@@ -225,7 +248,7 @@ static value encoder_layer(builder *b, const bart_config *c, int l, value h)
 	char prefix[PREFIX_BYTES];
 	layer_prefix(prefix, "encoder", l, "self_attn.");
 	value attended = c->linear ? mixer_linear.forward(b, &c->linear_attention, l, prefix, h)
-	                           : projected_forward(b, &c->softmax_attention, l, prefix, h, VALUE_NONE, b->mask);
+	                           : mixer_attention.forward(b, &c->softmax_attention, l, prefix, h);
 	name_activation(b, attended, "encoder", l, "attention");
 	h = bart_join(b, c, h, attended, "encoder", l, "self_attn");
 	name_activation(b, h, "encoder", l, "attention_norm");
@@ -247,12 +270,17 @@ static value decoder_layer(builder *b, const bart_config *c, int l, value h, val
 {
 	char prefix[PREFIX_BYTES];
 	layer_prefix(prefix, "decoder", l, "self_attn.");
-	value attended = projected_forward(b, &c->self_attention, l, prefix, h, VALUE_NONE, VALUE_NONE);
+	attention_rows own = attention_rows_of(b, h);
+	own.key_mask = VALUE_NONE;
+	value attended = attention_forward(b, &c->self_attention, l, l, prefix, &own);
 	name_activation(b, attended, "decoder", l, "attention");
 	h = bart_join(b, c, h, attended, "decoder", l, "self_attn");
 	name_activation(b, h, "decoder", l, "attention_norm");
 	layer_prefix(prefix, "decoder", l, "encoder_attn.");
-	attended = projected_forward(b, &c->cross_attention, l, prefix, h, encoded, b->mask);
+	attention_rows cross = attention_rows_of(b, h);
+	cross.source = encoded;
+	cross.place = ATTENTION_TO_SOURCE;
+	attended = attention_forward(b, &c->cross_attention, l, l, prefix, &cross);
 	name_activation(b, attended, "decoder", l, "cross_attention");
 	h = bart_join(b, c, h, attended, "decoder", l, "encoder_attn");
 	return feed_forward(b, c, h, "decoder", l);

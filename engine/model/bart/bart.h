@@ -15,7 +15,7 @@
  * weights of softmax attention, the attention, the inner and the outer of the feed-forward; the decoder's embedding;
  * for each of its layers the weights and the output of both attentions, and the feed-forward's two; two of the head.
  *
- * With forward_spec.activations the outputs are "encoder.embedding", "decoder.embedding" and those of layer l of a
+ * With forward_spec.out.activations the outputs are "encoder.embedding", "decoder.embedding" and those of layer l of a
  * stack: "STACK.layers.l.attention" and "…cross_attention" after their last projection, "…attention_norm" and
  * "…output". */
 #ifndef ENGINE_MODEL_BART_BART_H
@@ -38,7 +38,7 @@ typedef struct bart_config {
 	bool linear;                 /* attention of the encoder */
 	double dropout, inner_dropout, weight_dropout, head_dropout, std;
 	linear_options linear_attention; /* for the encoder */
-	projected_options softmax_attention, self_attention, cross_attention;
+	attention_options softmax_attention, self_attention, cross_attention;
 } bart_config;
 
 /* Keys that bart_read reads. */

@@ -37,11 +37,11 @@ static value additive_attend(builder *b, const additive_options *o, int layer, i
 	} else {
 		a = op_additive_attention(b->g, x, w, b->mask, o->heads, o->window);
 	}
-	if (b->spec->explain) {
+	if (b->spec->explain.log) {
 		graph_output(b->g, a.score, "layers.%d.%s.score", layer, rounds[round]);
 		graph_output(b->g, a.log_normalizer, "layers.%d.%s.log_normalizer", layer, rounds[round]);
 	}
-	if (b->spec->activations)
+	if (b->spec->out.activations)
 		builder_output(b, a.pooled, "layers.%d.%s.pooled", layer, rounds[round]);
 	return a.pooled;
 }

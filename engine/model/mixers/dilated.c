@@ -19,7 +19,7 @@ static void dilated_states(const void *options, int layer, state_list *list)
 
 static value dilated_mixer_attend(builder *b, const dilated_options *o, int layer, value q, value k, value v)
 {
-	if (b->spec->explain) {
+	if (b->spec->explain.log) {
 		builder_output(b, q, "layers.%d.query", layer);
 		builder_output(b, k, "layers.%d.key", layer);
 	}
@@ -39,7 +39,7 @@ static value dilated_mixer_attend(builder *b, const dilated_options *o, int laye
 	    .scale = (float)o->scale,
 	    .causal = o->causal,
 	    /* Gradients for explanations are those of the function. */
-	    .detach_weights = o->detach_weights && b->spec->attribution == ATTRIBUTION_NONE,
+	    .detach_weights = o->detach_weights && b->spec->explain.attribution == ATTRIBUTION_NONE,
 	};
 	return op_dilated_attention(b->g, q, k, v, b->mask, VALUE_NONE, params).y;
 }

@@ -1,9 +1,9 @@
 /* mixer.h - one kind of attention: how the tokens of a sequence exchange information.
  *
  * An architecture composes its layers from mixers and does not depend on their internals. A mixer is one source in this
- * folder: a struct of options, which an architecture keeps in its configuration for each layer, and a constant mixer.
- * It has a parallel form and a recurrent form; the builder's phase selects one. `prefix` is the prefix of its
- * parameters' names in the checkpoint. Its states and outputs are named after the layer. */
+ * folder (softmax attention: three): a struct of options, which an architecture keeps in its configuration for each
+ * layer, and a constant mixer. It has a parallel form and a recurrent form; the builder's phase selects one. `prefix`
+ * is the prefix of its parameters' names in the checkpoint. Its states and outputs are named after the layer. */
 #ifndef ENGINE_MODEL_MIXERS_MIXER_H
 #define ENGINE_MODEL_MIXERS_MIXER_H
 
@@ -14,8 +14,8 @@ typedef struct mixer {
 	void (*parameters)(const void *options, const char *prefix, parameter_list *list);
 	/* List what it keeps of a session's tokens. */
 	void (*states)(const void *options, int layer, state_list *list);
-	/* Append its computation: x [B, N, D] [real] -> [B, N, D] [real]; with spec.explain, output the parts of the
-	 * log. */
+	/* Append its computation: x [B, N, D] [real] -> [B, N, D] [real]; with spec.explain.log, output the parts of
+	 * the log. */
 	value (*forward)(builder *b, const void *options, int layer, const char *prefix, value x);
 	const explainer *explainer; /* in NAME_explain.c; NULL: its weights cannot be computed */
 	bool any_pieces;            /* bits do not depend on the pieces in which a sequence is read */
@@ -34,18 +34,6 @@ typedef struct additive_options {
 } additive_options;
 extern const mixer mixer_additive;
 extern const explainer additive_explainer;
-
-/* Causal softmax attention with one product for queries, keys and values: y = A(x W_qkvᵀ + b) W_oᵀ + b. A is
- * op_softmax_attention or op_softmax_stream, with dropout on its weights. The state is a ring of the last `window`
- * tokens' keys and values. Parameters: c_attn [3D, D], c_proj [D, D] with biases, stored [inputs, outputs]. One dropout
- * site. */
-typedef struct softmax_options {
-	int64_t hidden, heads, window;
-	double scale;
-	double dropout, std, residual_std; /* for c_attn and for c_proj */
-} softmax_options;
-extern const mixer mixer_softmax;
-extern const explainer softmax_explainer;
 
 /* Dilated attention (Ding et al. 2023, LongNet), causal or of whole segments:
  *   y = LN(A(x W_qᵀ + b, x W_kᵀ + b, x W_vᵀ + b)) W_oᵀ + b     LN: with subln
@@ -108,57 +96,90 @@ value trilinear_normalize(const builder *b, int vector_bits, value x);
 extern const mixer mixer_trilinear;
 extern const explainer trilinear_explainer;
 
-/* Softmax attention with four projections, to a sequence itself, causal or not, or to a source:
- *   y = A(x W_qᵀ + b, s W_kᵀ + b, s W_vᵀ + b) W_oᵀ + b     s: the source, or x
- * A is op_softmax_attention with scale 1 / √(hidden / heads) and dropout on its weights. Parallel form only.
- * Parameters: q_proj, k_proj, v_proj, out_proj [D, D] with biases. One dropout site. */
-typedef struct projected_options {
-	int64_t hidden, heads;
-	bool causal;
-	double dropout, std;
-} projected_options;
-/* source [B, S, D]; VALUE_NONE: x. mask [B, S] for the keys, or VALUE_NONE. */
-value projected_forward(builder *b, const projected_options *o, int layer, const char *prefix, value x, value source,
-                        value mask);
-extern const mixer mixer_projected;
-extern const explainer projected_explainer, projected_source_explainer; /* for itself; to a source */
+/* Softmax attention of a sequence to itself, causal or not, or to a source:
+ *   q = x W_qᵀ + b, k, v = s W_kᵀ + b, s W_vᵀ + b     s: the source, or x; biases are optional
+ *   q, k, v rotated; k, v preceded by memory keys and values; q, k normalised
+ *   y = A(q, k, v) [⊙ (1 + x W_rᵀ)] [⊙ head scale] [⊙ σ(x W_gᵀ + b)] W_oᵀ + b
+ *   or, with output.on_attention, y = a ⊙ σ(b) with a | b the halves of that
+ * A is op_softmax_attention, or op_softmax_stream in the recurrent form, with dropout on its weights. Talking heads,
+ * sparse attention, residual attention and explicit masks need the matrix of scores in memory: op_attention_scores and
+ * the ops after it. So does reach.earlier in sessions. To a source, the recurrent form is op_source_attention, or the
+ * matrix over its tokens. The state is a ring of the keys and values of reach.capacity tokens. One dropout site.
+ *
+ * Parameters: the projections under the names of the layout; to_r, to_v_gate, mem_k, mem_v, head_scale_params,
+ * pre_softmax_talking_heads and post_softmax_talking_heads. */
+typedef enum attention_product {
+	ATTENTION_QUERY,
+	ATTENTION_KEY,
+	ATTENTION_VALUE,
+	ATTENTION_OUTPUT,
+	ATTENTION_PRODUCTS
+} attention_product;
 
-/* Softmax attention with the options of x-transformers, to a sequence itself or to a source:
- *   q = x W_qᵀ, k, v = s W_kᵀ, s W_vᵀ (s: the source, or x), rotated, preceded by memory keys and values, normalised
- *   y = A(q, k, v) [⊙ (1 + x W_rᵀ)] [⊙ head scale] [⊙ σ(x W_gᵀ + b)] W_oᵀ
- *   or, on attention, y = a ⊙ σ(b) with a | b the halves of that
- * A is op_softmax_attention, or op_softmax_stream in the recurrent form. Talking heads, sparse attention, residual
- * attention and explicit masks need the matrix of scores in memory: op_attention_scores and the ops after it. So does
- * `earlier` in sessions. To a source, the recurrent form is op_source_attention, or the matrix over its tokens. One
- * dropout site. Parameters: to_{q, k, v, r, v_gate}, to_out (or to_out.0), mem_k, mem_v, head_scale_params, pre_ and
- * post_softmax_talking_heads. */
-typedef struct attention_options {
-	int64_t hidden;
-	int64_t heads, kv_heads, key_width, value_width; /* per head */
-	bool causal, cross;
-	bool shared, talking, on_attention, gated, scaled, tensor_product;
-	bool residual;            /* passes its scores to the next attention */
-	bool attend_when_hidden;  /* a query that sees no key attends to all of them */
-	bool zero_masked_rows;    /* the output of a masked query is 0 */
-	int64_t memories;         /* learned keys and values */
-	int64_t memory_tokens;    /* rows before every sequence */
-	bool memory_reads_source; /* in sessions, memory tokens have read the source; their keys and values are in the
-	                           * slot */
-	int64_t top_k;            /* 0: all */
-	int64_t past;             /* keys at a larger distance are hidden; 0: none */
-	int64_t capacity;         /* rows of the cache; of a source's cache */
-	int64_t segment;          /* in sessions, as in softmax_stream */
-	int64_t front;            /* leading rows of a segment that belong to no token */
-	int64_t earlier;          /* in sessions, number of states with keys and values as later segments compute them:
-	                           * state i for tokens i segments back, the last for all older ones; 0: none */
-	int64_t norm_groups;      /* for a head's queries and keys; 0: not normalised */
-	int64_t rotary;           /* channels of a head; 0: none */
-	bool rotate_values;
-	bool biased;      /* scores have a bias by distance */
+/* The form in which checkpoints store the projections. */
+typedef struct attention_layout {
+	/* Without a name for keys, ATTENTION_QUERY is one product for queries, keys and values, of equal widths. Such
+	 * an attention has no rotation, norms, memories, gates, matrix or source. */
+	const char *names[ATTENTION_PRODUCTS];
+	attention_product order[ATTENTION_OUTPUT]; /* order of the parameters; the output is last */
+	bool bias, transposed;                     /* transposed: stored [inputs, outputs] */
+} attention_layout;
+
+/* Positions of the keys that a query reads, and the cache that sessions keep of them. */
+typedef struct attention_reach {
+	int64_t past;     /* keys at a larger distance are hidden; 0: none */
+	int64_t capacity; /* rows of the cache, or of a source's cache; 0: there is no recurrent form */
+	int64_t segment;  /* in sessions, as in softmax_stream */
+	int64_t front;    /* leading rows of a segment that belong to no token */
+	int64_t earlier;  /* in sessions, number of states with keys and values as later segments compute them: state i
+	                   * for tokens i segments back, the last for all older ones; 0: none */
+} attention_reach;
+
+/* Keys and values before those of all tokens. */
+typedef struct attention_memories {
+	int64_t count;    /* learned keys and values */
+	int64_t tokens;   /* rows before every sequence */
+	bool read_source; /* in sessions, memory tokens have read the source; their keys and values are in the slot */
+} attention_memories;
+
+/* Steps between the scores and the weights. */
+typedef struct attention_scoring {
+	double scale;
+	double dropout;
+	int64_t norm_groups; /* for a head's queries and keys; 0: not normalised */
+	int64_t top_k;       /* 0: all */
+	bool biased;         /* scores have a bias by distance */
+	bool talking;
+	bool residual;           /* passes its scores to the next attention */
+	bool attend_when_hidden; /* a query that sees no key attends to all of them */
+} attention_scoring;
+
+typedef struct attention_rotation {
+	int64_t width;    /* channels of a head; 0: none */
+	bool values;      /* values are rotated too */
 	double xpos_base; /* 0: none */
-	double scale, dropout;
-	double std, output_std; /* for W_q and W_k; for the others. 0: 1 / √(3 inputs), the framework's variance */
-	bool zero_output;
+} attention_rotation;
+
+typedef struct attention_output {
+	bool on_attention, gated, scaled, tensor_product;
+	bool zero_masked_rows; /* the output of a masked query is 0 */
+} attention_output;
+
+typedef struct attention_options {
+	const attention_layout *layout;
+	int64_t hidden;
+	int64_t heads, kv_heads, key_width, value_width; /* widths of one head */
+	bool causal;
+	bool cross;  /* to a source */
+	bool shared; /* values are the keys */
+	struct {
+		double query, value, output; /* query: also for keys and to_r, or the one product; 0: zeros */
+	} std;
+	attention_reach reach;
+	attention_memories memories;
+	attention_scoring scoring;
+	attention_rotation rotation;
+	attention_output output;
 } attention_options;
 
 /* Inputs of one attention besides its options, and its outputs; VALUE_NONE: absent. */
@@ -185,6 +206,8 @@ typedef struct attention_rows {
 	const char *outputs;              /* prefix of its outputs' names; NULL: no outputs */
 	attention_place place;            /* place of its outputs for explanations */
 } attention_rows;
+/* Return the inputs of an attention of x at the builder's place: x under the builder's mask, nothing else. */
+attention_rows attention_rows_of(const builder *b, value x);
 /* index: number of this attention in the stack, for the names of its outputs. */
 value attention_forward(builder *b, const attention_options *o, int layer, int index, const char *prefix,
                         attention_rows *r);
@@ -199,15 +222,15 @@ void attention_store_memories(builder *b, const attention_options *o, int layer,
 /* Store rows [B, N, D] of the call's tokens, as segments `back` ≥ 1 later read them, in a state of `earlier`. */
 void attention_store_earlier(builder *b, const attention_options *o, int layer, int64_t back, const char *prefix,
                              const attention_rows *r, value rows);
+/* True if the recurrent form needs the score matrix. */
+bool attention_needs_matrix(const attention_options *o);
+/* True if weights cannot be recomputed from queries and keys, so the log stores matrix rows. */
+bool attention_logs_matrix(const attention_options *o);
 /* They differ in their explainers: queries and keys; rows of the matrix in the recurrent form; rows in the parallel
  * form; none. */
 extern const mixer mixer_attention, mixer_attention_stepped, mixer_attention_whole, mixer_attention_unexplained;
 extern const explainer attention_explainer, attention_stepped_explainer, attention_whole_explainer;
 /* Explainers of an attention to a source. */
 extern const explainer attention_source_explainer, attention_source_whole_explainer;
-/* True if the recurrent form needs the score matrix. */
-bool attention_needs_matrix(const attention_options *o);
-/* True if weights cannot be recomputed from queries and keys, so the log stores matrix rows. */
-bool attention_logs_matrix(const attention_options *o);
 
 #endif

@@ -126,12 +126,12 @@ static value trilinear_mixer_forward(builder *b, const void *options, int layer,
 	v = value_of(b, o, v);
 	const decay_values a = trilinear_attend(b, o, layer, q, k, v, first_k, first_v);
 	value products = op_trilinear(b->g, gate, a.u);
-	if (b->spec->explain || b->spec->activations) {
+	if (b->spec->explain.log || b->spec->out.activations) {
 		builder_output(b, q, "layers.%d.query", layer);
 		builder_output(b, k.y, "layers.%d.key", layer);
 		builder_output(b, a.log_normalizer, "layers.%d.log_normalizer", layer);
 	}
-	if (b->spec->activations) {
+	if (b->spec->out.activations) {
 		builder_output(b, gate, "layers.%d.gate", layer);
 		builder_output(b, v, "layers.%d.value", layer);
 		builder_output(b, a.u, "layers.%d.pooled", layer);

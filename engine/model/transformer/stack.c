@@ -27,6 +27,11 @@ double stack_deep_std(const stack_options *o, int64_t n, int64_t k, double gain)
 	return o->deepnorm ? gain * sqrt(2 / (double)(n + k)) : 0;
 }
 
+double stack_std(double given, int64_t inputs)
+{
+	return given > 0 ? given : 1 / sqrt(3 * (double)inputs);
+}
+
 double stack_deep_gain(const stack_options *o)
 {
 	return pow(8 * (double)o->depth, -0.25);
@@ -50,47 +55,56 @@ static int64_t earlier_states(const stack_options *o)
 	return o->max_mem_len && ((o->raw_memory && o->pre_norm) || shifted);
 }
 
+static const attention_layout x_transformers_attention = {
+    .names = {"to_q", "to_k", "to_v", "to_out"},
+    .order = {ATTENTION_QUERY, ATTENTION_KEY, ATTENTION_VALUE},
+};
+
 static attention_options attention_of(const stack *s, bool cross)
 {
 	const stack_options *o = &s->options;
-	int64_t merged = o->heads * stack_value_width(o);
-	int64_t kv_heads = o->attn_one_kv_head ? 1 : o->attn_kv_heads ? o->attn_kv_heads : o->heads;
+	const int64_t values = stack_value_width(o), merged = o->heads * values;
+	const bool zero_output = o->attn_zero_init_output || o->zero_init_branch_output;
+	const double output = stack_deep_std(o, merged, o->dim, stack_deep_gain(o));
 	return (attention_options){
+	    .layout = &x_transformers_attention,
 	    .hidden = o->dim,
 	    .heads = o->heads,
-	    .kv_heads = kv_heads,
+	    .kv_heads = o->attn_one_kv_head ? 1
+	                : o->attn_kv_heads  ? o->attn_kv_heads
+	                                    : o->heads,
 	    .key_width = o->attn_dim_head,
-	    .value_width = stack_value_width(o),
+	    .value_width = values,
 	    .causal = o->causal && !cross,
 	    .cross = cross,
 	    .shared = o->attn_shared_kv,
-	    .talking = o->attn_talking_heads,
-	    .on_attention = o->attn_on_attn,
-	    .gated = o->attn_gate_values,
-	    .scaled = o->attn_head_scale,
-	    .tensor_product = o->attn_tensor_product,
-	    .residual = cross ? o->cross_residual_attn : o->residual_attn,
-	    .attend_when_hidden = o->attend_when_hidden,
-	    .zero_masked_rows = o->zero_masked_rows,
-	    .memories = o->attn_num_mem_kv,
-	    .memory_tokens = cross ? 0 : o->num_memory_tokens,
-	    .memory_reads_source = !cross && stack_memory_reads_source(o),
-	    .top_k = o->attn_sparse_topk,
-	    .past = o->attn_max_attend_past,
-	    .capacity = cross ? s->source_capacity : o->max_seq_len + o->max_mem_len + stack_segment_front(o),
-	    .segment = cross ? 0 : stack_segment(o),
-	    .front = cross ? 0 : stack_segment_front(o),
-	    .earlier = cross ? 0 : earlier_states(o),
-	    .norm_groups = o->attn_qk_norm ? o->attn_qk_norm_groups : 0,
-	    .rotary = cross ? 0 : stack_rotary_width(o),
-	    .rotate_values = o->rotate_values,
-	    .biased = !cross && (o->rel_pos_bias || o->alibi_pos_bias || o->dynamic_pos_bias),
-	    .xpos_base = o->rotary_xpos ? o->rotary_xpos_scale_base : 0,
-	    .scale = o->attn_qk_norm ? o->attn_qk_norm_scale : 1 / sqrt((double)o->attn_dim_head),
-	    .dropout = o->attn_dropout,
-	    .std = stack_deep_std(o, o->heads * o->attn_dim_head, o->dim, 1),
-	    .output_std = stack_deep_std(o, merged, o->dim, stack_deep_gain(o)),
-	    .zero_output = o->attn_zero_init_output || o->zero_init_branch_output,
+	    .std = {.query = stack_std(stack_deep_std(o, o->heads * o->attn_dim_head, o->dim, 1), o->dim),
+	            .value = stack_std(output, o->dim),
+	            .output = zero_output ? 0 : stack_std(output, merged)},
+	    .reach = {.past = o->attn_max_attend_past,
+	              .capacity = cross ? s->source_capacity : o->max_seq_len + o->max_mem_len + stack_segment_front(o),
+	              .segment = cross ? 0 : stack_segment(o),
+	              .front = cross ? 0 : stack_segment_front(o),
+	              .earlier = cross ? 0 : earlier_states(o)},
+	    .memories = {.count = o->attn_num_mem_kv,
+	                 .tokens = cross ? 0 : o->num_memory_tokens,
+	                 .read_source = !cross && stack_memory_reads_source(o)},
+	    .scoring = {.scale = o->attn_qk_norm ? o->attn_qk_norm_scale : 1 / sqrt((double)o->attn_dim_head),
+	                .dropout = o->attn_dropout,
+	                .norm_groups = o->attn_qk_norm ? o->attn_qk_norm_groups : 0,
+	                .top_k = o->attn_sparse_topk,
+	                .biased = !cross && (o->rel_pos_bias || o->alibi_pos_bias || o->dynamic_pos_bias),
+	                .talking = o->attn_talking_heads,
+	                .residual = cross ? o->cross_residual_attn : o->residual_attn,
+	                .attend_when_hidden = o->attend_when_hidden},
+	    .rotation = {.width = cross ? 0 : stack_rotary_width(o),
+	                 .values = o->rotate_values,
+	                 .xpos_base = o->rotary_xpos ? o->rotary_xpos_scale_base : 0},
+	    .output = {.on_attention = o->attn_on_attn,
+	               .gated = o->attn_gate_values,
+	               .scaled = o->attn_head_scale,
+	               .tensor_product = o->attn_tensor_product,
+	               .zero_masked_rows = o->zero_masked_rows},
 	};
 }
 
@@ -177,5 +191,6 @@ void stack_carried(const stack *s, state_list *list)
 
 int64_t stack_memory(const stack *s, const forward_spec *spec)
 {
-	return spec->carried ? s->options.max_mem_len : spec->memory;
+	const forward_input *memory = forward_find_input(spec, STACK_MEMORY);
+	return spec->train.carried ? s->options.max_mem_len : memory ? memory->rows : 0;
 }

@@ -8,7 +8,7 @@
  * Each entry:   y = norm(x);  o = layer(y);  x = join(o, x)        with pre_norm
  *               o = layer(x);  x = norm(join(o, x))                 without
  * and the names of parameters are those of x-transformers: PREFIX "attn_layers.layers.E.0.K" norms, ".E.1" the layer,
- * ".E.2" the joiner. Names of outputs (spec.activations): "PREFIXhidden.L" the rows that enter self-attention L,
+ * ".E.2" the joiner. Names of outputs (spec.out.activations): "PREFIXhidden.L" the rows that enter self-attention L,
  * "PREFIXbranch.E" the output of entry E's layer, "PREFIXlast" the rows before the last norm, and those of
  * mixers/attention.c. */
 #ifndef ENGINE_MODEL_TRANSFORMER_STACK_H
@@ -47,6 +47,11 @@ const char *stack_whole(const stack *s);
 bool stack_by_segments(const stack *s);
 /* List what a row passes on in training: with max_mem_len the rows that enter each self-attention. */
 void stack_carried(const stack *s, state_list *list);
+/* Listed input (forward_input): each layer L attends to "memory.L" [B, rows, D], rows of earlier segments, and outputs
+ * "next.memory.L", those for the next segment. */
+#define STACK_MEMORY "memory"
+/* Listed input [1, entries, 1]: 0 if an entry is skipped, otherwise 1. */
+#define STACK_KEPT "kept"
 /* Return the number of rows of earlier segments that self-attention reads. */
 int64_t stack_memory(const stack *s, const forward_spec *spec);
 /* Return the maximum tokens of a sequence. */

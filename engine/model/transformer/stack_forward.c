@@ -91,29 +91,27 @@ static value attention(journey *j, value x, value memory, value later, const sta
 	char prefix[2 * STACK_NAME];
 	stack_layer_prefix(prefix, n);
 	value self_mask = j->in.key_mask == VALUE_NONE ? j->in.mask : j->in.key_mask;
-	attention_rows r = {.x = x,
-	                    .memory = cross || j->whole ? VALUE_NONE : memory,
-	                    .later = later,
-	                    .source = cross ? j->in.source : VALUE_NONE,
-	                    .query_mask = j->in.mask,
-	                    .key_mask = cross ? j->in.source_mask : self_mask,
-	                    .visible = cross ? j->in.source_visible : j->in.visible,
-	                    .bias = j->bias,
-	                    .back = j->back,
-	                    .ahead = j->ahead,
-	                    .bias_first = j->bias_first,
-	                    .scores = cross ? j->source_scores : j->scores,
-	                    .positions = j->positions,
-	                    .first = j->first,
-	                    .xpos_center = j->xpos_center,
-	                    .whole = j->whole,
-	                    .memory_rows = j->memory_rows,
-	                    .memory_keys = j->memory_keys,
-	                    .memory_values = j->memory_values,
-	                    .outputs = j->outputs,
-	                    .place = cross       ? ATTENTION_TO_SOURCE
-	                             : s->logits ? ATTENTION_OF_TOKENS
-	                                         : ATTENTION_OF_SOURCE};
+	attention_rows r = attention_rows_of(j->b, x);
+	r.memory = cross || j->whole ? VALUE_NONE : memory;
+	r.later = later;
+	r.source = cross ? j->in.source : VALUE_NONE;
+	r.query_mask = j->in.mask;
+	r.key_mask = cross ? j->in.source_mask : self_mask;
+	r.visible = cross ? j->in.source_visible : j->in.visible;
+	r.bias = j->bias;
+	r.back = j->back;
+	r.ahead = j->ahead;
+	r.bias_first = j->bias_first;
+	r.scores = cross ? j->source_scores : j->scores;
+	r.positions = j->positions;
+	r.first = j->first;
+	r.xpos_center = j->xpos_center;
+	r.whole = j->whole;
+	r.memory_rows = j->memory_rows;
+	r.memory_keys = j->memory_keys;
+	r.memory_values = j->memory_values;
+	r.outputs = j->outputs;
+	r.place = cross ? ATTENTION_TO_SOURCE : s->logits ? ATTENTION_OF_TOKENS : ATTENTION_OF_SOURCE;
 	int layer = stack_count(o, o->order[e], e);
 	int index = stack_count(o, 'a', e) + stack_count(o, 'c', e);
 	value y = attention_forward(j->b, cross ? &s->cross : &s->self, layer, index, prefix, &r);
@@ -169,7 +167,7 @@ static value stack_forward_remember(const journey *j, value x, int layer)
 	const stack_options *o = &j->s->options;
 	const forward_spec *spec = j->b->spec;
 	graph *g = j->b->g;
-	if (!o->max_mem_len || !(spec->memories || spec->carried) || j->whole)
+	if (!o->max_mem_len || !(spec->train.carried || forward_find_input(spec, STACK_MEMORY)) || j->whole)
 		return VALUE_NONE;
 	int64_t earlier = stack_memory(j->s, spec), rows = builder_rows(j->b, x), all = rows + earlier;
 	int64_t kept = all < o->max_mem_len ? all : o->max_mem_len;
@@ -208,7 +206,7 @@ static value stack_forward_leave(const journey *j, value x, int e)
 	if (!by)
 		return read_by_others(j, x, e);
 	const attention_rows place = {.positions = j->positions, .first = j->first, .xpos_center = j->xpos_center};
-	for (int64_t back = 1; back <= s->self.earlier; back++) {
+	for (int64_t back = 1; back <= s->self.reach.earlier; back++) {
 		const int64_t layer = (stack_count(o, 'a', e) + (layers - by) * back) % layers;
 		int reader = 0;
 		while (o->order[reader] != 'a' || stack_count(o, 'a', reader) < layer)
@@ -231,7 +229,7 @@ static value entry(journey *j, value x, int e)
 	value memory = VALUE_NONE, later = VALUE_NONE;
 	if (o->order[e] == 'a' && b->pool == VALUE_NONE)
 		memory = read_by_others(j, stack_forward_remember(j, x, stack_count(o, 'a', e)), e);
-	else if (o->order[e] == 'a' && j->s->self.earlier && !j->whole)
+	else if (o->order[e] == 'a' && j->s->self.reach.earlier && !j->whole)
 		later = stack_forward_leave(j, x, e);
 	j->unshifted = o->pre_norm ? norm(j, x, &n, 0) : x;
 	value y = shift(j, j->unshifted, e);
@@ -273,7 +271,7 @@ static journey stack_forward_begin(builder *b, const stack *s, stack_rows rows)
 	                 .memory_values = VALUE_NONE,
 	                 .unshifted = VALUE_NONE,
 	                 .front = VALUE_NONE,
-	                 .kept = port_find(b->g, PORT_KEPT)};
+	                 .kept = graph_find(b->g, STACK_KEPT)};
 }
 
 static segment_rows_params numbering(const stack_options *o)
@@ -308,7 +306,7 @@ static void stack_forward_place(journey *j, int64_t rows)
 	j->bias_first = o->causal ? 0 : 1 - rows;
 	int64_t keys = rows + memories + stack_memory(j->s, j->b->spec);
 	j->bias = stack_bias_table(j->b, j->s, j->bias_first, keys - j->bias_first);
-	if (j->b->spec->explain && !o->causal) {
+	if (j->b->spec->explain.log && !o->causal) {
 		const int64_t tokens = rows - o->num_memory_tokens;
 		j->back = stack_bias_table(j->b, j->s, 0, tokens);
 		j->ahead = stack_bias_table(j->b, j->s, 1 - tokens, tokens);
@@ -350,7 +348,7 @@ static journey begin_segments(builder *b, const stack *s, const journey *tokens,
 	*spec = *b->spec;
 	spec->phase = PHASE_STEP;
 	spec->length = params.front;
-	spec->explain = spec->activations = spec->masked = false;
+	spec->explain.log = spec->out.activations = spec->masked = false;
 	*front = *b;
 	front->spec = spec;
 	front->position = at.first;
@@ -413,7 +411,7 @@ value stack_forward(builder *b, const stack *s, stack_rows rows)
 	}
 	journey j = stack_forward_begin(b, s, rows), m = j;
 	j.memory_rows = in_front;
-	if (b->spec->activations)
+	if (b->spec->out.activations)
 		j.outputs = s->logits ? "" : s->prefix;
 	stack_forward_place(&j, recurrent ? 0 : n + memory);
 	/* Without segments, rows of memory tokens see only each other and the source, which stack_store_source

@@ -6,8 +6,7 @@
 static void stack_parameters_linear_parameters(parameter_list *list, double std, int64_t n, int64_t k, bool bias,
                                                const char *prefix, const char *name)
 {
-	parameter_list_add_matrix(list, (float)(std > 0 ? std : 1 / sqrt(3 * (double)k)), n, k, false, "%s%s.weight",
-	                          prefix, name);
+	parameter_list_add_matrix(list, (float)stack_std(std, k), n, k, false, "%s%s.weight", prefix, name);
 	if (bias)
 		parameter_list_add(list, INIT_ZERO, 0, SHAPE1(n), "%s%s.bias", prefix, name);
 }

@@ -22,6 +22,8 @@ void stack_layer_prefix(char out[2 * STACK_NAME], const stack_entry_name *n);
 
 /* Return Xavier's deviation times `gain`, for DeepNorm (Wang et al. 2022); 0: the framework's. */
 double stack_deep_std(const stack_options *o, int64_t n, int64_t k, double gain);
+/* Return `given`, or in place of 0 the framework's deviation of a matrix with that many inputs. */
+double stack_std(double given, int64_t inputs);
 double stack_deep_gain(const stack_options *o);
 /* Return how many layers lower the rows of each earlier segment are taken from. */
 int64_t stack_memory_shift(const stack_options *o);

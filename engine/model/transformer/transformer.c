@@ -94,15 +94,13 @@ void transformer_finish(config_reader *r, transformer_config *c)
 	d->layers = stack_count(o, stack_has_self_attention(head) ? 'a' : 'c', o->n_entries);
 	d->other_layers = both ? c->encoder.options.depth : 0;
 	d->heads = o->heads;
-	d->head = HEAD_VOCABULARY;
-	d->causal = o->causal;
-	d->reads_source = o->cross_attend;
+	d->form = o->cross_attend ? &form_encoder_decoder : o->causal ? &form_causal : &form_masked;
 	d->source = both ? c->encoder.options.max_seq_len : 0;
 	d->source_inputs = both ? c->encoder.options.num_tokens : 0;
 	d->reads_padding = c->arrangement != ARRANGED_DECODER &&
 	                   (shifts_feed_forward(&c->encoder.options) || centres_rotation(&c->encoder.options));
 	d->whole = stack_whole(head);
-	if (!d->whole && o->causal && o->cross_attend)
+	if (!d->whole && o->cross_attend)
 		d->whole = without_recurrent_form(c);
 	d->by_segments = stack_by_segments(head);
 	d->positions = stack_length(head);
@@ -127,9 +125,9 @@ const mixer *transformer_mixer(const void *config, int64_t layer, const void **o
 	const bool self = stack_has_self_attention(s);
 	*options = self ? &s->self : &s->cross;
 	if (self && attention_logs_matrix(&s->self))
-		return s->self.causal && !c->dims.reads_source ? &mixer_attention_stepped : &mixer_attention_whole;
+		return s->self.causal && !c->dims.form->source ? &mixer_attention_stepped : &mixer_attention_whole;
 	/* Biases are stored by the tokens' positions, which must then be their indices in the sequence. */
-	bool hidden = s->self.biased && s->self.causal && s->self.segment && stack_positions(&s->options);
+	bool hidden = s->self.scoring.biased && s->self.causal && s->self.reach.segment && stack_positions(&s->options);
 	return !self || hidden ? &mixer_attention_unexplained : &mixer_attention;
 }
 
@@ -182,9 +180,10 @@ bool transformer_ignores(const char *name)
 
 /* --- forward ------------------------------------------------------------------------------------------------- */
 
-static value given(const builder *b, bool is, port_role role, dtype type, shape s)
+/* Return an input that only tests and checkpoints' reference files give; VALUE_NONE: the spec does not list it. */
+static value optional_input(const builder *b, const char *name, dtype type, shape s)
 {
-	return is ? graph_input(b->g, port_name(role), type, s) : VALUE_NONE;
+	return forward_find_input(b->spec, name) ? graph_input(b->g, name, type, s) : VALUE_NONE;
 }
 
 /* Return the rows that the decoder attends to. */
@@ -200,19 +199,20 @@ static value source_of(builder *b, const transformer_config *c, value mask)
 	}
 	if (c->arrangement != ARRANGED_BOTH || spec->phase == PHASE_STEP || spec->phase == PHASE_READ)
 		return VALUE_NONE;
-	stack_rows rows = {.x = stack_embed(b, &c->encoder, true, VALUE_NONE),
-	                   .mask = mask,
-	                   .key_mask = VALUE_NONE,
-	                   .visible = given(b, spec->source_restricted, PORT_SOURCE_VISIBLE, DTYPE_I32,
-	                                    SHAPE4(spec->batch, c->encoder.options.heads, spec->source, spec->source)),
-	                   .source_visible = VALUE_NONE,
-	                   .source = VALUE_NONE,
-	                   .source_mask = VALUE_NONE};
+	stack_rows rows = {
+	    .x = stack_embed(b, &c->encoder, true, VALUE_NONE),
+	    .mask = mask,
+	    .key_mask = VALUE_NONE,
+	    .visible = optional_input(b, "source_visible", DTYPE_I32,
+	                              SHAPE4(spec->batch, c->encoder.options.heads, spec->source, spec->source)),
+	    .source_visible = VALUE_NONE,
+	    .source = VALUE_NONE,
+	    .source_mask = VALUE_NONE};
 	builder whole = *b; /* an encoder only has the parallel form */
 	whole.pool = VALUE_NONE;
 	value encodings = stack_forward(&whole, &c->encoder, rows);
 	b->site = whole.site;
-	if (spec->activations)
+	if (spec->out.activations)
 		builder_output(b, encodings, "%s", port_name(PORT_ENCODINGS));
 	return encodings;
 }
@@ -223,31 +223,32 @@ void transformer_forward(const void *config, builder *b)
 	const stack *s = transformer_head(c);
 	const stack_options *o = &s->options;
 	const forward_spec *spec = b->spec;
-	int64_t rows = spec->before + spec->length;
-	given(b, spec->kept, PORT_KEPT, DTYPE_F32, SHAPE3(1, o->n_entries, 1));
+	const int64_t in_front = builder_rows_before(b), rows = in_front + spec->length;
+	optional_input(b, STACK_KEPT, DTYPE_F32, SHAPE3(1, o->n_entries, 1));
+	const shape source = SHAPE2(spec->batch, spec->source);
 	value source_mask =
-	    given(b, spec->source_masked, PORT_SOURCE_MASK, DTYPE_I32, SHAPE2(spec->batch, spec->source));
-	value source_kept = given(b, spec->source_kept, PORT_SOURCE_KEPT, DTYPE_I32, SHAPE2(spec->batch, spec->source));
+	    spec->source_masked ? graph_input(b->g, port_name(PORT_SOURCE_MASK), DTYPE_I32, source) : VALUE_NONE;
+	value source_kept = optional_input(b, "source_kept", DTYPE_I32, source);
 	if (spec->phase == PHASE_ENCODE) {
 		stack_store_source(b, s, source_of(b, c, source_mask), source_mask);
 		return;
 	}
 	stack_rows in = {
 	    .mask = b->mask,
-	    .key_mask = given(b, spec->key_masked, PORT_KEY_MASK, DTYPE_I32, SHAPE2(spec->batch, rows)),
-	    .visible = given(b, spec->restricted, PORT_VISIBLE, DTYPE_I32, SHAPE4(spec->batch, o->heads, rows, rows)),
-	    .source_visible = given(b, spec->source_restricted, PORT_CROSS_VISIBLE, DTYPE_I32,
-	                            SHAPE4(spec->batch, o->heads, rows, spec->source)),
+	    .key_mask = optional_input(b, "key_mask", DTYPE_I32, SHAPE2(spec->batch, rows)),
+	    .visible = optional_input(b, "visible", DTYPE_I32, SHAPE4(spec->batch, o->heads, rows, rows)),
+	    .source_visible =
+	        optional_input(b, "cross_visible", DTYPE_I32, SHAPE4(spec->batch, o->heads, rows, spec->source)),
 	    .source = source_of(b, c, source_mask),
-	    .source_mask = spec->source_kept ? source_kept : source_mask,
+	    .source_mask = source_kept != VALUE_NONE ? source_kept : source_mask,
 	};
-	if (spec->carried)
-		in.key_mask = given(b, true, PORT_MEMORY_MASK, DTYPE_I32,
-		                    SHAPE2(spec->batch, stack_memory(s, spec) + o->num_memory_tokens + rows));
-	value before = given(b, spec->before > 0, PORT_BEFORE, DTYPE_F32, SHAPE3(spec->batch, spec->before, o->dim));
+	if (spec->train.carried)
+		in.key_mask = graph_input(b->g, port_name(PORT_MEMORY_MASK), DTYPE_I32,
+		                          SHAPE2(spec->batch, stack_memory(s, spec) + o->num_memory_tokens + rows));
+	value before = optional_input(b, FORWARD_ROWS_BEFORE, DTYPE_F32, SHAPE3(spec->batch, in_front, o->dim));
 	in.x = stack_embed(b, s, false, before);
 	value h = stack_forward(b, s, in);
-	if (spec->activations)
+	if (spec->out.activations)
 		builder_output(b, h, "embeddings");
 	value weight = o->tie_embedding ? stack_words(b, s) : builder_parameter(b, "%sto_logits.weight", s->prefix);
 	value bias = o->tie_embedding ? VALUE_NONE : builder_parameter(b, "%sto_logits.bias", s->prefix);

@@ -5,7 +5,12 @@
  *   encoder             tokens -> a stack -> logits of each token
  *   encoder_decoder     a source -> encoder -> rows; tokens -> decoder, which attends to them -> logits
  *
- * A decoder with "cross_attend" alone attends to rows that the caller gives (PORT_SOURCE_ROWS). */
+ * A decoder with "cross_attend" alone attends to rows that the caller gives (PORT_SOURCE_ROWS).
+ *
+ * Listed inputs (forward_input), for comparisons with other programs: FORWARD_ROWS_BEFORE, STACK_MEMORY, STACK_KEPT;
+ * "visible" [B, H, N, N], "source_visible" [B, H, S, S] and "cross_visible" [B, H, N, S]: the keys (columns) that each
+ * row sees; "key_mask" [B, N] for the keys of self-attention and "source_kept" [B, S] for those of a source, instead of
+ * the masks. */
 #ifndef ENGINE_MODEL_TRANSFORMER_TRANSFORMER_H
 #define ENGINE_MODEL_TRANSFORMER_TRANSFORMER_H
 

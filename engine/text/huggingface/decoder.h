@@ -3,7 +3,8 @@
  * A decoder works on a list of tokens, a stream has one at a time. Changes that depend on neighbouring tokens are
  * therefore supported in two cases only. The first token of a text may differ from the others. A mark, a token of one
  * character, may change the first character of the text after it (Replace of two characters by one, after Fuse).
- * Immutable, thread-safe. */
+ * Types: ByteLevel, WordPiece, BPEDecoder, Metaspace, Replace, ByteFallback, Fuse, Strip, Sequence. CTC, which joins
+ * repeated tokens, is refused. Immutable, thread-safe. */
 #ifndef ENGINE_TEXT_HUGGINGFACE_DECODER_H
 #define ENGINE_TEXT_HUGGINGFACE_DECODER_H
 

@@ -1,8 +1,19 @@
-/* The kind "huggingface": a tokenizer.json of the library `tokenizers`, with a model of the type BPE, Unigram or
- * WordPiece.
+/* The kind "huggingface": a tokenizer.json of the library `tokenizers`.
  *
  * A text goes through: added tokens of the text as it is; the normalizer; added tokens of the normalized text; the
- * pre-tokenizer; the model, word by word. Each stage hands its parts to the following one. */
+ * pre-tokenizer; the model, word by word. Each stage hands its parts to the following one.
+ *
+ * Differences from the library:
+ *
+ *   - Byte tokens that are not UTF-8 become U+FFFD for each maximal subpart, as in a stream. The library puts one for
+ *     each byte of the whole run.
+ *   - The name of a special token in a text that is not trusted is text, in Unigram too.
+ *   - Special tokens that are also "normalized" are omitted from a text like all special ones. The library prints them.
+ *   - A mark of capitals before a character that it does not change is omitted. The library prints it.
+ *   - BPEDecoder's space after the last word is kept. The library drops it.
+ *   - Characters of recent versions of Unicode may be cut or normalized differently. PCRE2 and utf8proc of Debian 12
+ *     have Unicode 14 and 15; the library has 16 for patterns, and older tables for normal forms.
+ *   - `truncation` and `padding` are not applied, and growth is bounded (tokenizer_growth_limit). */
 #include <stdlib.h>
 #include <string.h>
 #define XXH_INLINE_ALL

@@ -1,4 +1,7 @@
-/* normalizer.h - the "normalizer" of a tokenizer.json: changes of the text before it is cut. Immutable, thread-safe. */
+/* normalizer.h - the "normalizer" of a tokenizer.json: changes of the text before it is cut. Immutable, thread-safe.
+ *
+ * Types: NFC, NFD, NFKC, NFKD, Prepend, Replace, Lowercase, Strip, StripAccents, Nmt, ByteLevel, BertNormalizer,
+ * Precompiled, Sequence. */
 #ifndef ENGINE_TEXT_HUGGINGFACE_NORMALIZER_H
 #define ENGINE_TEXT_HUGGINGFACE_NORMALIZER_H
 

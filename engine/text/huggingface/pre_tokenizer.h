@@ -1,7 +1,10 @@
 /* pre_tokenizer.h - the "pre_tokenizer" of a tokenizer.json: where a text is cut into words, which tokens never cross.
  *
  * A chain of steps: each cuts or changes a piece and hands its parts to the next one, so no list of pieces is ever
- * made. Immutable; each thread has a run of its own. */
+ * made. Immutable; each thread has a run of its own.
+ *
+ * Types: ByteLevel, Split, Digits, Punctuation, Metaspace, Whitespace, WhitespaceSplit, BertPreTokenizer,
+ * CharDelimiterSplit, FixedLength, Sequence. No step may follow ByteLevel. */
 #ifndef ENGINE_TEXT_HUGGINGFACE_PRE_TOKENIZER_H
 #define ENGINE_TEXT_HUGGINGFACE_PRE_TOKENIZER_H
 

@@ -1,5 +1,5 @@
 /* template.h - the "post_processor" of a tokenizer.json: what is put around a single text, and around the two of a
- * pair. */
+ * pair. Types: TemplateProcessing, RobertaProcessing, BertProcessing, ByteLevel (offsets alone), Sequence. */
 #ifndef ENGINE_TEXT_HUGGINGFACE_TEMPLATE_H
 #define ENGINE_TEXT_HUGGINGFACE_TEMPLATE_H
 

@@ -95,7 +95,8 @@ static bool at_chance(const train_progress *p)
 
 const objective objective_classification = {
     .name = "classification",
-    .head = HEAD_CLASSES,
+    .model = "linear_encoder",
+    .form = &form_classifier,
     .records = RECORD_LABELLED,
     .ports = {PORT_TOKENS, PORT_MASK, PORT_LABELS},
     .n_ports = 3,

@@ -103,8 +103,9 @@ static void fill_mask_make_example(const example *x, void *const *values)
 
 const objective objective_fill_mask = {
     .name = "fill_mask",
+    .model = "transformer",
     .options = (const char *const[]){"mask_fraction", "whole_words", NULL},
-    .head = HEAD_VOCABULARY,
+    .form = &form_masked,
     .uneven = true,
     .masks = true,
     .records = RECORD_BLOCK,

@@ -1,5 +1,7 @@
 /* Each token of a block predicts the next one; the last predicts nothing, as in the reference recipe. A token that the
- * record excludes is not predicted. Shorter blocks are padded at their end, where causal models cannot see it.
+ * record excludes has the label -1: it is not predicted, and its row of the vocabulary product has no gradient. The
+ * loss of a step is the mean over all other tokens, also if its micro-batches have different numbers of them. Shorter
+ * blocks are padded at their end, where causal models cannot see it.
  *
  *   bits_per_byte   losses of all predicted tokens, divided by the bytes of these tokens
  *   perplexity      e to the mean loss
@@ -65,8 +67,8 @@ static bool at_chance(const train_progress *p)
 
 const objective objective_next_token = {
     .name = "next_token",
-    .head = HEAD_VOCABULARY,
-    .causal = true,
+    .model = "additive",
+    .form = &form_causal,
     .records = RECORD_BLOCK,
     .skips_excluded = true,
     .ports = {PORT_TOKENS, PORT_LABELS},

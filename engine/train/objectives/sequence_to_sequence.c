@@ -67,10 +67,9 @@ static void sequence_to_sequence_measure(const evaluation *e, double *metrics)
 
 const objective objective_sequence_to_sequence = {
     .name = "sequence_to_sequence",
+    .model = "transformer",
     .options = (const char *const[]){"source_length", NULL},
-    .head = HEAD_VOCABULARY,
-    .causal = true,
-    .source = true,
+    .form = &form_encoder_decoder,
     .uneven = true,
     .records = RECORD_PAIR,
     .ports = {PORT_SOURCE, PORT_SOURCE_MASK, PORT_TOKENS, PORT_LABELS},

@@ -134,10 +134,9 @@ static void span_corruption_make_example(const example *x, void *const *values)
 
 const objective objective_span_corruption = {
     .name = "span_corruption",
+    .model = "transformer",
     .options = (const char *const[]){"source_length", "mask_fraction", "span_length", NULL},
-    .head = HEAD_VOCABULARY,
-    .causal = true,
-    .source = true,
+    .form = &form_encoder_decoder,
     .uneven = true,
     .records = RECORD_BLOCK,
     .record_length = record_length,

@@ -164,10 +164,9 @@ static void text_infilling_measure(const evaluation *e, double *metrics)
 
 const objective objective_text_infilling = {
     .name = "text_infilling",
+    .model = "transformer",
     .options = (const char *const[]){"source_length", NULL},
-    .head = HEAD_VOCABULARY,
-    .causal = true,
-    .source = true,
+    .form = &form_encoder_decoder,
     .uneven = true,
     .masks = true,
     .records = RECORD_BLOCK,

@@ -103,11 +103,11 @@ void training_open(training *t, backend *b, const char *config, const training_s
 	options.precision = way->bf16 ? PRECISION_BF16 : PRECISION_FP32;
 	forward_spec spec = {.batch = way->batch,
 	                     .length = way->length,
-	                     .dropout = model_dimensions(t->model)->dropout > 0,
-	                     .loss = true,
-	                     .backward = true,
+	                     .train.dropout = model_dimensions(t->model)->dropout > 0,
+	                     .train.loss = true,
+	                     .train.backward = true,
 	                     .bf16 = way->bf16,
-	                     .recompute = way->recompute};
+	                     .train.recompute = way->recompute};
 	if (way->bf16)
 		bench_check(model_update_bf16_copy(t->model, &err), &err);
 	bench_check(optimizer_new(&t->optimizer, t->model, &options, &err), &err);

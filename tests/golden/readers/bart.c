@@ -113,7 +113,7 @@ static status add_padded(golden *g, const model *m, const bart_texts *x, const c
 		if (!golden_find(g, "%s.logits_pad%d", policy, (int)n))
 			continue;
 		TRY(pad_texts(g, x, n - x->n, pad ? (int32_t)json_integer_value(pad) : 1, &padded, err));
-		TRY(run(g, m, &padded, (forward_spec){.logits = LOGITS_LAST}, &p, err));
+		TRY(run(g, m, &padded, (forward_spec){.out.logits = LOGITS_LAST}, &p, err));
 		TRY(golden_output(g, p, port_find(plan_graph(p), PORT_LOGITS), EXTENT(x->b, dims->outputs), err,
 		                  "%s.logits_pad%d", policy, (int)n));
 	}
@@ -141,9 +141,9 @@ static status evaluate_policy(golden *g, int policy, bool decoder, error *err)
 	TRY(bart_set_model(g, policy, decoder, &m, err));
 	const model_dims *dims = model_dimensions(m);
 	TRY(bart_set_texts(g, dims, &in, err));
-	forward_spec spec = {.activations = true, .logits = decoder ? LOGITS_LAST : LOGITS_NONE};
-	spec.loss = decoder && in.labels;
-	spec.backward = spec.loss && g->options->spec.gradients;
+	forward_spec spec = {.out.activations = true, .out.logits = decoder ? LOGITS_LAST : LOGITS_NONE};
+	spec.train.loss = decoder && in.labels;
+	spec.train.backward = spec.train.loss && g->options->spec.gradients;
 	TRY(run(g, m, &in, spec, &p, err));
 	extent e = EXTENT(in.b, in.n, dims->hidden);
 	TRY(add_stack(g, p, "encoder", decoder ? dims->other_layers : dims->layers, e, name, err));

@@ -35,7 +35,8 @@ static status evaluate(golden *g, error *err)
 	if (!in.labels)
 		return error_set(err, STATUS_INVALID, "labels", "tensor \"labels\" is missing");
 	TRY(training_begin(g, m, &t, err));
-	const forward_spec spec = {.batch = in.b, .length = in.n, .masked = true, .loss = true, .backward = true};
+	const forward_spec spec = {
+	    .batch = in.b, .length = in.n, .masked = true, .train.loss = true, .train.backward = true};
 	TRY(golden_backward_into(g, m, &spec, t.gradients, &t.backward, err));
 	TRY(bart_texts_feed(&in, dims, t.backward));
 	return training_run(g, &t, err);

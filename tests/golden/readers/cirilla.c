@@ -97,8 +97,8 @@ static status read_smoothing(golden *g, float *out, error *err)
 static status add_results(golden *g, const cirilla_set *c, const char *prefix, bool gradients, error *err)
 {
 	plan *p, *inside;
-	forward_spec spec = {.logits = LOGITS_ALL, .loss = true, .backward = gradients};
-	TRY(read_smoothing(g, &spec.smoothing, err));
+	forward_spec spec = {.out.logits = LOGITS_ALL, .train.loss = true, .train.backward = gradients};
+	TRY(read_smoothing(g, &spec.train.smoothing, err));
 	TRY(run(g, c, spec, &p, err));
 	TRY(add(g, p, port_name(PORT_LOGITS), prefix, "logits", err));
 	if (prefix[0] || !training_is_asked(g)) /* or else its first step has that loss */
@@ -107,7 +107,7 @@ static status add_results(golden *g, const cirilla_set *c, const char *prefix, b
 		TRY(add(g, p, port_name(PORT_COUNT), prefix, "loss_sum_tokens", err));
 	if (gradients)
 		TRY(prefix[0] ? add_some_gradients(g, c, p, prefix, err) : add_gradients(g, c, p, err));
-	TRY(run(g, c, (forward_spec){.activations = true}, &inside, err));
+	TRY(run(g, c, (forward_spec){.out.activations = true}, &inside, err));
 	return add(g, inside, port_name(PORT_ENCODINGS), prefix, "enc_out", err);
 }
 
@@ -141,7 +141,7 @@ static status add_blocks(golden *g, plan *p, const stack *s, const char *side, c
 static status add_inside(golden *g, const cirilla_set *c, const char *prefix, error *err)
 {
 	plan *p;
-	TRY(run(g, c, (forward_spec){.activations = true}, &p, err));
+	TRY(run(g, c, (forward_spec){.out.activations = true}, &p, err));
 	TRY(add(g, p, "embeddings", prefix, "dec_out", err));
 	TRY(add(g, p, "encoder.attn.0", prefix, "enc.prob0", err));
 	TRY(add_blocks(g, p, &c->config->encoder, "enc", "att", prefix, err));
@@ -252,7 +252,7 @@ static status begin_decoding(golden *g, const cirilla_set *of, const char *examp
 	d->in.dec_in = d->tokens;
 	d->in.cross_unmasked = unmasked;
 	TRY(cirilla_set_masks(g, &d->in, err));
-	return run(g, &d->in, (forward_spec){.logits = LOGITS_ALL}, &d->plan, err);
+	return run(g, &d->in, (forward_spec){.out.logits = LOGITS_ALL}, &d->plan, err);
 }
 
 /* Compute the logits after the tokens so far; later rows hold values that are not read. */
@@ -331,7 +331,7 @@ static status add_caches(golden *g, const decoding *d, const char *example, erro
 	char from[NAME_BYTES], name[NAME_BYTES];
 	if (!golden_find(g, "%s.enc_out", example))
 		return STATUS_OK;
-	TRY(run(g, &d->in, (forward_spec){.activations = true}, &p, err));
+	TRY(run(g, &d->in, (forward_spec){.out.activations = true}, &p, err));
 	TRY(add_rows(g, p, port_name(PORT_ENCODINGS), d->in.source, example, "enc_out", err));
 	TRY(add_rows(g, p, "embeddings", d->used - 1, example, "dec_out", err));
 	for (int i = 0; i < 4 * d->in.config->decoder.options.depth; i++) {
@@ -436,8 +436,8 @@ static status add_examples(golden *g, const cirilla_set *c, error *err)
 static status add_steps(golden *g, const cirilla_set *c, error *err)
 {
 	training t = {.params = {.beta1 = 0.9F, .beta2 = 0.999F, .eps = 1e-9F}, .rate = 1e-3F};
-	forward_spec spec = {.loss = true, .backward = true};
-	TRY(read_smoothing(g, &spec.smoothing, err));
+	forward_spec spec = {.train.loss = true, .train.backward = true};
+	TRY(read_smoothing(g, &spec.train.smoothing, err));
 	TRY(training_read(g, &t, err));
 	TRY(training_begin(g, c->model, &t, err));
 	TRY(cirilla_set_plan(g, c, spec, t.gradients, &t.backward, err));

@@ -126,7 +126,7 @@ static status evaluate(golden *g, error *err)
 {
 	model *m;
 	TRY(golden_model(g, architecture_of(g->config), g->config, NULL, &m, err));
-	if (model_dimensions(m)->head != HEAD_VOCABULARY)
+	if (model_dimensions(m)->form->head != HEAD_VOCABULARY)
 		return error_set(err, STATUS_UNSUPPORTED, "config", "the config is not of a language model");
 	return run_all(g, m, err);
 }

@@ -148,10 +148,10 @@ static status make_run(const trilinear_texts *t, bool inside, bool backward, run
 	                     .batch = t->texts,
 	                     .length = r->chunk,
 	                     .slots = r->recurrent ? t->texts : 0,
-	                     .loss = true,
-	                     .backward = backward,
-	                     .activations = inside,
-	                     .logits = LOGITS_ALL};
+	                     .train.loss = true,
+	                     .train.backward = backward,
+	                     .out.activations = inside,
+	                     .out.logits = LOGITS_ALL};
 	return golden_forward(t->g, t->m, &spec, &r->plan, err);
 }
 
@@ -484,7 +484,7 @@ static status evaluate_generation(golden *g, model *m, error *err)
 	trilinear_texts start = {.g = g, .m = m, .texts = 1, .nodes = 1}; /* one start's node */
 	generation x = {.t = &start};
 	const model_dims *d = model_dimensions(m);
-	const forward_spec spec = {.phase = PHASE_STEP, .batch = 1, .length = 1, .slots = 1, .logits = LOGITS_LAST};
+	const forward_spec spec = {.phase = PHASE_STEP, .batch = 1, .length = 1, .slots = 1, .out.logits = LOGITS_LAST};
 	extent prompt, whole;
 	void *memory;
 	TRY(golden_rank(g, "prompt", 1, &prompt, err));

@@ -82,7 +82,7 @@ static status add_all(const trilinear_texts *t, const training *run, int64_t ste
 
 static status begin(const trilinear_texts *t, training *run, error *err)
 {
-	const forward_spec spec = {.batch = t->texts, .length = t->longest, .loss = true, .backward = true};
+	const forward_spec spec = {.batch = t->texts, .length = t->longest, .train.loss = true, .train.backward = true};
 	double rate;
 	void *rates;
 	*run = (training){.by_norm = true, .normalized = {.row_decay = ROW_DECAY}};

@@ -9,8 +9,8 @@
  *   segments             ids.S, labels.S: each attends to the memories of the previous one
  *
  * Values: logits, loss, grad.NAME, grad_input.context; embeddings, encodings, hidden.L, scores.A, attn.A. For each
- * prompt (gen.prompt, gen_slide.prompt, …): the tokens of greedy decoding, which reads the last max_seq_len tokens again
- * for each, or with segments continues from the memories of the last one. */
+ * prompt (gen.prompt, gen_slide.prompt, …): the tokens of greedy decoding, which reads the last max_seq_len tokens
+ * again for each, or with segments continues from the memories of the last one. */
 #include <stdio.h>
 #include <string.h>
 
@@ -30,24 +30,26 @@ static bool recognises(const golden *g)
 static status feed(plan *p, const x_transformers_set *c)
 {
 	const struct {
-		port_role role;
+		const char *name;
 		const void *data;
-	} given[] = {
-	    {PORT_TOKENS, c->ids},
-	    {PORT_LABELS, c->labels},
-	    {PORT_MASK, c->mask},
-	    {PORT_SOURCE, c->source_ids},
-	    {PORT_KEY_MASK, c->key_mask},
-	    {PORT_VISIBLE, c->visible},
-	    {PORT_BEFORE, c->before_rows},
-	    {PORT_KEPT, c->kept},
-	    {PORT_SOURCE_ROWS, c->source_rows},
-	    {PORT_SOURCE_MASK, c->source_mask},
-	    {PORT_SOURCE_KEPT, c->source_kept},
+	} inputs[] = {
+	    {port_name(PORT_TOKENS), c->ids},
+	    {port_name(PORT_LABELS), c->labels},
+	    {port_name(PORT_MASK), c->mask},
+	    {port_name(PORT_SOURCE), c->source_ids},
+	    {port_name(PORT_SOURCE_ROWS), c->source_rows},
+	    {port_name(PORT_SOURCE_MASK), c->source_mask},
+	    {"key_mask", c->key_mask},
+	    {"visible", c->visible},
+	    {FORWARD_ROWS_BEFORE, c->before_rows},
+	    {"kept", c->kept},
+	    {"source_kept", c->source_kept},
 	};
-	for (size_t i = 0; i < sizeof given / sizeof *given; i++)
-		if (given[i].data)
-			TRY(feed_write(p, given[i].role, given[i].data));
+	for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++) {
+		const value v = inputs[i].data ? graph_find(plan_graph(p), inputs[i].name) : VALUE_NONE;
+		if (v != VALUE_NONE)
+			TRY(plan_write(p, v, inputs[i].data));
+	}
 	for (int l = 0; l < model_dimensions(c->model)->layers && c->memory_rows; l++) {
 		char name[NAME_BYTES];
 		snprintf(name, sizeof name, "memory.%d", l);
@@ -63,15 +65,26 @@ static status run(golden *g, const x_transformers_set *c, forward_spec spec, pla
 	spec.batch = c->batch;
 	spec.length = c->length;
 	spec.source = c->source;
-	spec.before = c->before;
 	spec.masked = c->mask;
 	spec.source_masked = c->source_mask;
-	spec.source_kept = c->source_kept;
-	spec.key_masked = c->key_mask;
-	spec.restricted = c->visible;
-	spec.kept = c->kept;
-	spec.memories = c->remembers;
-	spec.memory = c->memory_rows;
+	const struct {
+		bool listed;
+		forward_input input;
+	} own[] = {
+	    {c->before > 0, {.name = FORWARD_ROWS_BEFORE, .rows = c->before}},
+	    {c->source_kept, {.name = "source_kept"}},
+	    {c->key_mask, {.name = "key_mask"}},
+	    {c->visible, {.name = "visible"}},
+	    {c->kept, {.name = "kept"}},
+	    {c->remembers, {.name = STACK_MEMORY, .rows = c->memory_rows}},
+	};
+	forward_input inputs[sizeof own / sizeof *own + 1];
+	int n = 0;
+	for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+		if (own[i].listed)
+			inputs[n++] = own[i].input;
+	inputs[n] = (forward_input){0};
+	spec.inputs = inputs;
 	TRY(golden_forward(g, c->model, &spec, out, err));
 	TRY(feed(*out, c));
 	return plan_run(*out);
@@ -121,7 +134,8 @@ static status add_gradients(golden *g, const x_transformers_set *c, plan *p, flo
 static status add_whole(golden *g, const x_transformers_set *c, error *err)
 {
 	plan *p;
-	forward_spec spec = {.logits = LOGITS_ALL, .loss = true, .backward = g->options->spec.gradients};
+	forward_spec spec = {
+	    .out.logits = LOGITS_ALL, .train.loss = true, .train.backward = g->options->spec.gradients};
 	int64_t vocabulary = model_dimensions(c->model)->outputs;
 	TRY(run(g, c, spec, &p, err));
 	TRY(golden_output(g, p, port_find(plan_graph(p), PORT_LOGITS),
@@ -129,14 +143,14 @@ static status add_whole(golden *g, const x_transformers_set *c, error *err)
 	TRY(add_loss(g, p, "loss", err));
 	void *sums;
 	TRY(golden_memory(g, model_tensor_count(c->model), sizeof(float *), &sums, err));
-	return spec.backward ? add_gradients(g, c, p, sums, err) : STATUS_OK;
+	return spec.train.backward ? add_gradients(g, c, p, sums, err) : STATUS_OK;
 }
 
 /* Add the inner activations that the set has. */
 static status add_activations(golden *g, const x_transformers_set *c, error *err)
 {
 	plan *p;
-	TRY(run(g, c, (forward_spec){.activations = true}, &p, err));
+	TRY(run(g, c, (forward_spec){.out.activations = true}, &p, err));
 	for (int i = 0; i < g->count; i++) {
 		const safetensors_entry *entry = g->tensors[i].entry;
 		value v = graph_find(plan_graph(p), entry->name);
@@ -160,7 +174,7 @@ static status add_wrapped_loss(golden *g, const x_transformers_set *of, const ch
 	int32_t *labels = (int32_t *)(uintptr_t)c.labels;
 	for (int64_t i = 0; i < c.batch * c.length; i++)
 		labels[i] = labels[i] == ignored ? X_TRANSFORMERS_IGNORED : labels[i];
-	TRY(run(g, &c, (forward_spec){.loss = true}, &p, err));
+	TRY(run(g, &c, (forward_spec){.train.loss = true}, &p, err));
 	return add_loss(g, p, loss, err);
 }
 
@@ -190,7 +204,8 @@ static status add_segments(golden *g, x_transformers_set *c, error *err)
 	void *sums;
 	TRY(golden_memory(g, model_tensor_count(c->model), sizeof(float *), &sums, err));
 	for (int number = 0; golden_find(g, "ids.%d", number); number++) {
-		forward_spec spec = {.logits = LOGITS_ALL, .loss = true, .backward = g->options->spec.gradients};
+		forward_spec spec = {
+		    .out.logits = LOGITS_ALL, .train.loss = true, .train.backward = g->options->spec.gradients};
 		plan *p;
 		float *loss;
 		TRY(x_transformers_set_segment(g, c, number, err));
@@ -204,7 +219,7 @@ static status add_segments(golden *g, x_transformers_set *c, error *err)
 		if (!total)
 			TRY(golden_result(g, EXTENT(1), &total, err, "loss"));
 		total[0] += loss[0];
-		if (spec.backward)
+		if (spec.train.backward)
 			TRY(add_gradients(g, c, p, sums, err));
 		TRY(take_memories(g, c, p, number, err));
 	}
@@ -219,9 +234,13 @@ static status refuse_rows(const x_transformers_set *c, error *err)
 	const struct {
 		const char *name;
 		const void *data;
-	} whole[] = {{"pos", c->positions},          {"context", c->source_rows},    {"prepend_embeds", c->before_rows},
-	             {"attn_mask", c->visible},      {"self_attn_context_mask", c->key_mask},
-	             {"keep_index", c->source_kept}, {"layer_skip", c->kept}};
+	} whole[] = {{"pos", c->positions},
+	             {"context", c->source_rows},
+	             {"prepend_embeds", c->before_rows},
+	             {"attn_mask", c->visible},
+	             {"self_attn_context_mask", c->key_mask},
+	             {"keep_index", c->source_kept},
+	             {"layer_skip", c->kept}};
 	for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
 		if (whole[i].data)
 			return error_set(err, STATUS_UNSUPPORTED, whole[i].name, "a session has no \"%s\"",
@@ -307,7 +326,7 @@ static status read_again(golden *g, greedy *s, int64_t length, float *logits, er
 	x_transformers_set *c = &s->in;
 	c->length = length;
 	TRY(x_transformers_set_columns(g, s->tokens, c->batch, s->room, s->used - length, length, &c->ids, err));
-	TRY(run(g, c, (forward_spec){.logits = LOGITS_ALL}, &p, err));
+	TRY(run(g, c, (forward_spec){.out.logits = LOGITS_ALL}, &p, err));
 	return plan_read(p, port_find(plan_graph(p), PORT_LOGITS), logits);
 }
 

@@ -37,8 +37,11 @@ static void fields_in_a_message_become_options(void **state)
 	translates(&c, "additive.sequence_length must be at most 9.", "--sequence must be at most 9.");
 	translates(&c, "a lower sequence_length helps", "a lower --sequence helps");
 	translates(&c, "'stop[2]' is empty", "--stop is empty");
+	translates(&c, "'additive.size.heads': n_heads must divide hidden_size",
+	           "--heads: n_heads must divide hidden_size");
+	/* keys of a configuration are the architecture's */
 	translates(&c, "'additive.config.n_heads': n_heads must divide hidden_size",
-	           "--heads: --heads must divide hidden_size");
+	           "--config n_heads: n_heads must divide hidden_size");
 	/* an English word, a name of two options, and parts of longer names are unchanged */
 	translates(&c, "'additive.config.window_sizes' has 1 of 2 numbers", "--config window_sizes has 1 of 2 numbers");
 	translates(&c, "the model has 64 positions", "the model has 64 positions");

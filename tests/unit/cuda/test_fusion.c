@@ -557,10 +557,10 @@ static void compare_models(const architecture *a, const char *config, int calls)
 	for (int manner = 0; manner < 4; manner++) {
 		const forward_spec spec = {.batch = BATCH,
 		                           .length = LENGTH,
-		                           .dropout = true,
-		                           .loss = true,
-		                           .backward = true,
-		                           .recompute = manner & 1,
+		                           .train.dropout = true,
+		                           .train.loss = true,
+		                           .train.backward = true,
+		                           .train.recompute = manner & 1,
 		                           .bf16 = manner & 2};
 		fused = 0;
 		device->fuse = fuse_but_products;

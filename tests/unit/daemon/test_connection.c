@@ -34,7 +34,7 @@ typedef struct fixture {
 
 static fixture *of(const stream *s)
 {
-	return (fixture *)(void *)s->engine;
+	return s->net->owner;
 }
 
 static void on_credit(stream *s)
@@ -59,7 +59,7 @@ static void on_request(stream *s, const char *method)
 
 static void on_gone(connection *c)
 {
-	fixture *f = (fixture *)(void *)c->net->engine;
+	fixture *f = c->net->owner;
 	f->gone = true;
 	free(c);
 }
@@ -72,11 +72,7 @@ static int setup(void **state)
 	signal(SIGPIPE, SIG_IGN);
 	assert_int_equal(uv_loop_init(&f->loop), 0);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
-	f->net = (net){.loop = &f->loop,
-	               .request = on_request,
-	               .engine = (struct engine *)(void *)f,
-	               .backend = "none",
-	               .device = "a test"};
+	f->net = (net){.loop = &f->loop, .request = on_request, .owner = f, .backend = "none", .device = "a test"};
 	f->peer = pair[0];
 	f->c = memory_new(1, sizeof *f->c);
 	f->c->net = &f->net;

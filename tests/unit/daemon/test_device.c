@@ -20,11 +20,11 @@
 #include "engine/cpu/cpu.h"
 #include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/compute/device.h"
-#include "engine/daemon/evaluations/evaluations.h"
-#include "engine/daemon/faithfulness/faithfulness_jobs.h"
-#include "engine/daemon/jobs/jobs.h"
+#include "engine/daemon/dispatch.h"
+#include "engine/daemon/queue/job_machine.h"
 #include "engine/daemon/sessions/sessions.h"
 #include "tests/unit/support/folder.h"
+#include "tests/unit/support/parts.h"
 
 /* The CPU backend with a linear layer that fails once, `countdown` layers from now (0: never). */
 static backend_kernel real_linear;
@@ -67,10 +67,8 @@ static int setup(void **state)
 	assert_int_equal(device_open(&e->device, &on, NULL), STATUS_OK);
 	assert_int_equal(executor_start(&e->executor, &e->loop, &device_work, e->device, NULL), STATUS_OK);
 	assert_int_equal(catalog_new(&e->catalog, e->store), STATUS_OK);
-	assert_int_equal(sessions_new(&e->sessions, e, NULL), STATUS_OK);
-	assert_int_equal(jobs_new(&e->jobs, e, NULL), STATUS_OK);
-	assert_int_equal(evaluations_new(&e->evaluations, e, NULL), STATUS_OK);
-	assert_int_equal(faithfulness_jobs_new(&e->faithfulness, e, NULL), STATUS_OK);
+	parts_open_sessions(e);
+	parts_open_jobs(e, dispatch_job_kinds);
 	store_temporary_path(e->store, path);
 	char words[4000];
 	for (size_t i = 0; i < sizeof words; i++)
@@ -88,9 +86,7 @@ static int teardown(void **state)
 	engine *e = f->engine;
 	executor_stop(e->executor);
 	uv_run(&e->loop, UV_RUN_DEFAULT);
-	jobs_free(e->jobs);
-	evaluations_free(e->evaluations);
-	faithfulness_jobs_free(e->faithfulness);
+	job_machine_free(e->job_machine);
 	sessions_free(e->sessions);
 	catalog_free(e->catalog);
 	executor_free(e->executor);
@@ -107,14 +103,13 @@ static int teardown(void **state)
 static void create_job(fixture *f)
 {
 	stream *s = memory_new(1, sizeof *s);
-	s->engine = f->engine;
 	s->net = &f->engine->net;
 	s->params = json_pack("{s:s, s:s, s:i, s:{s:{s:i, s:i, s:i, s:i}, s:i, s:i, s:i, s:i}}", "model", "additive",
 	                      "training_file", f->file, "seed", 3, "additive", "config", "hidden_size", 16, "n_heads",
 	                      2, "n_layer", 2, "n_positions", 32, "sequence_length", 32, "batch_size", 2, "max_steps",
 	                      12, "checkpoint_every", 4);
 	f->engine->net.streams++;
-	jobs_create(s);
+	parts_begin_method(f->engine, s, "job.create");
 	while (f->engine->net.streams)
 		uv_run(&f->engine->loop, UV_RUN_ONCE);
 }
@@ -132,7 +127,7 @@ static json_t *run_to_end(engine *e)
 		json_t *row = NULL;
 		bool more;
 		uv_run(&e->loop, UV_RUN_NOWAIT);
-		jobs_tick(e->jobs);
+		job_machine_tick(e->job_machine);
 		assert_int_equal(
 		    store_list(e->store, STORE_JOBS, &(store_page){.limit = 1}, keep_newest, &row, &more, NULL),
 		    STATUS_OK);

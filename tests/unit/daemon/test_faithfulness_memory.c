@@ -14,10 +14,9 @@
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
 #include "engine/daemon/faithfulness/faithfulness_report.h"
-#include "engine/daemon/faithfulness/faithfulness_table.h"
-#include "engine/daemon/faithfulness/faithfulness_jobs.h"
 #include "tests/unit/support/allocations.h"
 #include "tests/unit/support/folder.h"
+#include "tests/unit/support/parts.h"
 
 enum { ROWS = 3, MAX_ALLOCATIONS = 100000 };
 
@@ -127,16 +126,17 @@ static void rows_read_from_the_ledger_are_unchanged(void **state)
 	free_subject(&x);
 }
 
-static void ask(engine *e, void (*method)(stream *s), const char *id, int64_t allocations)
+extern const job_kind faithfulness_jobs;
+
+static void ask(engine *e, const char *name, const char *id, int64_t allocations)
 {
 	stream *s = memory_new(1, sizeof *s);
-	s->engine = e;
 	s->net = &e->net;
 	s->params = json_object();
 	strcpy(s->target, id);
 	e->net.streams++;
 	allocations_limit(allocations);
-	method(s);
+	parts_begin_method(e, s, name);
 	allocations_limit(-1);
 	assert_int_equal(e->net.streams, 0);
 }
@@ -149,29 +149,28 @@ static void a_job_is_cancelled_in_memory_and_ledger_or_in_neither(void **state)
 	folder_new(folder);
 	log_init("test", LOG_ERROR + 1);
 	assert_int_equal(store_open(&e->store, folder, NULL), STATUS_OK);
-	assert_int_equal(faithfulness_jobs_new(&e->faithfulness, e, NULL), STATUS_OK);
-	faithfulness_jobs_stop(e->faithfulness);
+	job_queue *q = parts_open_kind(e, &faithfulness_jobs);
+	job_queue_stop(q);
 	json_t *params = json_pack("{s:s, s:s}", "model", "m", "file", "file-1");
-	json_t *document = faithfulness_document_new("evaluation-1", params, json_object(), 3);
-	assert_int_equal(job_queue_put(&e->faithfulness->queue, document, NULL), STATUS_OK);
-	assert_non_null(job_queue_add(&e->faithfulness->queue, "evaluation-1", document));
+	json_t *document = job_queue_document_new(q, "evaluation-1", params, json_object());
+	assert_int_equal(job_queue_put(q, document, NULL), STATUS_OK);
+	job_queue_append(q, job_queue_make(q, "evaluation-1", document));
 	int64_t n = 0;
 	for (bool ended = false; !ended && n < MAX_ALLOCATIONS; n += 3) {
 		json_t *row;
-		ask(e, faithfulness_jobs_cancel, "evaluation-1", n);
-		ended = !job_queue_find(&e->faithfulness->queue, "evaluation-1");
+		ask(e, "faithfulness.cancel", "evaluation-1", n);
+		ended = !job_queue_find(q, "evaluation-1");
 		assert_int_equal(store_job_get(e->store, "evaluation-1", &row, NULL), STATUS_OK);
 		assert_string_equal(json_string_value(json_object_get(row, "status")), ended ? "cancelled" : "queued");
 		json_decref(row);
 	}
 	assert_in_range(n, 4, MAX_ALLOCATIONS - 1);
 	/* In the ledger it is not a training job, and after a restart it has ended. */
-	faithfulness_jobs_free(e->faithfulness);
-	assert_int_equal(faithfulness_jobs_new(&e->faithfulness, e, NULL), STATUS_OK);
-	assert_null(job_queue_find(&e->faithfulness->queue, "evaluation-1"));
+	job_machine_free(e->job_machine);
+	assert_null(job_queue_find(parts_open_kind(e, &faithfulness_jobs), "evaluation-1"));
 	json_decref(document);
 	json_decref(params);
-	faithfulness_jobs_free(e->faithfulness);
+	job_machine_free(e->job_machine);
 	store_close(e->store);
 	assert_int_equal(file_remove_tree(folder, NULL), STATUS_OK);
 	free(e);

@@ -11,12 +11,12 @@
 
 #include "engine/base/file.h"
 #include "engine/base/log.h"
-#include "engine/daemon/evaluations/evaluations.h"
-#include "engine/daemon/faithfulness/faithfulness_jobs.h"
-#include "engine/daemon/jobs/jobs.h"
+#include "engine/daemon/dispatch.h"
 #include "engine/daemon/library/files.h"
-#include "engine/daemon/requests/engine.h"
+#include "engine/daemon/queue/job_machine.h"
+#include "engine/daemon/rooms.h"
 #include "tests/unit/support/folder.h"
+#include "tests/unit/support/parts.h"
 
 enum { HOUR = 3600 };
 
@@ -38,9 +38,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	fixture *f = *state;
-	jobs_free(f->engine.jobs);
-	evaluations_free(f->engine.evaluations);
-	faithfulness_jobs_free(f->engine.faithfulness);
+	job_machine_free(f->engine.job_machine);
 	store_close(f->engine.store);
 	assert_int_equal(file_remove_tree(f->folder, NULL), STATUS_OK);
 	free(f);
@@ -67,22 +65,26 @@ static bool is_there(fixture *f, const store_file *file)
 	return s == STATUS_OK;
 }
 
+static status expire(const fixture *f, int64_t now)
+{
+	const library lib = {.store = f->engine.store, .jobs = f->engine.job_machine};
+	return files_expire(&lib, now, NULL);
+}
+
 static void an_expired_file_is_deleted_and_others_are_kept(void **state)
 {
 	fixture *f = *state;
 	char path[PATH_MAX];
 	store_file first = add(f, HOUR), later = add(f, 2 * HOUR), lasting = add(f, 0);
-	assert_int_equal(jobs_new(&f->engine.jobs, &f->engine, NULL), STATUS_OK);
-	assert_int_equal(evaluations_new(&f->engine.evaluations, &f->engine, NULL), STATUS_OK);
-	assert_int_equal(faithfulness_jobs_new(&f->engine.faithfulness, &f->engine, NULL), STATUS_OK);
-	assert_int_equal(files_expire(&f->engine, first.expires - 1, NULL), STATUS_OK);
+	parts_open_jobs(&f->engine, dispatch_job_kinds);
+	assert_int_equal(expire(f, first.expires - 1), STATUS_OK);
 	assert_true(is_there(f, &first) && is_there(f, &later) && is_there(f, &lasting));
-	assert_int_equal(files_expire(&f->engine, first.expires, NULL), STATUS_OK);
+	assert_int_equal(expire(f, first.expires), STATUS_OK);
 	assert_false(is_there(f, &first));
 	assert_true(is_there(f, &later) && is_there(f, &lasting));
 	store_blob_path(f->engine.store, first.id, path);
 	assert_int_not_equal(access(path, F_OK), 0);
-	assert_int_equal(files_expire(&f->engine, INT64_MAX, NULL), STATUS_OK);
+	assert_int_equal(expire(f, INT64_MAX), STATUS_OK);
 	assert_false(is_there(f, &later));
 	assert_true(is_there(f, &lasting));
 }
@@ -95,19 +97,13 @@ static void a_file_is_kept_while_a_job_needs_it(void **state)
 	    json_pack("{s:s, s:s, s:{s:s}}", "id", "ftjob-1", "status", "paused", "request", "training_file", file.id);
 	assert_int_equal(store_job_put(f->engine.store, "ftjob-1", "paused", paused, NULL), STATUS_OK);
 	json_decref(paused);
-	assert_int_equal(jobs_new(&f->engine.jobs, &f->engine, NULL), STATUS_OK);
-	assert_int_equal(evaluations_new(&f->engine.evaluations, &f->engine, NULL), STATUS_OK);
-	assert_int_equal(faithfulness_jobs_new(&f->engine.faithfulness, &f->engine, NULL), STATUS_OK);
-	assert_int_equal(files_expire(&f->engine, file.expires, NULL), STATUS_OK);
+	parts_open_jobs(&f->engine, dispatch_job_kinds);
+	assert_int_equal(expire(f, file.expires), STATUS_OK);
 	assert_true(is_there(f, &file));
-	jobs_free(f->engine.jobs);
-	evaluations_free(f->engine.evaluations);
-	faithfulness_jobs_free(f->engine.faithfulness);
+	job_machine_free(f->engine.job_machine);
 	assert_int_equal(store_job_delete(f->engine.store, "ftjob-1", NULL), STATUS_OK);
-	assert_int_equal(jobs_new(&f->engine.jobs, &f->engine, NULL), STATUS_OK);
-	assert_int_equal(evaluations_new(&f->engine.evaluations, &f->engine, NULL), STATUS_OK);
-	assert_int_equal(faithfulness_jobs_new(&f->engine.faithfulness, &f->engine, NULL), STATUS_OK);
-	assert_int_equal(files_expire(&f->engine, file.expires, NULL), STATUS_OK);
+	parts_open_jobs(&f->engine, dispatch_job_kinds);
+	assert_int_equal(expire(f, file.expires), STATUS_OK);
 	assert_false(is_there(f, &file));
 }
 
@@ -124,10 +120,8 @@ static void a_rebuilt_ledger_keeps_the_expiry_of_files(void **state)
 	}
 	assert_int_equal(store_rebuild(&f->engine.store, f->folder, NULL), STATUS_OK);
 	assert_true(is_there(f, &file));
-	assert_int_equal(jobs_new(&f->engine.jobs, &f->engine, NULL), STATUS_OK);
-	assert_int_equal(evaluations_new(&f->engine.evaluations, &f->engine, NULL), STATUS_OK);
-	assert_int_equal(faithfulness_jobs_new(&f->engine.faithfulness, &f->engine, NULL), STATUS_OK);
-	assert_int_equal(files_expire(&f->engine, file.expires, NULL), STATUS_OK);
+	parts_open_jobs(&f->engine, dispatch_job_kinds);
+	assert_int_equal(expire(f, file.expires), STATUS_OK);
 	assert_false(is_there(f, &file));
 }
 

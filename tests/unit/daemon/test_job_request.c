@@ -23,7 +23,7 @@
 #include "tests/unit/support/folder.h"
 
 typedef struct fixture {
-	engine *engine;
+	job_parts *parts;
 	char folder[64], file[STORE_ID_BYTES];
 } fixture;
 
@@ -33,15 +33,16 @@ static int setup(void **state)
 	fixture *f = calloc(1, sizeof *f);
 	char path[PATH_MAX];
 	store_file text = {.filename = "text", .purpose = "fine-tune"};
-	f->engine = memory_new(1, sizeof *f->engine);
+	f->parts = memory_new(1, sizeof *f->parts);
+	f->parts->cache_folder = "";
 	folder_new(f->folder);
 	log_init("test", LOG_WARN);
-	assert_int_equal(store_open(&f->engine->store, f->folder, NULL), STATUS_OK);
-	assert_int_equal(catalog_new(&f->engine->catalog, f->engine->store), STATUS_OK);
-	assert_int_equal(device_open(&f->engine->device, &options, NULL), STATUS_OK);
-	store_temporary_path(f->engine->store, path);
+	assert_int_equal(store_open(&f->parts->store, f->folder, NULL), STATUS_OK);
+	assert_int_equal(catalog_new(&f->parts->catalog, f->parts->store), STATUS_OK);
+	assert_int_equal(device_open(&f->parts->device, &options, NULL), STATUS_OK);
+	store_temporary_path(f->parts->store, path);
 	assert_int_equal(file_write(path, &(file_part){"text", 4}, 1, NULL), STATUS_OK);
-	assert_int_equal(store_file_add(f->engine->store, &text, path, NULL), STATUS_OK);
+	assert_int_equal(store_file_add(f->parts->store, &text, path, NULL), STATUS_OK);
 	strcpy(f->file, text.id);
 	*state = f;
 	return 0;
@@ -50,24 +51,23 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	fixture *f = *state;
-	device_close(f->engine->device);
-	catalog_free(f->engine->catalog);
-	store_close(f->engine->store);
+	device_close(f->parts->device);
+	catalog_free(f->parts->catalog);
+	store_close(f->parts->store);
 	assert_int_equal(file_remove_tree(f->folder, NULL), STATUS_OK);
-	free(f->engine);
+	free(f->parts);
 	free(f);
 	return 0;
 }
 
-/* Read a request in JSON. The fixture's file is added, and the architecture additive if the request has no model. */
+/* Read a request in JSON. The fixture's file is added, and the usual architecture if the request has no model. */
 static status read_json(fixture *f, job_request *out, const char *json, error *err)
 {
 	json_t *params = json_loads(json, 0, NULL);
 	assert_non_null(params);
-	if (!json_object_get(params, "model"))
-		json_object_set_new(params, "model", json_string("additive"));
+	assert_true(job_request_name_model(params));
 	json_object_set_new(params, "training_file", json_string(f->file));
-	const job_sources from = job_store_sources(f->engine);
+	const job_sources from = job_store_sources(f->parts);
 	status s = job_request_read(out, &from, params, NULL, err);
 	json_decref(params);
 	return s;
@@ -132,6 +132,12 @@ static void gpt2_has_a_small_configuration_and_its_own_keys(void **state)
 	} wrong[] = {
 	    {"{\"model\":\"gpt2\",\"additive\":{\"config\":{\"n_head\":5}}}", "additive.config.n_head"},
 	    {"{\"model\":\"gpt2\",\"additive\":{\"config\":{\"hidden_size\":32}}}", "additive.config.hidden_size"},
+	    {"{\"model\":\"gpt2\",\"additive\":{\"size\":{\"heads\":5}}}", "additive.size.heads"},
+	    {"{\"model\":\"gpt2\",\"additive\":{\"size\":{\"heads\":5},\"config\":{\"n_head\":7}}}",
+	     "additive.config.n_head"},
+	    {"{\"model\":\"transformer\",\"additive\":{\"size\":{\"heads\":1025,\"hidden\":2050}}}",
+	     "additive.size.heads"},
+	    {"{\"additive\":{\"size\":{\"heads\":5}}}", "additive.size.heads"},
 	    {"{\"model\":\"gpt2\",\"additive\":{\"config\":{\"vocab_size\":258}}}", "additive.config.vocab_size"},
 	    {"{\"model\":\"gpt2\",\"additive\":{\"config\":{\"n_positions\":32},\"sequence_length\":33}}",
 	     "additive.sequence_length"},
@@ -151,6 +157,31 @@ static void gpt2_has_a_small_configuration_and_its_own_keys(void **state)
 		error err = ERROR_INIT;
 		assert_int_equal(read_json(*state, &r, wrong[i].json, &err), STATUS_INVALID);
 		assert_string_equal(err.param, wrong[i].param);
+		job_request_fini(&r);
+	}
+}
+
+static void a_request_without_a_model_trains_the_usual_one_of_its_objective(void **state)
+{
+	static const struct {
+		const char *json, *architecture;
+		const model_form *form;
+	} cases[] = {
+	    {"{}", "additive", &form_causal},
+	    {"{\"additive\":{\"objective\":\"next_token\"}}", "additive", &form_causal},
+	    {"{\"additive\":{\"objective\":\"classification\"}}", "linear_encoder", &form_classifier},
+	    {"{\"additive\":{\"objective\":\"fill_mask\"}}", "transformer", &form_masked},
+	    {"{\"additive\":{\"objective\":\"sequence_to_sequence\"}}", "transformer", &form_encoder_decoder},
+	    {"{\"additive\":{\"objective\":\"span_corruption\"}}", "transformer", &form_encoder_decoder},
+	    {"{\"additive\":{\"objective\":\"text_infilling\"}}", "transformer", &form_encoder_decoder},
+	    {"{\"model\":\"transformer\",\"additive\":{\"objective\":\"fill_mask\",\"config\":{\"depth\":3}}}",
+	     "transformer", &form_masked},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		job_request r;
+		must_read(*state, &r, cases[i].json);
+		assert_string_equal(r.architecture->name, cases[i].architecture);
+		assert_ptr_equal(r.dims.form, cases[i].form);
 		job_request_fini(&r);
 	}
 }
@@ -335,9 +366,9 @@ static double plan_of(fixture *f, int64_t batch, int encoder, int decoder)
 	model *m;
 	pass *p;
 	must_read(f, &r, two_stacks(json, batch, encoder, decoder));
-	backend *b = device_training_backend(f->engine->device);
+	backend *b = device_training_backend(f->parts->device);
 	assert_int_equal(model_create(&m, r.architecture, r.config, 1, b, NULL), STATUS_OK);
-	const forward_spec spec = {.batch = batch, .length = 32, .loss = true, .backward = true};
+	const forward_spec spec = {.batch = batch, .length = 32, .train.loss = true, .train.backward = true};
 	assert_int_equal(pass_new(&p, m, &r.options, &spec, NULL, NULL), STATUS_OK);
 	const double bytes = (double)plan_bytes(pass_plan(p));
 	pass_free(p);
@@ -403,7 +434,7 @@ static void a_request_read_from_the_ledger_is_unchanged(void **state)
 	json_t *written = job_request_write(&r, CORPUS_HOLDOUT);
 	char *text = json_dumps(written, JSON_COMPACT);
 	json_t *stored = json_loads(text, 0, NULL);
-	const job_sources from = job_store_sources(f->engine);
+	const job_sources from = job_store_sources(f->parts);
 	assert_int_equal(job_request_restore(stored, &from, &c, &options, &a, NULL), STATUS_OK);
 	json_t *before = train_options_write(&r.options), *after = train_options_write(&options);
 	assert_true(json_equal(before, after));
@@ -430,9 +461,9 @@ static void a_text_too_short_for_a_validation_split_is_used_for_training(void **
 	            .vocab = 259,
 	            .length = 4,
 	            .holdout = -1,
-	            .paths = job_store_paths(f->engine->store),
+	            .paths = job_store_paths(f->parts->store),
 	            .n_training = 1};
-	c.cache = (corpus_cache){f->engine->cache_folder, 0, INT64_MAX};
+	c.cache = (corpus_cache){f->parts->cache_folder, 0, INT64_MAX};
 	c.training[0].weight = 1;
 	strcpy(c.training[0].id, f->file);
 	assert_int_equal(corpus_build(&c), STATUS_OK);
@@ -467,6 +498,7 @@ int main(void)
 	    cmocka_unit_test(a_time_is_given_with_two_digits_in_a_fitting_unit),
 	    cmocka_unit_test(a_new_model_has_positions_for_the_texts_it_is_trained_on),
 	    cmocka_unit_test(gpt2_has_a_small_configuration_and_its_own_keys),
+	    cmocka_unit_test(a_request_without_a_model_trains_the_usual_one_of_its_objective),
 	    cmocka_unit_test(a_new_model_gets_a_rate_a_warm_up_and_an_initialization_for_its_size),
 	    cmocka_unit_test(additive_fields_override_hyperparameters_which_override_method),
 	    cmocka_unit_test(epochs_are_converted_to_steps_and_steps_to_epochs),

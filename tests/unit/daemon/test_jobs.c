@@ -23,6 +23,7 @@
 #include "engine/daemon/jobs/job_table.h"
 #include "engine/daemon/sessions/sessions.h"
 #include "tests/unit/support/folder.h"
+#include "tests/unit/support/parts.h"
 
 typedef struct fixture {
 	engine *engine;
@@ -31,8 +32,7 @@ typedef struct fixture {
 
 static void open_tables(engine *e)
 {
-	assert_int_equal(jobs_new(&e->jobs, e, NULL), STATUS_OK);
-	jobs_stop(e->jobs);
+	job_queue_stop(parts_open_kind(e, &training_jobs));
 }
 
 static int setup(void **state)
@@ -43,7 +43,7 @@ static int setup(void **state)
 	log_init("test", LOG_ERROR);
 	assert_int_equal(store_open(&f->engine->store, f->folder, NULL), STATUS_OK);
 	assert_int_equal(catalog_new(&f->engine->catalog, f->engine->store), STATUS_OK);
-	assert_int_equal(sessions_new(&f->engine->sessions, f->engine, NULL), STATUS_OK);
+	parts_open_sessions(f->engine);
 	open_tables(f->engine);
 	*state = f;
 	return 0;
@@ -52,7 +52,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	fixture *f = *state;
-	jobs_free(f->engine->jobs);
+	job_machine_free(f->engine->job_machine);
 	sessions_free(f->engine->sessions);
 	catalog_free(f->engine->catalog);
 	store_close(f->engine->store);
@@ -72,21 +72,20 @@ static json_t *document(const char *id)
 static void add(engine *e, const char *id)
 {
 	json_t *row = document(id);
-	assert_int_equal(job_state_add(e->jobs, id, row, json_array(), NULL), STATUS_OK);
+	assert_int_equal(job_state_add(jobs_of(e->job_machine), id, row, json_array(), NULL), STATUS_OK);
 	json_decref(row);
 }
 
 /* Perform a request for a client that does not read; true if it was answered with RESULT. */
-static bool ask(engine *e, void (*method)(stream *s), const char *id)
+static bool ask(engine *e, const char *method, const char *id)
 {
 	uint64_t before = e->net.requests, failed = e->net.failures;
 	stream *s = memory_new(1, sizeof *s);
-	s->engine = e;
 	s->net = &e->net;
 	s->params = json_object();
 	strcpy(s->target, id);
 	e->net.streams++;
-	method(s);
+	parts_begin_method(e, s, method);
 	assert_int_equal(e->net.requests + e->net.failures, before + failed + 1); /* answered exactly once */
 	assert_int_equal(e->net.streams, 0);
 	return e->net.requests == before + 1;
@@ -95,8 +94,8 @@ static bool ask(engine *e, void (*method)(stream *s), const char *id)
 static void is(engine *e, const char *id, const char *expected)
 {
 	json_t *row;
-	bool ended;
-	assert_int_equal(job_table_document(e->jobs, id, &row, &ended, NULL), STATUS_OK);
+	const bool ended = !job_table_find(jobs_of(e->job_machine), id);
+	assert_int_equal(job_queue_document(&jobs_of(e->job_machine)->queue, id, &row, NULL), STATUS_OK);
 	assert_string_equal(json_string_value(json_object_get(row, "status")), expected);
 	assert_int_equal(ended, strcmp(expected, "cancelled") == 0);
 	json_decref(row);
@@ -115,15 +114,15 @@ static void every_action_in_every_state_does_what_the_table_says(void **state)
 	             {"cancelled", NULL, NULL, NULL}};
 	engine *e = ((fixture *)*state)->engine;
 	for (int i = 0; i < 9; i++) {
-		void (*const actions[])(stream * s) = {jobs_cancel, jobs_pause, jobs_resume};
+		const char *const actions[] = {"job.cancel", "job.pause", "job.resume"};
 		const char *const after[] = {table[i / 3].cancel, table[i / 3].pause, table[i / 3].resume};
 		char id[32];
 		snprintf(id, sizeof id, "ftjob-%d", i);
 		add(e, id);
 		if (i / 3 == 1)
-			assert_true(ask(e, jobs_pause, id));
+			assert_true(ask(e, "job.pause", id));
 		if (i / 3 == 2)
-			assert_true(ask(e, jobs_cancel, id));
+			assert_true(ask(e, "job.cancel", id));
 		assert_int_equal(ask(e, actions[i % 3], id), after[i % 3] != NULL);
 		is(e, id, after[i % 3] ? after[i % 3] : table[i / 3].state);
 	}
@@ -131,8 +130,8 @@ static void every_action_in_every_state_does_what_the_table_says(void **state)
 
 static void an_unknown_job_is_refused_by_every_method(void **state)
 {
-	void (*const methods[])(stream * s) = {jobs_get,    jobs_cancel,      jobs_pause, jobs_resume,
-	                                       jobs_events, jobs_checkpoints, jobs_watch};
+	const char *const methods[] = {"job.get",    "job.cancel",      "job.pause", "job.resume",
+	                               "job.events", "job.checkpoints", "job.watch"};
 	engine *e = ((fixture *)*state)->engine;
 	for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
 		assert_false(ask(e, methods[i], "ftjob-none"));
@@ -144,16 +143,16 @@ static void a_restart_keeps_queued_paused_and_cancelled_jobs(void **state)
 	add(e, "ftjob-1");
 	add(e, "ftjob-2");
 	add(e, "ftjob-3");
-	assert_true(ask(e, jobs_pause, "ftjob-2"));
-	assert_true(ask(e, jobs_cancel, "ftjob-3"));
-	jobs_free(e->jobs);
+	assert_true(ask(e, "job.pause", "ftjob-2"));
+	assert_true(ask(e, "job.cancel", "ftjob-3"));
+	job_machine_free(e->job_machine);
 	open_tables(e);
 	is(e, "ftjob-1", "queued");
 	is(e, "ftjob-2", "paused");
 	is(e, "ftjob-3", "cancelled");
-	assert_int_equal(jobs_waiting(e->jobs), 1);
-	assert_true(ask(e, jobs_resume, "ftjob-2"));
-	assert_int_equal(jobs_waiting(e->jobs), 2);
+	assert_int_equal(jobs_waiting(jobs_of(e->job_machine)), 1);
+	assert_true(ask(e, "job.resume", "ftjob-2"));
+	assert_int_equal(jobs_waiting(jobs_of(e->job_machine)), 2);
 }
 
 static void a_job_that_was_running_waits_to_run_again_after_a_restart(void **state)
@@ -163,11 +162,11 @@ static void a_job_that_was_running_waits_to_run_again_after_a_restart(void **sta
 	json_object_set_new(row, "status", json_string("running"));
 	assert_int_equal(store_job_put(e->store, "ftjob-1", "running", row, NULL), STATUS_OK);
 	json_decref(row);
-	jobs_free(e->jobs);
+	job_machine_free(e->job_machine);
 	open_tables(e);
 	is(e, "ftjob-1", "running");
-	assert_int_equal(jobs_waiting(e->jobs), 1);
-	assert_true(ask(e, jobs_pause, "ftjob-1"));
+	assert_int_equal(jobs_waiting(jobs_of(e->job_machine)), 1);
+	assert_true(ask(e, "job.pause", "ftjob-1"));
 	is(e, "ftjob-1", "paused");
 }
 
@@ -175,14 +174,14 @@ static void a_jobs_files_and_models_are_in_use_until_it_has_ended(void **state)
 {
 	engine *e = ((fixture *)*state)->engine;
 	add(e, "ftjob-1");
-	assert_true(jobs_use_file(e->jobs, "file-1"));
-	assert_false(jobs_use_file(e->jobs, "file-2"));
-	assert_true(jobs_use_model(e->jobs, "some-model"));
-	assert_true(job_table_name_taken(e->jobs, "ft:additive:1"));
-	assert_true(ask(e, jobs_cancel, "ftjob-1"));
-	assert_false(jobs_use_file(e->jobs, "file-1"));
-	assert_false(jobs_use_model(e->jobs, "some-model"));
-	assert_false(job_table_name_taken(e->jobs, "ft:additive:1"));
+	assert_true(job_machine_uses_file(e->job_machine, "file-1"));
+	assert_false(job_machine_uses_file(e->job_machine, "file-2"));
+	assert_non_null(job_machine_use_of_model(e->job_machine, "some-model"));
+	assert_true(job_table_name_taken(jobs_of(e->job_machine), "ft:additive:1"));
+	assert_true(ask(e, "job.cancel", "ftjob-1"));
+	assert_false(job_machine_uses_file(e->job_machine, "file-1"));
+	assert_null(job_machine_use_of_model(e->job_machine, "some-model"));
+	assert_false(job_table_name_taken(jobs_of(e->job_machine), "ft:additive:1"));
 }
 
 static bool count(void *context, const json_t *row)
@@ -198,9 +197,9 @@ static void every_change_adds_an_event(void **state)
 	int events = 0;
 	bool more;
 	add(e, "ftjob-1");
-	assert_true(ask(e, jobs_pause, "ftjob-1"));
-	assert_true(ask(e, jobs_resume, "ftjob-1"));
-	assert_true(ask(e, jobs_cancel, "ftjob-1"));
+	assert_true(ask(e, "job.pause", "ftjob-1"));
+	assert_true(ask(e, "job.resume", "ftjob-1"));
+	assert_true(ask(e, "job.cancel", "ftjob-1"));
 	store_page page = {.parent = "ftjob-1"};
 	assert_int_equal(store_list(e->store, STORE_EVENTS, &page, count, &events, &more, NULL), STATUS_OK);
 	assert_int_equal(events, 3);
@@ -210,7 +209,7 @@ static void every_change_adds_an_event(void **state)
 
 static const json_t *member(engine *e, const char *id, const char *name)
 {
-	const json_t *document = job_table_find(e->jobs, id)->document;
+	const json_t *document = job_table_find(jobs_of(e->job_machine), id)->base.document;
 	return json_object_get(json_object_get(document, "additive"), name);
 }
 
@@ -225,7 +224,8 @@ static void machine_failures_pause_a_job_and_its_own_failures_end_it(void **stat
 		json_t *row;
 		snprintf(id, sizeof id, "ftjob-%d", code);
 		add(e, id);
-		job_state_fail(e->jobs, job_table_find(e->jobs, id), &(error){.status = (status)code});
+		job_state_fail(jobs_of(e->job_machine), job_table_find(jobs_of(e->job_machine), id),
+		               &(error){.status = (status)code});
 		for (size_t i = 0; i < sizeof passing / sizeof *passing; i++)
 			passes |= passing[i] == (status)code;
 		assert_int_equal(store_job_get(e->store, id, &row, NULL), STATUS_OK);
@@ -243,41 +243,41 @@ static void a_job_is_retried_with_growing_delays_until_it_makes_progress(void **
 	static const int seconds[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300};
 	engine *e = ((fixture *)*state)->engine;
 	add(e, "ftjob-1");
-	job *j = job_table_find(e->jobs, "ftjob-1");
+	job *j = job_table_find(jobs_of(e->job_machine), "ftjob-1");
 	for (size_t i = 0; i < sizeof seconds / sizeof *seconds; i++) {
 		uint64_t before = clock_ns();
-		job_state_fail(e->jobs, j, &(error){.status = STATUS_FULL});
-		uint64_t wait = j->retry_ns - before;
+		job_state_fail(jobs_of(e->job_machine), j, &(error){.status = STATUS_FULL});
+		uint64_t wait = j->base.retry_ns - before;
 		assert_true(wait >= seconds[i] * 1000000000ull && wait < (seconds[i] + 5) * 1000000000ull);
-		job_state_tick(e->jobs);
+		job_state_tick(jobs_of(e->job_machine));
 		is(e, "ftjob-1", "paused"); /* not yet */
-		j->retry_ns = 1;
-		job_state_tick(e->jobs);
+		j->base.retry_ns = 1;
+		job_state_tick(jobs_of(e->job_machine));
 		is(e, "ftjob-1", "queued");
 		assert_true(json_is_null(member(e, "ftjob-1", "paused_reason")));
 	}
-	job_state_progress(e->jobs, j, 1);
-	job_state_fail(e->jobs, j, &(error){.status = STATUS_FULL});
-	assert_true(j->retry_ns - clock_ns() <= 1000000000u);
+	job_state_progress(jobs_of(e->job_machine), j, 1);
+	job_state_fail(jobs_of(e->job_machine), j, &(error){.status = STATUS_FULL});
+	assert_true(j->base.retry_ns - clock_ns() <= 1000000000u);
 }
 
 static void four_device_failures_without_progress_end_the_job(void **state)
 {
 	engine *e = ((fixture *)*state)->engine;
 	add(e, "ftjob-1");
-	job *j = job_table_find(e->jobs, "ftjob-1");
+	job *j = job_table_find(jobs_of(e->job_machine), "ftjob-1");
 	for (int i = 1; i <= 7; i++) {
-		assert_ptr_equal(job_table_find(e->jobs, "ftjob-1"), j);
-		job_state_fail(e->jobs, j, &(error){.status = STATUS_DEVICE});
+		assert_ptr_equal(job_table_find(jobs_of(e->job_machine), "ftjob-1"), j);
+		job_state_fail(jobs_of(e->job_machine), j, &(error){.status = STATUS_DEVICE});
 		if (i == 3)
-			job_state_progress(e->jobs, j, 10);
+			job_state_progress(jobs_of(e->job_machine), j, 10);
 	}
-	assert_null(job_table_find(e->jobs, "ftjob-1"));
+	assert_null(job_table_find(jobs_of(e->job_machine), "ftjob-1"));
 }
 
 static void reopen_tables(engine *e)
 {
-	jobs_free(e->jobs);
+	job_machine_free(e->job_machine);
 	open_tables(e);
 }
 
@@ -286,22 +286,23 @@ static void failures_of_the_device_are_counted_over_processes(void **state)
 	engine *e = ((fixture *)*state)->engine;
 	add(e, "ftjob-1");
 	for (int i = 1; i <= 4; i++) {
-		job *j = job_table_find(e->jobs, "ftjob-1");
+		job *j = job_table_find(jobs_of(e->job_machine), "ftjob-1");
 		assert_non_null(j);
-		job_state_fail(e->jobs, j, &(error){.status = STATUS_DEVICE});
-		assert_int_equal(job_table_find(e->jobs, "ftjob-1") == NULL, i == 4);
+		job_state_fail(jobs_of(e->job_machine), j, &(error){.status = STATUS_DEVICE});
+		assert_int_equal(job_table_find(jobs_of(e->job_machine), "ftjob-1") == NULL, i == 4);
 		reopen_tables(e); /* paused when the process ends, */
-		job_state_tick(e->jobs);
+		job_state_tick(jobs_of(e->job_machine));
 		if (i == 2)
 			reopen_tables(e); /* or queued again */
 	}
 	add(e, "ftjob-2");
 	for (int i = 1; i <= 8; i++) {
-		job_state_fail(e->jobs, job_table_find(e->jobs, "ftjob-2"), &(error){.status = STATUS_DEVICE});
+		job_state_fail(jobs_of(e->job_machine), job_table_find(jobs_of(e->job_machine), "ftjob-2"),
+		               &(error){.status = STATUS_DEVICE});
 		if (i % 2 == 0)
-			assert_true(ask(e, jobs_resume, "ftjob-2")); /* resume resets the count */
+			assert_true(ask(e, "job.resume", "ftjob-2")); /* resume resets the count */
 		reopen_tables(e);
-		assert_non_null(job_table_find(e->jobs, "ftjob-2"));
+		assert_non_null(job_table_find(jobs_of(e->job_machine), "ftjob-2"));
 	}
 }
 
@@ -310,12 +311,13 @@ static void a_pause_by_a_failure_survives_a_restart_and_is_retried_immediately(v
 	engine *e = ((fixture *)*state)->engine;
 	add(e, "ftjob-1");
 	add(e, "ftjob-2");
-	job_state_fail(e->jobs, job_table_find(e->jobs, "ftjob-1"), &(error){.status = STATUS_FULL});
-	assert_true(ask(e, jobs_pause, "ftjob-2"));
-	jobs_free(e->jobs);
+	job_state_fail(jobs_of(e->job_machine), job_table_find(jobs_of(e->job_machine), "ftjob-1"),
+	               &(error){.status = STATUS_FULL});
+	assert_true(ask(e, "job.pause", "ftjob-2"));
+	job_machine_free(e->job_machine);
 	open_tables(e);
 	is(e, "ftjob-1", "paused");
-	job_state_tick(e->jobs);
+	job_state_tick(jobs_of(e->job_machine));
 	is(e, "ftjob-1", "queued");
 	is(e, "ftjob-2", "paused"); /* a client's pause is kept */
 }
@@ -324,14 +326,14 @@ static void a_client_can_pause_and_resume_a_job_that_a_failure_paused(void **sta
 {
 	engine *e = ((fixture *)*state)->engine;
 	add(e, "ftjob-1");
-	job *j = job_table_find(e->jobs, "ftjob-1");
-	job_state_fail(e->jobs, j, &(error){.status = STATUS_FULL});
-	assert_true(ask(e, jobs_resume, "ftjob-1"));
+	job *j = job_table_find(jobs_of(e->job_machine), "ftjob-1");
+	job_state_fail(jobs_of(e->job_machine), j, &(error){.status = STATUS_FULL});
+	assert_true(ask(e, "job.resume", "ftjob-1"));
 	is(e, "ftjob-1", "queued");
-	job_state_fail(e->jobs, j, &(error){.status = STATUS_FULL});
-	assert_true(ask(e, jobs_pause, "ftjob-1"));
-	assert_int_equal(j->retry_ns, 0);
-	assert_false(ask(e, jobs_pause, "ftjob-1"));
+	job_state_fail(jobs_of(e->job_machine), j, &(error){.status = STATUS_FULL});
+	assert_true(ask(e, "job.pause", "ftjob-1"));
+	assert_int_equal(j->base.retry_ns, 0);
+	assert_false(ask(e, "job.pause", "ftjob-1"));
 	is(e, "ftjob-1", "paused");
 }
 
@@ -385,9 +387,14 @@ static void sweep(engine *e, int days, int64_t bytes)
 	assert_int_equal(
 	    device_open(&e->device, &(device_options){.backend = "cpu", .threads = 1, .limits = {2, 4, 4, 2}}, NULL),
 	    STATUS_OK);
-	e->jobs->sweep_ns = 0;
+	jobs *all = jobs_of(e->job_machine);
+	const job_parts parts = rooms_jobs(e), *before = all->queue.parts;
+	all->queue.parts = &parts;
+	all->sweep_ns = 0;
 	for (int i = 0; i < 20; i++)
-		job_removal_sweep(e->jobs);
+		job_removal_sweep(all);
+	all->queue.parts = before;
+	e->options = NULL;
 	device_close(e->device);
 }
 
@@ -401,7 +408,7 @@ static void retention_by_age_spares_running_jobs_and_failed_ones_for_a_day(void 
 	add_ended(e, SUCCEEDED, "succeeded", 3, 3 * DAY);
 	add_ended(e, FAILED, "failed", 3, 23 * HOUR);
 	add_ended(e, RUNNING, "paused", 3, 30 * DAY);
-	jobs_free(e->jobs);
+	job_machine_free(e->job_machine);
 	open_tables(e);
 	sweep(e, 0, 0);
 	assert_int_equal(checkpoints_left(e, SUCCEEDED), 3);
@@ -409,10 +416,10 @@ static void retention_by_age_spares_running_jobs_and_failed_ones_for_a_day(void 
 	assert_int_equal(checkpoints_left(e, SUCCEEDED), 0);
 	assert_int_equal(checkpoints_left(e, FAILED), 3);
 	assert_int_equal(checkpoints_left(e, RUNNING), 3);
-	e->jobs->began_unix -= 40 * DAY; /* the table uses its own clock */
+	jobs_of(e->job_machine)->began_unix -= 40 * DAY; /* the table uses its own clock */
 	sweep(e, 1, 0);
 	assert_int_equal(checkpoints_left(e, FAILED), 3);
-	e->jobs->began_unix += 40 * DAY + 2 * HOUR;
+	jobs_of(e->job_machine)->began_unix += 40 * DAY + 2 * HOUR;
 	sweep(e, 1, 0);
 	assert_int_equal(checkpoints_left(e, FAILED), 0);
 }

@@ -22,6 +22,7 @@
 #include "engine/daemon/sessions/sessions.h"
 #include "tests/unit/support/disk.h"
 #include "tests/unit/support/folder.h"
+#include "tests/unit/support/parts.h"
 
 enum { STEPS = 24, PATIENCE_SECONDS = 60 };
 
@@ -46,8 +47,8 @@ static int setup(void **state)
 	assert_int_equal(device_open(&e->device, &on, NULL), STATUS_OK);
 	assert_int_equal(executor_start(&e->executor, &e->loop, &device_work, e->device, NULL), STATUS_OK);
 	assert_int_equal(catalog_new(&e->catalog, e->store), STATUS_OK);
-	assert_int_equal(sessions_new(&e->sessions, e, NULL), STATUS_OK);
-	assert_int_equal(jobs_new(&e->jobs, e, NULL), STATUS_OK);
+	parts_open_sessions(e);
+	parts_open_kind(e, &training_jobs);
 	store_temporary_path(e->store, path);
 	for (size_t i = 0; i < sizeof words; i++)
 		words[i] = (char)('a' + i * i % 23);
@@ -65,7 +66,7 @@ static int teardown(void **state)
 	disk_fail(NULL, 0);
 	executor_stop(e->executor);
 	uv_run(&e->loop, UV_RUN_DEFAULT);
-	jobs_free(e->jobs);
+	job_machine_free(e->job_machine);
 	sessions_free(e->sessions);
 	catalog_free(e->catalog);
 	executor_free(e->executor);
@@ -82,8 +83,9 @@ static int teardown(void **state)
 static const json_t *look(const fixture *f)
 {
 	json_t *document;
-	bool ended;
-	assert_int_equal(job_table_document(f->engine->jobs, f->job, &document, &ended, NULL), STATUS_OK);
+	const bool ended = !job_table_find(jobs_of(f->engine->job_machine), f->job);
+	assert_int_equal(job_queue_document(&jobs_of(f->engine->job_machine)->queue, f->job, &document, NULL),
+	                 STATUS_OK);
 	json_decref(document);
 	if (!ended)
 		return document;
@@ -111,8 +113,8 @@ static const json_t *reason(const fixture *f)
 static void turn(const fixture *f)
 {
 	uv_run(&f->engine->loop, UV_RUN_NOWAIT);
-	jobs_tick(f->engine->jobs);
-	assert_int_equal(is(f, "running"), jobs_running(f->engine->jobs));
+	job_machine_tick(f->engine->job_machine);
+	assert_int_equal(is(f, "running"), jobs_running(jobs_of(f->engine->job_machine)));
 	if (json_is_object(reason(f))) {
 		assert_true(is(f, "paused"));
 		assert_string_not_equal(json_string_value(json_object_get(reason(f), "message")), "success");
@@ -131,17 +133,16 @@ static void turn_until(const fixture *f, const char *awaited)
 }
 
 /* Perform a request for a client that does not read; true if it was answered with RESULT. */
-static bool ask(fixture *f, void (*method)(stream *s), const char *id, json_t *params)
+static bool ask(fixture *f, const char *method, const char *id, json_t *params)
 {
 	engine *e = f->engine;
 	uint64_t before = e->net.requests;
 	stream *s = memory_new(1, sizeof *s);
-	s->engine = e;
 	s->net = &e->net;
 	s->params = params;
 	strcpy(s->target, id);
 	e->net.streams++;
-	method(s);
+	parts_begin_method(f->engine, s, method);
 	while (e->net.streams)
 		uv_run(&e->loop, UV_RUN_ONCE);
 	return e->net.requests > before;
@@ -156,7 +157,7 @@ static bool keep_id(void *context, const json_t *row)
 static void create_job(fixture *f)
 {
 	bool more;
-	assert_true(ask(f, jobs_create, "",
+	assert_true(ask(f, "job.create", "",
 	                json_pack("{s:s, s:s, s:i, s:{s:{s:i, s:i, s:i, s:i}, s:i, s:i, s:i, s:i, s:i}}", "model",
 	                          "additive", "training_file", f->file, "seed", 3, "additive", "config", "hidden_size",
 	                          16, "n_heads", 2, "n_layer", 2, "n_positions", 32, "sequence_length", 32,
@@ -275,11 +276,11 @@ static void resume_retries_a_paused_job_immediately_and_reports_a_failing_ledger
 	disk_fail(all, EIO);
 	turn_until(f, "paused");
 	assert_string_equal(json_string_value(json_object_get(reason(f), "code")), "io_error");
-	assert_false(ask(f, jobs_cancel, f->job, json_object()));
-	assert_false(ask(f, jobs_resume, f->job, json_object()));
+	assert_false(ask(f, "job.cancel", f->job, json_object()));
+	assert_false(ask(f, "job.resume", f->job, json_object()));
 	assert_true(is(f, "paused"));
 	disk_fail(NULL, 0);
-	assert_true(ask(f, jobs_resume, f->job, json_object()));
+	assert_true(ask(f, "job.resume", f->job, json_object()));
 	assert_true(is(f, "running"));
 	turn_until(f, "succeeded");
 	assert_same_as_undisturbed(f);
@@ -300,7 +301,7 @@ static void a_disk_that_fails_repeatedly_loses_no_step_and_no_event(void **state
 			turn(f);
 		disk_fail(NULL, 0);
 		if (is(f, "paused"))
-			assert_true(ask(f, jobs_resume, f->job, json_object()));
+			assert_true(ask(f, "job.resume", f->job, json_object()));
 		for (int turns = random >> 24 & 63; turns > 0; turns--)
 			turn(f);
 	}

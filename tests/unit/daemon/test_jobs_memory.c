@@ -21,6 +21,7 @@
 #include "engine/daemon/sessions/sessions.h"
 #include "tests/unit/support/allocations.h"
 #include "tests/unit/support/folder.h"
+#include "tests/unit/support/parts.h"
 
 enum { MAX_ALLOCATIONS = 20000, STEPS = 7 }; /* the most in one change; every STEPS-th allocation is tried */
 
@@ -31,15 +32,14 @@ static engine *make_engine(char folder[64])
 	log_init("test", LOG_ERROR + 1);
 	assert_int_equal(store_open(&e->store, folder, NULL), STATUS_OK);
 	assert_int_equal(catalog_new(&e->catalog, e->store), STATUS_OK);
-	assert_int_equal(sessions_new(&e->sessions, e, NULL), STATUS_OK);
-	assert_int_equal(jobs_new(&e->jobs, e, NULL), STATUS_OK);
-	jobs_stop(e->jobs);
+	parts_open_sessions(e);
+	job_queue_stop(parts_open_kind(e, &training_jobs));
 	return e;
 }
 
 static void free_engine(engine *e, const char *folder)
 {
-	jobs_free(e->jobs);
+	job_machine_free(e->job_machine);
 	sessions_free(e->sessions);
 	catalog_free(e->catalog);
 	store_close(e->store);
@@ -53,24 +53,23 @@ static job *add(engine *e, const char *id)
 	                        "training_file", "file-1", "model", "additive", "additive", "step", 3, "request",
 	                        "result", "ft:additive:1", "keep_checkpoints", 2);
 	error err = ERROR_INIT;
-	status s = job_state_add(e->jobs, id, row, json_array(), &err);
+	status s = job_state_add(jobs_of(e->job_machine), id, row, json_array(), &err);
 	if (s != STATUS_OK)
 		fail_msg("%s: %s", id, error_message(&err));
 	json_decref(row);
-	return job_table_find(e->jobs, id);
+	return job_table_find(jobs_of(e->job_machine), id);
 }
 
-static bool ask(engine *e, void (*method)(stream *s), const char *id, int64_t allocations)
+static bool ask(engine *e, const char *method, const char *id, int64_t allocations)
 {
 	uint64_t before = e->net.requests + e->net.failures;
 	stream *s = memory_new(1, sizeof *s);
-	s->engine = e;
 	s->net = &e->net;
 	s->params = json_object();
 	strcpy(s->target, id);
 	e->net.streams++;
 	allocations_limit(allocations);
-	method(s);
+	parts_begin_method(e, s, method);
 	allocations_limit(-1);
 	assert_int_equal(e->net.streams, 0);
 	assert_int_equal(e->net.requests + e->net.failures, before + 1); /* answered once */
@@ -83,28 +82,28 @@ static const char *settled(engine *e, const char *id)
 	static const char *const names[] = {"queued", "running", "paused"};
 	static char in_ledger[16];
 	json_t *row;
-	job *j = job_table_find(e->jobs, id);
+	job *j = job_table_find(jobs_of(e->job_machine), id);
 	if (j && j->late_ns)
 		j->late_ns = 1; /* a second later */
-	job_state_tick(e->jobs);
-	j = job_table_find(e->jobs, id);
+	job_state_tick(jobs_of(e->job_machine));
+	j = job_table_find(jobs_of(e->job_machine), id);
 	assert_int_equal(store_job_get(e->store, id, &row, NULL), STATUS_OK);
 	snprintf(in_ledger, sizeof in_ledger, "%s", job_document_text(row, "status"));
 	json_decref(row);
 	if (j) {
 		assert_false(j->unsettled);
-		assert_string_equal(job_document_text(j->document, "status"), names[j->state]);
+		assert_string_equal(job_document_text(j->base.document, "status"), names[j->state]);
 		assert_string_equal(in_ledger, names[j->state]);
 		assert_int_equal(json_array_size(j->unwritten), 0);
-		assert_int_equal(json_integer_value(json_object_get(json_object_get(j->document, "additive"), "step")),
-		                 3);
+		assert_int_equal(
+		    json_integer_value(json_object_get(json_object_get(j->base.document, "additive"), "step")), 3);
 	}
 	return in_ledger;
 }
 
 typedef struct trial {
 	const char *before, *after; /* states */
-	void (*method)(stream *s);  /* NULL: a failure of the run, */
+	const char *method;         /* NULL: a failure of the run, */
 	status failure;             /* this failure */
 } trial;
 
@@ -112,16 +111,17 @@ static bool try_change(engine *e, const trial *t, const char *id, int64_t alloca
 {
 	job *j = add(e, id);
 	if (strcmp(t->before, "paused") == 0)
-		ask(e, jobs_pause, id, -1);
+		ask(e, "job.pause", id, -1);
 	if (strcmp(t->before, "running") == 0)
-		assert_int_equal(job_state_change(e->jobs, j, JOB_RUNNING,
-		                                  job_document_in_state(j->document, "running"), json_array(), NULL),
+		assert_int_equal(job_state_change(jobs_of(e->job_machine), j, JOB_RUNNING,
+		                                  job_document_in_state(j->base.document, "running"), json_array(),
+		                                  NULL),
 		                 STATUS_OK);
 	if (t->method) {
 		ask(e, t->method, id, allocations);
 	} else {
 		allocations_limit(allocations);
-		job_state_fail(e->jobs, j, &(error){.status = t->failure});
+		job_state_fail(jobs_of(e->job_machine), j, &(error){.status = t->failure});
 		allocations_limit(-1);
 	}
 	const char *after = settled(e, id);
@@ -134,8 +134,8 @@ static bool try_change(engine *e, const trial *t, const char *id, int64_t alloca
 static void a_change_without_memory_is_made_completely_or_not_at_all(void **state)
 {
 	static const trial trials[] = {
-	    {"queued", "cancelled", jobs_cancel, 0},  {"queued", "paused", jobs_pause, 0},
-	    {"running", "paused", jobs_pause, 0},     {"paused", "queued", jobs_resume, 0},
+	    {"queued", "cancelled", "job.cancel", 0}, {"queued", "paused", "job.pause", 0},
+	    {"running", "paused", "job.pause", 0},    {"paused", "queued", "job.resume", 0},
 	    {"running", "paused", NULL, STATUS_FULL}, {"running", "failed", NULL, STATUS_INVALID}};
 	char folder[64], id[STORE_ID_BYTES];
 	(void)state;

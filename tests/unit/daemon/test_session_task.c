@@ -462,10 +462,12 @@ static void a_fork_over_the_limit_leaves_its_session_usable(void **state)
 	create(d, "words", true, id);
 	const int most = d->options.max_known_sessions;
 	d->options.max_known_sessions = 1;
+	rig_reopen(d, open_failing);
 	json_decref(rig_ask(d, 429, "session.fork", only(id)));
-	d->options.max_known_sessions = most;
 	append(d, 0, id, "!");
 	assert_int_equal(count(d), 1);
+	d->options.max_known_sessions = most;
+	rig_reopen(d, open_failing);
 }
 
 /* --- expired ------------------------------------------------------------------------------- */

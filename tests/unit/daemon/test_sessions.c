@@ -18,6 +18,7 @@
 #include "engine/base/memory.h"
 #include "engine/daemon/sessions/sessions.h"
 #include "tests/unit/support/folder.h"
+#include "tests/unit/support/parts.h"
 
 /* Seconds by which each clock is set forward. */
 static int64_t wall_ahead, monotonic_ahead;
@@ -74,7 +75,7 @@ static void keep(const fixture *f, const char *id, int64_t ttl, int64_t left)
 
 static void start(const fixture *f)
 {
-	assert_int_equal(sessions_new(&f->engine->sessions, f->engine, NULL), STATUS_OK);
+	parts_open_sessions(f->engine);
 }
 
 /* Number of sessions after `seconds` seconds on the monotonic clock. */

@@ -18,8 +18,15 @@
 enum { N = 37, H = 3, DH = 5, D = H * DH };
 
 static const additive_options additive_global = {.hidden = D, .heads = H}, additive_seven = {D, H, .window = 7};
-static const softmax_options softmax_wide = {.hidden = D, .heads = H, .window = 64, .scale = 0.4},
-                             softmax_five = {.hidden = D, .heads = H, .window = 5, .scale = 0.4};
+static const attention_layout one_product = {.names = {[ATTENTION_QUERY] = "qkv", [ATTENTION_OUTPUT] = "out"}},
+                              four_products = {.names = {"q", "k", "v", "out"}};
+#define SOFTMAX(of)                                                                                                    \
+	.layout = &(of), .hidden = D, .heads = H, .kv_heads = H, .key_width = DH, .value_width = DH,                   \
+	.scoring.scale = 0.4
+static const attention_options softmax_wide = {SOFTMAX(one_product), .causal = true, .reach.capacity = 64},
+                               softmax_five = {SOFTMAX(one_product), .causal = true, .reach.capacity = 5},
+                               softmax_causal = {SOFTMAX(four_products), .causal = true},
+                               softmax_both = {SOFTMAX(four_products)};
 static const linear_options linear_causal = {.hidden = D, .heads = H, .causal = true},
                             linear_both = {.hidden = D, .heads = H};
 static const dilated_options dilated_three = {
@@ -35,7 +42,8 @@ static const struct kind {
 	bool sparse; /* some tokens of a range have no weight; ranges begin where segments begin */
 } kinds[] = {
     {&additive_explainer, &additive_global, 0, true, false}, {&additive_explainer, &additive_seven, 7, true, false},
-    {&softmax_explainer, &softmax_wide, 0, true, false},     {&softmax_explainer, &softmax_five, 5, true, false},
+    {&attention_explainer, &softmax_wide, 0, true, false},   {&attention_explainer, &softmax_five, 5, true, false},
+    {&attention_explainer, &softmax_causal, 0, true, false}, {&attention_explainer, &softmax_both, 0, false, false},
     {&linear_explainer, &linear_causal, 0, true, false},     {&linear_explainer, &linear_both, 0, false, false},
     {&dilated_explainer, &dilated_three, 0, true, true},     {&dilated_explainer, &dilated_both, 0, false, true},
 };
@@ -125,7 +133,8 @@ static void attend(const struct kind *k, float *q, float *keys, float *v, float 
 	plan *p;
 	float qkv[N * 3 * D];
 	graph *g = graph_new();
-	bool apart = k->explainer != &softmax_explainer; /* q, k and v are separate */
+	const attention_options *softmax = k->explainer == &attention_explainer ? k->options : NULL;
+	bool apart = !softmax || softmax->layout != &one_product; /* q, k and v are separate */
 	value in[3], out;
 	for (int i = 0; i < 3 && apart; i++)
 		in[i] = graph_input(g, (const char *[]){"q", "k", "v"}[i], DTYPE_F32, SHAPE3(1, N, D));
@@ -138,11 +147,15 @@ static void attend(const struct kind *k, float *q, float *keys, float *v, float 
 		    .pattern = o->pattern, .heads = H, .scale = (float)o->scale, .causal = k->causal};
 		out = op_dilated_attention(g, in[0], in[1], in[2], VALUE_NONE, VALUE_NONE, params).y;
 	} else {
-		const softmax_options *o = k->options;
-		softmax_params params = {.heads = H, .window = o->window, .scale = (float)o->scale};
-		in[0] = graph_input(g, "qkv", DTYPE_F32, SHAPE3(1, N, 3 * D));
-		out =
-		    op_softmax_attention(g, in[0], VALUE_NONE, VALUE_NONE, VALUE_NONE, VALUE_NONE, VALUE_NONE, params);
+		softmax_params params = {.heads = H,
+		                         .window = softmax->reach.capacity,
+		                         .bidirectional = !softmax->causal,
+		                         .scale = (float)softmax->scoring.scale};
+		if (!apart) {
+			in[0] = graph_input(g, "qkv", DTYPE_F32, SHAPE3(1, N, 3 * D));
+			in[1] = in[2] = VALUE_NONE;
+		}
+		out = op_softmax_attention(g, in[0], in[1], in[2], VALUE_NONE, VALUE_NONE, VALUE_NONE, params);
 	}
 	graph_output(g, out, "y");
 	assert_int_equal(cpu_reference_open(&b, 1, NULL), STATUS_OK);
@@ -329,11 +342,19 @@ static void a_rollout_that_would_take_minutes_is_refused(void **state)
 	(void)state;
 	static const bool one[] = {true};
 	const explain_selection pick = {one, one, one};
-	const softmax_options o = {.hidden = 1, .heads = 1, .window = 1 << 20, .scale = 1};
-	int64_t most = softmax_explainer.pull_tokens;
+	const attention_options o = {.layout = &one_product,
+	                             .hidden = 1,
+	                             .heads = 1,
+	                             .kv_heads = 1,
+	                             .key_width = 1,
+	                             .value_width = 1,
+	                             .causal = true,
+	                             .reach.capacity = 1 << 20,
+	                             .scoring.scale = 1};
+	int64_t most = attention_explainer.pull_tokens;
 	float *data = calloc((size_t)most + 1, 2 * sizeof *data);
 	double *out = calloc((size_t)most + 1, sizeof *out);
-	explain_log l = {.explainer = &softmax_explainer,
+	explain_log l = {.explainer = &attention_explainer,
 	                 .tokens = most + 1,
 	                 .layers = 1,
 	                 .rounds = 1,

@@ -24,7 +24,7 @@ static inline float distance(const float *a, const float *b, int64_t n)
 
 static inline void parallel_logits(const model *m, const int32_t *ids, float *logits)
 {
-	const forward_spec spec = {.batch = B, .length = N, .logits = LOGITS_ALL};
+	const forward_spec spec = {.batch = B, .length = N, .out.logits = LOGITS_ALL};
 	plan *p = fixture_plan(m, &spec, NULL, NULL);
 	assert_int_equal(feed_write(p, PORT_TOKENS, ids), STATUS_OK);
 	assert_int_equal(feed_positions(p, model_dimensions(m), POSITION_ERROR, 0), STATUS_OK);
@@ -37,7 +37,7 @@ static inline void parallel_logits(const model *m, const int32_t *ids, float *lo
 static inline void stepped_logits(const model *m, const int32_t *ids, int64_t chunk, float *logits)
 {
 	const forward_spec spec = {
-	    .phase = PHASE_STEP, .batch = B, .length = chunk, .slots = SLOTS, .logits = LOGITS_ALL};
+	    .phase = PHASE_STEP, .batch = B, .length = chunk, .slots = SLOTS, .out.logits = LOGITS_ALL};
 	float *pool, some[B * N * V];
 	int32_t part[B * N];
 	size_t bytes = (size_t)(SLOTS * model_state_floats(m)) * sizeof *pool;

@@ -105,10 +105,10 @@ static inline void attribute(const model *m, attribution way, float share, float
 	const forward_spec spec = {.batch = B,
 	                           .length = N,
 	                           .masked = true,
-	                           .logits = LOGITS_LAST,
-	                           .attribution = way,
-	                           .share = share,
-	                           .recompute = recompute};
+	                           .out.logits = LOGITS_LAST,
+	                           .explain.attribution = way,
+	                           .explain.share = share,
+	                           .train.recompute = recompute};
 	plan *p = fixture_plan(m, &spec, NULL, NULL);
 	*out = (parts){0};
 	feed(p, m);

@@ -64,9 +64,9 @@ static void run_parallel(const fixture *f, const int32_t *ids, const int32_t *ma
 	const forward_spec spec = {.batch = B,
 	                           .length = N,
 	                           .masked = mask != NULL,
-	                           .explain = true,
-	                           .activations = true,
-	                           .logits = LOGITS_ALL};
+	                           .explain.log = true,
+	                           .out.activations = true,
+	                           .out.logits = LOGITS_ALL};
 	int32_t positions[B * N];
 	plan *p = fixture_plan(f->model, &spec, NULL, NULL);
 	fill_positions(positions, B, N, 0);
@@ -191,9 +191,9 @@ static stream stream_new(const fixture *f, int64_t chunk, logits_rows logits)
 	                           .length = chunk,
 	                           .phase = PHASE_STEP,
 	                           .slots = SLOTS,
-	                           .explain = all,
-	                           .activations = all,
-	                           .logits = logits};
+	                           .explain.log = all,
+	                           .out.activations = all,
+	                           .out.logits = logits};
 	assert_int_equal(f->backend->allocate(f->backend, pool_bytes(f), (void **)&s.pool), STATUS_OK);
 	float *junk = malloc(pool_bytes(f));
 	assert_non_null(junk);
@@ -360,7 +360,7 @@ static void logits_of_the_last_tokens_equal_those_rows_of_all_logits(void **stat
 static void the_vocabulary_product_of_a_prefill_has_a_row_per_sequence(void **state)
 {
 	const fixture *f = *state;
-	const forward_spec spec = {.batch = B, .length = N, .logits = LOGITS_LAST};
+	const forward_spec spec = {.batch = B, .length = N, .out.logits = LOGITS_LAST};
 	graph *g = fixture_graph(&architecture_additive, model_config(f->model), &spec);
 	int products = 0;
 	for (int i = 0; i < graph_node_count(g); i++) {
@@ -378,7 +378,7 @@ static void the_vocabulary_product_of_a_prefill_has_a_row_per_sequence(void **st
 static void every_dropout_has_its_own_random_stream(void **state)
 {
 	const fixture *f = *state;
-	const forward_spec spec = {.batch = B, .length = N, .dropout = true, .loss = true};
+	const forward_spec spec = {.batch = B, .length = N, .train.dropout = true, .train.loss = true};
 	graph *g = fixture_graph(&architecture_additive, model_config(f->model), &spec);
 	uint32_t expected = 0;
 	for (int i = 0; i < graph_node_count(g); i++) {
@@ -420,7 +420,7 @@ static void the_states_of_the_rounds_are_adjacent(void **state)
 /* The loss of the fixture's text; rng NULL: no dropout. */
 static float loss_of(const fixture *f, const int32_t *rng, float *count)
 {
-	const forward_spec spec = {.batch = B, .length = N, .loss = true, .dropout = rng != NULL};
+	const forward_spec spec = {.batch = B, .length = N, .train.loss = true, .train.dropout = rng != NULL};
 	int32_t positions[B * N], labels[B][N];
 	float loss = NAN;
 	plan *p = fixture_plan(f->model, &spec, NULL, NULL);

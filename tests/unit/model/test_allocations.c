@@ -72,23 +72,25 @@ static void the_counter_counts_an_allocation(void **state)
 static void a_training_step_allocates_nothing(void **state)
 {
 	(void)state;
-	forward_spec spec = {.batch = 2, .length = 40, .dropout = true, .loss = true, .backward = true};
+	forward_spec spec = {
+	    .batch = 2, .length = 40, .train.dropout = true, .train.loss = true, .train.backward = true};
 	both(&spec);
-	spec.recompute = true;
+	spec.train.recompute = true;
 	both(&spec);
 }
 
 static void a_token_allocates_nothing(void **state)
 {
 	(void)state;
-	forward_spec spec = {.batch = SLOTS, .length = 1, .phase = PHASE_STEP, .slots = SLOTS, .logits = LOGITS_LAST};
+	forward_spec spec = {
+	    .batch = SLOTS, .length = 1, .phase = PHASE_STEP, .slots = SLOTS, .out.logits = LOGITS_LAST};
 	both(&spec);
 }
 
 static void a_piece_of_a_prompt_allocates_nothing(void **state)
 {
 	(void)state;
-	forward_spec spec = {.batch = 1, .length = 30, .phase = PHASE_STEP, .slots = SLOTS, .logits = LOGITS_LAST};
+	forward_spec spec = {.batch = 1, .length = 30, .phase = PHASE_STEP, .slots = SLOTS, .out.logits = LOGITS_LAST};
 	both(&spec);
 }
 

@@ -377,7 +377,7 @@ static void a_size_is_completed_to_a_model_of_every_architecture(void **state)
 			assert_int_equal(d.heads, size.heads);
 			assert_int_equal(d.layers, size.layers);
 			assert_int_equal(d.inputs, 77);
-			assert_int_equal(d.outputs, d.head == HEAD_CLASSES ? 5 : 77);
+			assert_int_equal(d.outputs, d.form->head == HEAD_CLASSES ? 5 : 77);
 			assert_int_equal(d.trained, 50);
 			assert_true(d.dropout == 0.25f);
 			free(config);

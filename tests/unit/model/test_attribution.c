@@ -141,8 +141,8 @@ static void gradients_integrate_to_the_difference_of_the_logits(void **state)
 			const forward_spec spec = {.batch = B,
 			                           .length = N,
 			                           .masked = true,
-			                           .logits = LOGITS_LAST,
-			                           .attribution = ATTRIBUTION_GRADIENT};
+			                           .out.logits = LOGITS_LAST,
+			                           .explain.attribution = ATTRIBUTION_GRADIENT};
 			plan *p = fixture_plan(m, &spec, NULL, NULL);
 			const float at = ((float)i + 0.5f) / STEPS;
 			const double weight = 4 * pow((double)at, 3) / STEPS;
@@ -170,15 +170,19 @@ static void a_model_without_a_row_of_logits_is_refused(void **state)
 {
 	(void)state;
 	static const forward_spec wrong[] = {
-	    {.batch = 1, .length = N, .attribution = ATTRIBUTION_FROZEN},
-	    {.batch = 1, .length = N, .attribution = ATTRIBUTION_FROZEN, .logits = LOGITS_ALL},
-	    {.batch = 1, .length = N, .attribution = ATTRIBUTION_FROZEN, .logits = LOGITS_LAST, .maxima = true},
+	    {.batch = 1, .length = N, .explain.attribution = ATTRIBUTION_FROZEN},
+	    {.batch = 1, .length = N, .explain.attribution = ATTRIBUTION_FROZEN, .out.logits = LOGITS_ALL},
+	    {.batch = 1,
+	     .length = N,
+	     .explain.attribution = ATTRIBUTION_FROZEN,
+	     .out.logits = LOGITS_LAST,
+	     .out.maxima = true},
 	    {.phase = PHASE_STEP,
 	     .batch = 1,
 	     .length = N,
 	     .slots = 1,
-	     .attribution = ATTRIBUTION_FROZEN,
-	     .logits = LOGITS_LAST},
+	     .explain.attribution = ATTRIBUTION_FROZEN,
+	     .out.logits = LOGITS_LAST},
 	};
 	model *m = fixture_model(SMALL_CONFIG, device);
 	float pool[1];

@@ -59,7 +59,7 @@ static plan *fed(const model *m, const texts *x, forward_spec spec)
 
 static void classify(const model *m, const texts *x, float logits[B * CLASSES])
 {
-	plan *p = fed(m, x, (forward_spec){.logits = LOGITS_LAST});
+	plan *p = fed(m, x, (forward_spec){.out.logits = LOGITS_LAST});
 	assert_int_equal(plan_run(p), STATUS_OK);
 	fixture_read(p, "logits", logits);
 	plan_free(p);
@@ -80,13 +80,13 @@ static void the_head_reads_the_row_of_the_last_end_token(void **state)
 	(void)state;
 	const model_dims end = {.pool = POOL_END, .end = END}, last = {.pool = POOL_LAST};
 	const int32_t ids[] = {2, 5, 2, 7, 1, 1};
-	assert_int_equal(feed_row(&end, ids, 6), 2);
-	assert_int_equal(feed_row(&end, ids, 2), 0);
-	assert_int_equal(feed_row(&end, ids + 3, 3), -1);
-	assert_int_equal(feed_row(&last, ids, 6), 5);
+	assert_int_equal(form_classifier.row(&end, ids, 6), 2);
+	assert_int_equal(form_classifier.row(&end, ids, 2), 0);
+	assert_int_equal(form_classifier.row(&end, ids + 3, 3), -1);
+	assert_int_equal(form_classifier.row(&last, ids, 6), 5);
 	model *m = fixture_model_as(&architecture_bart, VANILLA, device);
 	const texts x = pairs();
-	plan *p = fed(m, &x, (forward_spec){.logits = LOGITS_LAST});
+	plan *p = fed(m, &x, (forward_spec){.out.logits = LOGITS_LAST});
 	int32_t rows[B];
 	fixture_read(p, "last", rows);
 	for (int b = 0; b < B; b++)
@@ -137,7 +137,7 @@ static void the_decoder_starts_with_its_start_token(void **state)
 static double loss_of(const model *m, const texts *x, const int32_t *labels)
 {
 	float loss;
-	plan *p = fed(m, x, (forward_spec){.loss = true});
+	plan *p = fed(m, x, (forward_spec){.train.loss = true});
 	assert_int_equal(feed_write(p, PORT_LABELS, labels), STATUS_OK);
 	assert_int_equal(plan_run(p), STATUS_OK);
 	fixture_read(p, "loss", &loss);
@@ -170,7 +170,7 @@ static void gradients_are_central_differences_of_the_loss(void **state)
 		model *m = fixture_model_as(&architecture_bart, configs[c], device);
 		const texts x = pairs();
 		float *weights = fixture_weights(m);
-		plan *p = fed(m, &x, (forward_spec){.loss = true, .backward = true});
+		plan *p = fed(m, &x, (forward_spec){.train.loss = true, .train.backward = true});
 		assert_int_equal(feed_write(p, PORT_LABELS, labels), STATUS_OK);
 		assert_int_equal(plan_run(p), STATUS_OK);
 		for (int i = 0; i < model_tensor_count(m); i++) {
@@ -235,7 +235,7 @@ static void a_published_configuration_is_read(void **state)
 	assert_int_equal(d->outputs, 2);
 	assert_int_equal(d->pool, POOL_END);
 	assert_int_equal(d->end, 2);
-	assert_false(d->reads_padding || d->causal);
+	assert_false(d->reads_padding || d->form->stepwise);
 	parameter_list_free(&list);
 	free(config);
 }

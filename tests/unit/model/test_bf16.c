@@ -62,11 +62,11 @@ static void write_tokens(plan *p, const forward_spec *spec)
 		positions[i] = i % LENGTH;
 	fixture_write(p, "input_ids", ids);
 	fixture_write(p, "position_ids", positions);
-	if (spec->loss)
+	if (spec->train.loss)
 		fixture_write(p, "labels", labels);
-	if (spec->dropout)
+	if (spec->train.dropout)
 		fixture_write(p, "rng", rng);
-	if (spec->logits == LOGITS_LAST)
+	if (spec->out.logits == LOGITS_LAST)
 		fixture_write(p, "last", (int32_t[BATCH]){LENGTH - 1, 2 * LENGTH - 1});
 }
 
@@ -126,7 +126,7 @@ static void the_cpu_makes_the_copy_and_refuses_the_plan(void **state)
 	(void)state;
 	backend *cpu = fixture_backend();
 	model *m = fixture_model(SMALL_CONFIG, cpu);
-	const forward_spec spec = {.batch = 1, .length = 4, .loss = true, .bf16 = true};
+	const forward_spec spec = {.batch = 1, .length = 4, .train.loss = true, .bf16 = true};
 	plan *p;
 	error err = ERROR_INIT;
 	assert_int_equal(model_update_bf16_copy(m, NULL), STATUS_OK);
@@ -142,7 +142,7 @@ static void unsupported_uses_of_bf16_are_refused(void **state)
 	(void)state;
 	plan *p;
 	error err = ERROR_INIT;
-	forward_spec spec = {.batch = 1, .length = 4, .loss = true, .bf16 = true};
+	forward_spec spec = {.batch = 1, .length = 4, .train.loss = true, .bf16 = true};
 	model *m = additive();
 	assert_int_equal(model_plan(&p, m, &spec, NULL, NULL, &err), STATUS_INVALID);
 	assert_non_null(strstr(err.message, "bf16 copy"));
@@ -170,8 +170,8 @@ static void a_forward_is_close_to_fp32_and_gives_f32(void **state)
 	for (int i = 0; i < MAKERS; i++) {
 		model *m = narrowed(makers[i]);
 		bool rounds = model_explainer(m)->scores;
-		forward_spec spec = {.batch = BATCH, .length = LENGTH, .loss = true, .logits = LOGITS_ALL};
-		spec.explain = spec.activations = rounds;
+		forward_spec spec = {.batch = BATCH, .length = LENGTH, .train.loss = true, .out.logits = LOGITS_ALL};
+		spec.explain.log = spec.out.activations = rounds;
 		plan *wide = fixture_plan(m, &spec, NULL, NULL);
 		spec.bf16 = true;
 		plan *p = fixture_plan(m, &spec, NULL, NULL);
@@ -205,10 +205,10 @@ static void the_last_rows_equal_those_of_all_rows(void **state)
 	(void)state;
 	for (int i = 0; i < MAKERS; i++) {
 		model *m = narrowed(makers[i]);
-		forward_spec spec = {.batch = BATCH, .length = LENGTH, .logits = LOGITS_ALL, .bf16 = true};
+		forward_spec spec = {.batch = BATCH, .length = LENGTH, .out.logits = LOGITS_ALL, .bf16 = true};
 		plan *all = fixture_plan(m, &spec, NULL, NULL);
 		write_tokens(all, &spec);
-		spec.logits = LOGITS_LAST;
+		spec.out.logits = LOGITS_LAST;
 		plan *last = fixture_plan(m, &spec, NULL, NULL);
 		write_tokens(last, &spec);
 		assert_int_equal(plan_run(all), STATUS_OK);
@@ -233,10 +233,10 @@ static float *gradients_of(const model *m, bool bf16, bool recompute)
 {
 	forward_spec spec = {.batch = BATCH,
 	                     .length = LENGTH,
-	                     .dropout = true,
-	                     .loss = true,
-	                     .backward = true,
-	                     .recompute = recompute,
+	                     .train.dropout = true,
+	                     .train.loss = true,
+	                     .train.backward = true,
+	                     .train.recompute = recompute,
 	                     .bf16 = bf16};
 	size_t bytes = (size_t)model_arena_floats(m) * sizeof(float);
 	void *arena;
@@ -292,7 +292,7 @@ static void matrices_are_bf16_and_vectors_are_not(void **state)
 	for (int i = 0; i < MAKERS; i++) {
 		model *m = narrowed(makers[i]);
 		const forward_spec spec = {
-		    .batch = BATCH, .length = LENGTH, .loss = true, .backward = true, .bf16 = true};
+		    .batch = BATCH, .length = LENGTH, .train.loss = true, .train.backward = true, .bf16 = true};
 		plan *p = fixture_plan(m, &spec, NULL, NULL);
 		const graph *g = plan_graph(p);
 		for (int k = 0; k < model_tensor_count(m); k++) {

@@ -76,7 +76,7 @@ static void a_bidirectional_model_reads_both_sides_and_has_no_state(void **state
 	                            device);
 	float before[B * N * V], after[B * N * V];
 	int32_t ids[B * N];
-	assert_false(model_dimensions(m)->causal);
+	assert_false(model_dimensions(m)->form->stepwise);
 	assert_int_equal(model_states(m)->count, 0);
 	random_ids(ids, B * N, 2);
 	parallel_logits(m, ids, before);

@@ -175,7 +175,7 @@ static void fill_positions(int32_t *positions, int64_t length, int64_t first)
 /* mask may be NULL. */
 static void run_parallel(const model *m, const int32_t *ids, const int32_t *mask, float *logits)
 {
-	const forward_spec spec = {.batch = B, .length = N, .masked = mask != NULL, .logits = LOGITS_ALL};
+	const forward_spec spec = {.batch = B, .length = N, .masked = mask != NULL, .out.logits = LOGITS_ALL};
 	int32_t positions[B * N];
 	plan *p = fixture_plan(m, &spec, NULL, NULL);
 	fill_positions(positions, N, 0);
@@ -196,7 +196,7 @@ static void run_in_chunks(const model *m, const int32_t *ids, const int32_t *mas
 	                           .phase = PHASE_STEP,
 	                           .slots = SLOTS,
 	                           .masked = mask != NULL,
-	                           .logits = LOGITS_ALL};
+	                           .out.logits = LOGITS_ALL};
 	static const int32_t slots[B] = {3, 1};
 	size_t bytes = (size_t)(SLOTS * model_state_floats(m)) * sizeof(float);
 	float *pool, *junk = malloc(bytes), out[B * N * V];
@@ -292,7 +292,7 @@ static graph *build(const char *text, const forward_spec *spec)
 static void every_dropout_has_its_own_random_stream_and_probability(void **state)
 {
 	(void)state;
-	const forward_spec spec = {.batch = B, .length = N, .dropout = true, .loss = true};
+	const forward_spec spec = {.batch = B, .length = N, .train.dropout = true, .train.loss = true};
 	graph *g = build(CONFIG, &spec);
 	uint32_t expected = 0;
 	for (int i = 0; i < graph_node_count(g); i++) {
@@ -315,7 +315,7 @@ static void every_dropout_has_its_own_random_stream_and_probability(void **state
 static void without_dropout_in_the_spec_no_unit_is_dropped(void **state)
 {
 	(void)state;
-	const forward_spec spec = {.batch = B, .length = N, .loss = true};
+	const forward_spec spec = {.batch = B, .length = N, .train.loss = true};
 	graph *g = build(CONFIG, &spec);
 	for (int i = 0; i < graph_node_count(g); i++) {
 		const op_node *node = graph_node(g, i);
@@ -381,8 +381,9 @@ static void the_caches_of_the_layers_are_adjacent(void **state)
 static void queries_and_keys_are_outputs_for_explanations(void **state)
 {
 	(void)state;
-	const forward_spec specs[] = {{.batch = B, .length = 3, .explain = true},
-	                              {.batch = B, .length = 1, .phase = PHASE_STEP, .slots = SLOTS, .explain = true}};
+	const forward_spec specs[] = {
+	    {.batch = B, .length = 3, .explain.log = true},
+	    {.batch = B, .length = 1, .phase = PHASE_STEP, .slots = SLOTS, .explain.log = true}};
 	for (int i = 0; i < 2; i++) {
 		graph *g = build(CONFIG, &specs[i]);
 		for (int l = 0; l < LAYERS; l++) {

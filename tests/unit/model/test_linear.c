@@ -90,7 +90,7 @@ static void the_state_holds_the_sums_of_every_head(void **state)
 static void classify(const model *m, const int32_t *ids, int64_t length, float *logits, float *embedding)
 {
 	const forward_spec spec = {
-	    .batch = B, .length = N, .masked = true, .logits = LOGITS_LAST, .embedding = POOL_MEAN};
+	    .batch = B, .length = N, .masked = true, .out.logits = LOGITS_LAST, .out.embedding = POOL_MEAN};
 	int32_t mask[B * N];
 	for (int i = 0; i < B * N; i++)
 		mask[i] = i % N < length;
@@ -148,8 +148,12 @@ static void the_loss_of_classes_has_a_label_for_each_sequence(void **state)
 {
 	(void)state;
 	model *m = fixture_model_as(&architecture_linear_encoder, "{" ENCODER_KEYS "}", device);
-	const forward_spec spec = {
-	    .batch = B, .length = N, .masked = true, .logits = LOGITS_LAST, .loss = true, .backward = true};
+	const forward_spec spec = {.batch = B,
+	                           .length = N,
+	                           .masked = true,
+	                           .out.logits = LOGITS_LAST,
+	                           .train.loss = true,
+	                           .train.backward = true};
 	const int32_t labels[B] = {2, -1, 0};
 	float logits[B * CLASSES], loss, count;
 	int32_t ids[B * N], mask[B * N];
@@ -189,7 +193,7 @@ static void an_encoder_has_no_recurrent_form(void **state)
 	float pool[16];
 	plan *p;
 	error err = ERROR_INIT;
-	assert_false(model_dimensions(m)->causal);
+	assert_false(model_dimensions(m)->form->stepwise);
 	assert_int_equal(model_plan(&p, m, &spec, NULL, pool, &err), STATUS_UNSUPPORTED);
 	assert_non_null(strstr(err.message, "token by token"));
 	model_free(m);

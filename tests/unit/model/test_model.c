@@ -102,14 +102,18 @@ static void impossible_specs_are_refused(void **state)
 	    {.batch = 0, .length = 1},
 	    {.batch = 1, .length = 0},
 	    {.batch = -1, .length = 1},
-	    {.batch = 1, .length = 1, .backward = true},
-	    {.batch = 1, .length = 1, .loss = true, .backward = true, .phase = PHASE_STEP, .slots = 1},
+	    {.batch = 1, .length = 1, .train.backward = true},
+	    {.batch = 1, .length = 1, .train.loss = true, .train.backward = true, .phase = PHASE_STEP, .slots = 1},
 	    {.batch = 1, .length = 1, .phase = PHASE_STEP, .slots = 0},
 	    {.batch = INT64_MAX / 4, .length = 8},
-	    {.batch = 1, .length = 2, .rows = 1, .logits = LOGITS_ALL},
-	    {.batch = 1, .length = 2, .rows = 1, .logits = LOGITS_LAST, .embedding = POOL_MEAN},
-	    {.batch = 1, .length = 2, .rows = 1, .logits = LOGITS_LAST, .attribution = ATTRIBUTION_FROZEN},
-	    {.batch = 1, .length = 2, .rows = 1, .logits = LOGITS_LAST, .phase = PHASE_STEP, .slots = 1},
+	    {.batch = 1, .length = 2, .out.rows = 1, .out.logits = LOGITS_ALL},
+	    {.batch = 1, .length = 2, .out.rows = 1, .out.logits = LOGITS_LAST, .out.embedding = POOL_MEAN},
+	    {.batch = 1,
+	     .length = 2,
+	     .out.rows = 1,
+	     .out.logits = LOGITS_LAST,
+	     .explain.attribution = ATTRIBUTION_FROZEN},
+	    {.batch = 1, .length = 2, .out.rows = 1, .out.logits = LOGITS_LAST, .phase = PHASE_STEP, .slots = 1},
 	};
 	model *m = fixture_created(SMALL_CONFIG, 1, device);
 	float pool = 0;
@@ -135,8 +139,10 @@ static void logits_of_chosen_rows_equal_those_of_all_rows(void **state)
 	float all[2 * N * WIDTH], some[ROWS * WIDTH];
 	for (int chosen = 0; chosen < 2; chosen++) {
 		plan *p;
-		const forward_spec spec = {
-		    .batch = 2, .length = N, .rows = chosen ? ROWS : 0, .logits = chosen ? LOGITS_LAST : LOGITS_ALL};
+		const forward_spec spec = {.batch = 2,
+		                           .length = N,
+		                           .out.rows = chosen ? ROWS : 0,
+		                           .out.logits = chosen ? LOGITS_LAST : LOGITS_ALL};
 		assert_int_equal(model_plan(&p, m, &spec, NULL, NULL, NULL), STATUS_OK);
 		fixture_write(p, "input_ids", ids);
 		assert_int_equal(feed_positions(p, model_dimensions(m), POSITION_ERROR, 0), STATUS_OK);
@@ -168,7 +174,7 @@ static void train_once(plan *p)
 static void gradients_are_written_to_the_given_arena(void **state)
 {
 	(void)state;
-	const forward_spec spec = {.batch = 2, .length = 11, .loss = true, .backward = true};
+	const forward_spec spec = {.batch = 2, .length = 11, .train.loss = true, .train.backward = true};
 	model *m = fixture_model(SMALL_CONFIG, device);
 	size_t bytes = (size_t)model_arena_floats(m) * sizeof(float);
 	float *gradients, *flat = malloc(bytes), own[60 * 15];
@@ -206,7 +212,7 @@ static void gradients_are_written_to_the_given_arena(void **state)
  * and bias get the same gradient as outputs, so a difference comes from the look-up. */
 static double look_up_gradient(const model *m, int32_t first)
 {
-	const forward_spec spec = {.batch = 1, .length = 3, .loss = true, .backward = true};
+	const forward_spec spec = {.batch = 1, .length = 3, .train.loss = true, .train.backward = true};
 	const int32_t ids[3] = {first, 5, 5}, positions[3] = {0, 1, 2}, labels[3] = {5, 5, -1};
 	float gradient[37][15];
 	double largest = 0;
@@ -245,19 +251,19 @@ static void the_flags_of_a_spec_decide_the_values_of_a_plan(void **state)
 	    {{.batch = 1, .length = 2},
 	     "input_ids position_ids ",
 	     "attention_mask labels rng last logits loss hidden pool "},
-	    {{.batch = 1, .length = 2, .masked = true, .dropout = true, .loss = true},
+	    {{.batch = 1, .length = 2, .masked = true, .train.dropout = true, .train.loss = true},
 	     "attention_mask rng labels loss count ",
 	     "logits last grad.proj_logits.bias "},
-	    {{.batch = 1, .length = 2, .loss = true, .backward = true, .logits = LOGITS_ALL},
+	    {{.batch = 1, .length = 2, .train.loss = true, .train.backward = true, .out.logits = LOGITS_ALL},
 	     "logits grad.proj_logits.bias grad.word_embedding.weight ",
 	     "grad.proj_logits.weight rng hidden "},
-	    {{.batch = 1, .length = 2, .phase = PHASE_STEP, .slots = 2, .logits = LOGITS_LAST},
+	    {{.batch = 1, .length = 2, .phase = PHASE_STEP, .slots = 2, .out.logits = LOGITS_LAST},
 	     "slot position length pool last logits hidden ",
 	     "labels layers.0.query.score "},
-	    {{.batch = 1, .length = 2, .explain = true},
+	    {{.batch = 1, .length = 2, .explain.log = true},
 	     "layers.0.query.score layers.2.key.log_normalizer ",
 	     "layers.0.query.pooled layers.3.query.score "},
-	    {{.batch = 1, .length = 2, .activations = true},
+	    {{.batch = 1, .length = 2, .out.activations = true},
 	     "layers.0.query.pooled layers.2.key.pooled ",
 	     "layers.0.query.score "},
 	};

@@ -188,8 +188,8 @@ static void only_matrices_are_packed_for_serving(void **state)
 static void packed_weights_can_only_be_used_for_inference(void **state)
 {
 	(void)state;
-	const forward_spec training = {.batch = 1, .length = 2, .loss = true, .backward = true},
-	                   evaluation = {.batch = 1, .length = 2, .loss = true, .logits = LOGITS_ALL};
+	const forward_spec training = {.batch = 1, .length = 2, .train.loss = true, .train.backward = true},
+	                   evaluation = {.batch = 1, .length = 2, .train.loss = true, .out.logits = LOGITS_ALL};
 	model *m;
 	plan *p;
 	error err = ERROR_INIT;

@@ -196,10 +196,15 @@ static void a_plan_is_compiled_or_an_error_is_returned(void **state)
 {
 	(void)state;
 	static const forward_spec specs[] = {
-	    {.batch = 2, .length = 5, .dropout = true, .loss = true, .backward = true},
-	    {.batch = 2, .length = 5, .dropout = true, .loss = true, .backward = true, .recompute = true},
-	    {.batch = 2, .length = 1, .phase = PHASE_STEP, .slots = 2, .logits = LOGITS_LAST},
-	    {.batch = 1, .length = 4, .logits = LOGITS_ALL},
+	    {.batch = 2, .length = 5, .train.dropout = true, .train.loss = true, .train.backward = true},
+	    {.batch = 2,
+	     .length = 5,
+	     .train.dropout = true,
+	     .train.loss = true,
+	     .train.backward = true,
+	     .train.recompute = true},
+	    {.batch = 2, .length = 1, .phase = PHASE_STEP, .slots = 2, .out.logits = LOGITS_LAST},
+	    {.batch = 1, .length = 4, .out.logits = LOGITS_ALL},
 	};
 	for (trial t = {0}; t.kind < KINDS; t.kind++) {
 		t.model = fixture_model_as(architecture_find(names[t.kind]), configs[t.kind], device);

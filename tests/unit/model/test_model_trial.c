@@ -13,8 +13,8 @@
 #include "tests/unit/support/allocations.h"
 
 #define SMALL "\"dim\": 8, \"depth\": 1, \"heads\": 1, \"attn_dim_head\": 8, \"num_tokens\": 11"
-#define BOTH(encoder, decoder, more) \
-	"{\"stack\": \"encoder_decoder\"" more ", \"encoder\": {" SMALL encoder "}, \"decoder\": {" SMALL ", " \
+#define BOTH(encoder, decoder, more)                                                                                   \
+	"{\"stack\": \"encoder_decoder\"" more ", \"encoder\": {" SMALL encoder "}, \"decoder\": {" SMALL ", "         \
 	"\"cross_attend\": true" decoder "}}"
 
 static status trial(const architecture *a, const char *text, const forward_spec *training, error *err)
@@ -41,19 +41,26 @@ static void models_that_once_failed_late_can_run(void **state)
 	                                    .source = 5,
 	                                    .masked = true,
 	                                    .source_masked = true,
-	                                    .dropout = true,
-	                                    .loss = true,
-	                                    .backward = true};
+	                                    .train.dropout = true,
+	                                    .train.loss = true,
+	                                    .train.backward = true};
 	expect_ok(&architecture_transformer, BOTH(", \"mask_prob\": 0.3", "", ""), &longer_source);
-	expect_ok(&architecture_transformer,
-	          BOTH("", ", \"tie_embedding\": true", ", \"tie_token_emb\": true"), NULL);
+	expect_ok(&architecture_transformer, BOTH("", ", \"tie_embedding\": true", ", \"tie_token_emb\": true"), NULL);
 	expect_ok(&architecture_transformer, BOTH("", "", ""), NULL);
 	expect_ok(&architecture_transformer, "{\"stack\": \"encoder\", " SMALL "}", NULL);
 	expect_ok(&architecture_additive, SMALL_CONFIG, NULL);
 	for (int i = 0; architecture_at(i); i++) {
 		json_t *json = json_object();
-		model_size size = {.hidden = 32, .heads = 2, .layers = 1, .inputs = 40, .positions = 16, .length = 16,
-		                   .classes = 2, .padding = 1, .end = 2, .source = 16};
+		model_size size = {.hidden = 32,
+		                   .heads = 2,
+		                   .layers = 1,
+		                   .inputs = 40,
+		                   .positions = 16,
+		                   .length = 16,
+		                   .classes = 2,
+		                   .padding = 1,
+		                   .end = 2,
+		                   .source = 16};
 		error err = ERROR_INIT;
 		model_size_complete(&size);
 		assert_true(architecture_at(i)->complete(json, &size));
@@ -67,20 +74,22 @@ static void a_model_that_needs_much_more_than_its_weights_is_refused_with_the_si
 {
 	(void)state;
 	error err = ERROR_INIT;
-	assert_int_equal(trial(&architecture_x_transformers,
-	                       "{\"model_type\": \"x-transformers\", \"TransformerWrapper\": {\"num_tokens\": 18, "
-	                       "\"max_seq_len\": 1048576, \"max_mem_len\": 1, \"use_abs_pos_emb\": false}, \"Decoder\": "
-	                       "{\"heads\": 2, \"attn_dim_head\": 64, \"dim\": 16, \"depth\": 1, \"alibi_pos_bias\": "
-	                       "true, \"attn_talking_heads\": true}}",
-	                       NULL, &err),
-	                 STATUS_INVALID);
+	assert_int_equal(
+	    trial(&architecture_x_transformers,
+	          "{\"model_type\": \"x-transformers\", \"TransformerWrapper\": {\"num_tokens\": 18, "
+	          "\"max_seq_len\": 1048576, \"max_mem_len\": 1, \"use_abs_pos_emb\": false}, \"Decoder\": "
+	          "{\"heads\": 2, \"attn_dim_head\": 64, \"dim\": 16, \"depth\": 1, \"alibi_pos_bias\": "
+	          "true, \"attn_talking_heads\": true}}",
+	          NULL, &err),
+	    STATUS_INVALID);
 	assert_non_null(strstr(err.message, "MiB"));
-	assert_int_equal(trial(&architecture_transformer,
-	                       "{\"stack\": \"decoder\", \"max_seq_len\": 1048576, \"use_abs_pos_emb\": false, "
-	                       "\"dynamic_pos_bias\": true, \"dim\": 512, \"depth\": 1, \"heads\": 1, \"attn_dim_head\": 1, "
-	                       "\"num_tokens\": 11}",
-	                       NULL, NULL),
-	                 STATUS_INVALID);
+	assert_int_equal(
+	    trial(&architecture_transformer,
+	          "{\"stack\": \"decoder\", \"max_seq_len\": 1048576, \"use_abs_pos_emb\": false, "
+	          "\"dynamic_pos_bias\": true, \"dim\": 512, \"depth\": 1, \"heads\": 1, \"attn_dim_head\": 1, "
+	          "\"num_tokens\": 11}",
+	          NULL, NULL),
+	    STATUS_INVALID);
 }
 
 /* If any one of its allocations fails, a plan returns a status. */
@@ -90,9 +99,18 @@ static void a_graph_without_memory_fails_with_a_status(void **state)
 	backend *b = fixture_backend();
 	model *m = fixture_created_as(&architecture_transformer, "{\"stack\": \"encoder\", " SMALL "}", 1, b);
 	const forward_spec forms[] = {
-	    {.batch = 1, .length = 3, .masked = true, .embedding = POOL_MEAN},
-	    {.batch = 1, .length = 3, .masked = true, .loss = true, .backward = true, .recompute = true},
-	    {.batch = 1, .length = 3, .masked = true, .logits = LOGITS_LAST, .attribution = ATTRIBUTION_FROZEN},
+	    {.batch = 1, .length = 3, .masked = true, .out.embedding = POOL_MEAN},
+	    {.batch = 1,
+	     .length = 3,
+	     .masked = true,
+	     .train.loss = true,
+	     .train.backward = true,
+	     .train.recompute = true},
+	    {.batch = 1,
+	     .length = 3,
+	     .masked = true,
+	     .out.logits = LOGITS_LAST,
+	     .explain.attribution = ATTRIBUTION_FROZEN},
 	};
 	for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
 		bool refused = true;

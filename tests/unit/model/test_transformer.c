@@ -89,8 +89,8 @@ static void train(const trial *t)
 	                           .source = t->source ? S : 0,
 	                           .source_masked = t->encodes,
 	                           .masked = true,
-	                           .loss = true,
-	                           .backward = true};
+	                           .train.loss = true,
+	                           .train.backward = true};
 	/* The loss jumps where the set of the largest scores changes. */
 	const double epsilon = t->jumps ? 3e-5 : 5e-4, noise = 1e-6 / epsilon;
 	int64_t n = model_arena_floats(t->m);
@@ -130,8 +130,11 @@ static void train(const trial *t)
 
 static void whole_logits(const trial *t, const model *m, float *logits)
 {
-	const forward_spec spec = {
-	    .batch = B, .length = N, .source = t->source ? S : 0, .source_masked = t->encodes, .logits = LOGITS_ALL};
+	const forward_spec spec = {.batch = B,
+	                           .length = N,
+	                           .source = t->source ? S : 0,
+	                           .source_masked = t->encodes,
+	                           .out.logits = LOGITS_ALL};
 	plan *p = fixture_plan(m, &spec, NULL, NULL);
 	feed(t, p);
 	assert_int_equal(plan_run(p), STATUS_OK);
@@ -181,7 +184,7 @@ static void encode_sources(const trial *t, float *pool)
 static void read_in_pieces(const trial *t, int64_t chunk, const float *logits)
 {
 	const forward_spec spec = {
-	    .phase = PHASE_STEP, .batch = B, .length = chunk, .slots = SLOTS, .logits = LOGITS_ALL};
+	    .phase = PHASE_STEP, .batch = B, .length = chunk, .slots = SLOTS, .out.logits = LOGITS_ALL};
 	float *pool = calloc((size_t)(SLOTS * model_state_floats(t->m)), sizeof *pool), some[B * N * V];
 	int32_t part[B * N];
 	plan *p = fixture_plan(t->m, &spec, NULL, pool);
@@ -246,7 +249,7 @@ static bool try(backend *b, json_t *config)
 	train(&t);
 	if (t.source) {
 		plan *p;
-		const forward_spec spec = {.batch = B, .length = N, .logits = LOGITS_ALL};
+		const forward_spec spec = {.batch = B, .length = N, .out.logits = LOGITS_ALL};
 		assert_int_equal(model_plan(&p, t.m, &spec, NULL, NULL, &err), STATUS_UNSUPPORTED);
 	}
 	whole_logits(&t, t.m, logits);
@@ -526,11 +529,11 @@ static void weights_of_explanations_equal_those_of_the_model(void **state)
 		                             .batch = B,
 		                             .length = N,
 		                             .slots = SLOTS,
-		                             .explain = true};
+		                             .explain.log = true};
 		float *pool = calloc((size_t)(SLOTS * model_state_floats(t.m)), sizeof *pool);
 		plan *parts = fixture_plan(t.m, &logged, NULL, stepped ? pool : NULL),
-		     *whole =
-		         fixture_plan(t.m, &(forward_spec){.batch = B, .length = N, .activations = true}, NULL, NULL);
+		     *whole = fixture_plan(t.m, &(forward_spec){.batch = B, .length = N, .out.activations = true}, NULL,
+		                           NULL);
 		feed(&t, parts);
 		if (stepped)
 			assert_int_equal(feed_step(parts, 0, N), STATUS_OK);

@@ -26,12 +26,12 @@ static void read_segments(const model *m, const int32_t *ids, bool filled, float
 	for (int32_t at = 0; at < READ; at += SEGMENT) {
 		const int64_t count = READ - at < SEGMENT ? READ - at : SEGMENT;
 		const int64_t before = at + at / SEGMENT * front;
+		const forward_input memory[] = {{.name = STACK_MEMORY, .rows = before < most ? before : most}, {0}};
 		const forward_spec spec = {.batch = 1,
 		                           .length = count,
-		                           .memory = before < most ? before : most,
-		                           .memories = !filled,
-		                           .carried = filled,
-		                           .logits = LOGITS_ALL};
+		                           .inputs = filled ? NULL : memory,
+		                           .train.carried = filled,
+		                           .out.logits = LOGITS_ALL};
 		plan *p = fixture_plan(m, &spec, NULL, NULL);
 		for (int i = 0; i < carried->count && (filled || at); i++)
 			fixture_write(p, carried->items[i].name, left + carried->items[i].offset);
@@ -55,7 +55,7 @@ static void read_segments(const model *m, const int32_t *ids, bool filled, float
 static void read_side_by_side(const model *m, const int32_t *ids, const float *expected, const char *text)
 {
 	enum { LAG = 4 };
-	const forward_spec spec = {.phase = PHASE_STEP, .batch = 2, .length = 1, .slots = 2, .logits = LOGITS_ALL};
+	const forward_spec spec = {.phase = PHASE_STEP, .batch = 2, .length = 1, .slots = 2, .out.logits = LOGITS_ALL};
 	float *pool = calloc((size_t)(2 * model_state_floats(m)), sizeof *pool), got[2 * V];
 	plan *p = fixture_plan(m, &spec, NULL, pool);
 	for (int32_t at = 0; at < READ; at++) {
@@ -143,7 +143,7 @@ static void sessions_give_the_logits_of_segments_with_memories(void **state)
 		for (size_t k = 0; k < sizeof chunks / sizeof *chunks; k++) {
 			const int64_t chunk = chunks[k];
 			const forward_spec spec = {
-			    .phase = PHASE_STEP, .batch = 1, .length = chunk, .slots = 1, .logits = LOGITS_ALL};
+			    .phase = PHASE_STEP, .batch = 1, .length = chunk, .slots = 1, .out.logits = LOGITS_ALL};
 			float *pool = calloc((size_t)model_state_floats(m), sizeof *pool);
 			plan *p = fixture_plan(m, &spec, NULL, pool);
 			for (int64_t at = 0, count; at + chunk <= READ; at += count) {
@@ -209,7 +209,7 @@ static void options_that_no_session_supports_are_refused_by_name(void **state)
 		         keys[i][0], keys[i][1]);
 		model *m = fixture_created_as(&architecture_transformer, text, 7, b);
 		const forward_spec step = {.phase = PHASE_STEP, .batch = 1, .length = 1, .slots = 1},
-		                   whole = {.batch = 1, .length = 7, .logits = LOGITS_ALL};
+		                   whole = {.batch = 1, .length = 7, .out.logits = LOGITS_ALL};
 		assert_int_equal(model_plan(&p, m, &step, NULL, pool, &err), STATUS_UNSUPPORTED);
 		assert_string_equal(err.param, "model");
 		assert_non_null(strstr(err.message, keys[i][0]));

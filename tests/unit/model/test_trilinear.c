@@ -59,7 +59,7 @@ static void a_bidirectional_model_reads_both_sides_and_has_no_state(void **state
 	model *m = fixture_model_as(&architecture_trilinear, BOTH_WAYS, device);
 	float before[B * N * V], after[B * N * V];
 	int32_t ids[B * N];
-	assert_false(model_dimensions(m)->causal);
+	assert_false(model_dimensions(m)->form->stepwise);
 	assert_int_equal(model_states(m)->count, 0);
 	random_ids(ids, B * N, 2);
 	parallel_logits(m, ids, before);
@@ -98,7 +98,8 @@ static void the_token_after_the_longest_match_is_a_second_label(void **state)
 static void check_rows_of_alpha(const char *config)
 {
 	model *m = fixture_model_as(&architecture_trilinear, config, device);
-	const forward_spec spec = {.batch = 1, .length = N, .explain = true, .activations = true, .logits = LOGITS_ALL};
+	const forward_spec spec = {
+	    .batch = 1, .length = N, .explain.log = true, .out.activations = true, .out.logits = LOGITS_ALL};
 	plan *p = fixture_plan(m, &spec, NULL, NULL);
 	const trilinear_options *o = model_mixer_options(m, 1);
 	const int64_t q = o->key_size, width = 2 * q + H, w = T / H;
@@ -174,9 +175,9 @@ static void contributions_sum_to_the_score(void **state)
 		const forward_spec spec = {.batch = 1,
 		                           .length = N,
 		                           .masked = true,
-		                           .logits = LOGITS_LAST,
-		                           .attribution = ATTRIBUTION_FROZEN,
-		                           .share = 0.5f};
+		                           .out.logits = LOGITS_LAST,
+		                           .explain.attribution = ATTRIBUTION_FROZEN,
+		                           .explain.share = 0.5f};
 		plan *p = fixture_plan(m, &spec, NULL, NULL);
 		int32_t ids[N], mask[N];
 		float coefficients[V], logits[V], words[N], places[N] = {0}, head;

@@ -83,8 +83,12 @@ static void compute_toy(const char *config, int draw, backend *b, double out[TOY
 	set_toy(m);
 	if (draw > 0)
 		perturb(m, (float)SUM_ERROR, (uint64_t)draw);
-	const forward_spec spec = {
-	    .batch = 1, .length = 4, .loss = true, .backward = true, .activations = true, .logits = LOGITS_ALL};
+	const forward_spec spec = {.batch = 1,
+	                           .length = 4,
+	                           .train.loss = true,
+	                           .train.backward = true,
+	                           .out.activations = true,
+	                           .out.logits = LOGITS_ALL};
 	plan *p = fixture_plan(m, &spec, NULL, NULL);
 	float states[16], logits[12], loss, gradient[32 * 64];
 	assert_int_equal(feed_write(p, PORT_TOKENS, (int32_t[]){0, 1, 2, 1}), STATUS_OK);
@@ -188,7 +192,7 @@ static void both_profiles_give_the_published_numbers(void **state)
 /* Logits of every token in a forward with dropout. */
 static void dropped_loss(const model *m, int32_t step, const int32_t *ids, float *logits)
 {
-	const forward_spec spec = {.batch = B, .length = N, .dropout = true, .logits = LOGITS_ALL};
+	const forward_spec spec = {.batch = B, .length = N, .train.dropout = true, .out.logits = LOGITS_ALL};
 	plan *p = fixture_plan(m, &spec, NULL, NULL);
 	assert_int_equal(feed_write(p, PORT_TOKENS, ids), STATUS_OK);
 	assert_int_equal(feed_write(p, PORT_RANDOM, (int32_t[]){7, 0, step, 0}), STATUS_OK);
@@ -333,7 +337,8 @@ static void codes_of_vectors_are_multiplied_exactly(void **state)
 	assert_int_equal(model_save(m, folder, NULL), STATUS_OK);
 	int64_t counts[4];
 	for (int i = 0; i < 2; i++) {
-		const forward_spec spec = {.batch = 1, .length = FEW, .activations = true, .logits = LOGITS_ALL};
+		const forward_spec spec = {
+		    .batch = 1, .length = FEW, .out.activations = true, .out.logits = LOGITS_ALL};
 		model *packed;
 		assert_int_equal(model_open(&packed, folder, types[i], device, NULL), STATUS_OK);
 		plan *p = fixture_plan(packed, &spec, NULL, NULL);

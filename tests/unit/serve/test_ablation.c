@@ -130,7 +130,7 @@ static void a_text_whose_end_token_is_replaced_is_read_at_the_same_row(void **st
 	plan *p;
 	float logits[3];
 	int32_t last = N - 1;
-	const forward_spec spec = {.batch = 1, .length = N, .logits = LOGITS_LAST};
+	const forward_spec spec = {.batch = 1, .length = N, .out.logits = LOGITS_LAST};
 	open_named(&f, BART, DTYPE_PANEL_F32, false);
 	fill(&c, N, REPLACEMENT);
 	c.ids[4] = c.ids[N - 1] = 2;

@@ -80,7 +80,7 @@ static void greedy_tokens_are_the_largest_logits_of_the_parallel_form(void **sta
 	run(f, NULL, &c, &r);
 	memcpy(ids + PROMPT, c.tokens, (N - PROMPT) * sizeof(int32_t));
 	plan *p;
-	forward_spec spec = {.batch = 1, .length = N, .logits = LOGITS_ALL};
+	forward_spec spec = {.batch = 1, .length = N, .out.logits = LOGITS_ALL};
 	assert_int_equal(model_plan(&p, f->model->model, &spec, NULL, NULL, NULL), STATUS_OK);
 	for (int i = 0; i < N; i++)
 		positions[i] = i;

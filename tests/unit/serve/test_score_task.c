@@ -62,8 +62,8 @@ static void plain_values(const fixture *f, const score_sequence *q, pooling embe
 	const model *m = served_model_model(f->model);
 	const forward_spec spec = {.batch = 1,
 	                           .length = q->count,
-	                           .logits = embedding == POOL_NONE ? LOGITS_LAST : LOGITS_NONE,
-	                           .embedding = embedding};
+	                           .out.logits = embedding == POOL_NONE ? LOGITS_LAST : LOGITS_NONE,
+	                           .out.embedding = embedding};
 	assert_int_equal(model_plan(&p, m, &spec, NULL, NULL, NULL), STATUS_OK);
 	assert_int_equal(feed_write(p, PORT_TOKENS, q->ids), STATUS_OK);
 	assert_int_equal(feed_positions(p, model_dimensions(m), POSITION_ERROR, 0), STATUS_OK);
@@ -96,12 +96,12 @@ static void compare_with_plain_plans(fixture *f)
 	caller *c = malloc(sizeof *c);
 	/* The recurrent form adds in another order, and int8 products round their inputs. */
 	const model *m = served_model_model(f->model);
-	float tolerance = !model_dimensions(m)->causal                ? 1e-6f
+	float tolerance = !model_dimensions(m)->form->stepwise        ? 1e-6f
 	                  : model_weight_dtype(m) == DTYPE_PANEL_INT8 ? 1e-3f
 	                                                              : 2e-5f;
 	make_sequences(all);
 	for (int w = 0; w < 3; w++) {
-		if (ways[w] == POOL_NONE && model_dimensions(served_model_model(f->model))->head != HEAD_CLASSES)
+		if (ways[w] == POOL_NONE && model_dimensions(served_model_model(f->model))->form->head != HEAD_CLASSES)
 			continue;
 		for (int repeat = 0; repeat < (f->backend->record_begin ? 1 : 2); repeat++) {
 			score(f, c, ways[w], LENGTHS, all);
@@ -274,7 +274,7 @@ static void plain_logits(const fixture *f, const score_sequence *q, float *out)
 {
 	plan *p;
 	const model *m = served_model_model(f->model);
-	const forward_spec spec = {.batch = 1, .length = q->count, .logits = LOGITS_ALL};
+	const forward_spec spec = {.batch = 1, .length = q->count, .out.logits = LOGITS_ALL};
 	assert_int_equal(model_plan(&p, m, &spec, NULL, NULL, NULL), STATUS_OK);
 	assert_int_equal(feed_write(p, PORT_TOKENS, q->ids), STATUS_OK);
 	assert_int_equal(feed_positions(p, model_dimensions(m), POSITION_ERROR, 0), STATUS_OK);
@@ -337,7 +337,7 @@ static void plain_scores(const fixture *f, const int32_t *tokens, int64_t n, dou
 {
 	plan *p;
 	const model *m = served_model_model(f->model);
-	const forward_spec spec = {.batch = 1, .length = n, .logits = LOGITS_ALL};
+	const forward_spec spec = {.batch = 1, .length = n, .out.logits = LOGITS_ALL};
 	float *logits = malloc((size_t)(n * VOCAB) * sizeof *logits);
 	assert_int_equal(model_plan(&p, m, &spec, NULL, NULL, NULL), STATUS_OK);
 	assert_int_equal(feed_write(p, PORT_TOKENS, tokens), STATUS_OK);

@@ -106,7 +106,7 @@ static int32_t likeliest(const fixture *f, int i, const int32_t *ids, int64_t n)
 {
 	int32_t source[SOURCE], best = 0;
 	float logits[VOCAB];
-	const forward_spec spec = {.batch = 1, .length = n, .source = source_of(i, source), .logits = LOGITS_LAST};
+	const forward_spec spec = {.batch = 1, .length = n, .source = source_of(i, source), .out.logits = LOGITS_LAST};
 	plan *p;
 	assert_int_equal(model_plan(&p, f->model->model, &spec, NULL, NULL, NULL), STATUS_OK);
 	assert_int_equal(feed_write(p, PORT_TOKENS, ids), STATUS_OK);

@@ -13,7 +13,7 @@ float *parallel_log(const model *m, const int32_t *ids, int64_t n, explain_log *
 {
 	plan *p;
 	outputs *o;
-	forward_spec spec = {.batch = 1, .length = n, .explain = true, .logits = LOGITS_NONE};
+	forward_spec spec = {.batch = 1, .length = n, .explain.log = true, .out.logits = LOGITS_NONE};
 	explain_log_init(out, model_architecture(m), model_config(m), NULL, n);
 	float *data = malloc((size_t)(n * out->floats) * sizeof *data);
 	assert_non_null(data);

@@ -7,6 +7,7 @@
 #include "engine/base/philox.h" /* before the daemon's headers: one of its parameters is called `stream` */
 
 #include "tests/unit/support/folder.h"
+#include "tests/unit/support/parts.h"
 #include "tests/unit/support/rig.h"
 
 #include <stdlib.h>
@@ -21,7 +22,7 @@
 #include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/dispatch.h"
 #include "engine/daemon/generation/admission.h"
-#include "engine/daemon/jobs/jobs.h"
+#include "engine/daemon/queue/job_machine.h"
 #include "engine/daemon/requests/idempotency.h"
 #include "engine/daemon/sessions/sessions.h"
 #include "engine/model/model.h"
@@ -63,15 +64,16 @@ static void open_parts(rig *d, backend_opener cpu)
 	device_options on = {.backend = "cpu", .threads = 1, .limits = d->options.limits, .cpu = cpu};
 	*e = (engine){.options = &d->options};
 	assert_int_equal(uv_loop_init(&e->loop), 0);
-	e->net = (net){.loop = &e->loop, .engine = e};
+	e->net = (net){.loop = &e->loop, .owner = e};
 	assert_int_equal(admission_new(&e->admission, RIG_GENERATIONS), STATUS_OK);
 	assert_int_equal(store_open(&e->store, d->folder, NULL), STATUS_OK);
 	assert_int_equal(device_open(&e->device, &on, NULL), STATUS_OK);
 	assert_int_equal(executor_start(&e->executor, &e->loop, &device_work, e->device, NULL), STATUS_OK);
-	assert_int_equal(idempotency_new(&e->idempotency), STATUS_OK);
+	assert_int_equal(idempotency_new(&e->net.idempotency), STATUS_OK);
 	assert_int_equal(catalog_new(&e->catalog, e->store), STATUS_OK);
-	assert_int_equal(sessions_new(&e->sessions, e, NULL), STATUS_OK);
-	assert_int_equal(jobs_new(&e->jobs, e, NULL), STATUS_OK);
+	parts_open_sessions(e);
+	parts_open_jobs(e, dispatch_job_kinds);
+	rooms_connect(e);
 }
 
 /* Release a hold of the executor. */
@@ -97,10 +99,10 @@ static void close_parts(rig *d)
 	rig_drop_calls(d);
 	executor_stop(e->executor);
 	uv_run(&e->loop, UV_RUN_DEFAULT);
-	jobs_free(e->jobs);
+	job_machine_free(e->job_machine);
 	sessions_free(e->sessions);
 	catalog_free(e->catalog);
-	idempotency_free(e->idempotency);
+	idempotency_free(e->net.idempotency);
 	admission_free(e->admission);
 	executor_free(e->executor);
 	device_close(e->device);
@@ -199,7 +201,6 @@ rig_call *rig_begin(rig *d, const char *method, json_t *params, int64_t credit)
 	d->calls = c;
 	c->events = json_array();
 	s->net = &d->engine.net;
-	s->engine = &d->engine;
 	s->peer = &c->peer;
 	s->id = 1;
 	s->credit = credit;

@@ -7,7 +7,7 @@
 
 #include "engine/daemon/compute/device.h"
 #include "engine/daemon/net/stream.h"
-#include "engine/daemon/requests/engine.h"
+#include "engine/daemon/engine_parts.h"
 
 enum { RIG_SESSIONS = 3, RIG_GENERATIONS = 4, RIG_POSITIONS = 64 };
 

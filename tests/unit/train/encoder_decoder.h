@@ -11,14 +11,8 @@
 
 enum { START = 7 };
 
-static const model_dims dims = {.inputs = 259,
-                                .outputs = 259,
-                                .head = HEAD_VOCABULARY,
-                                .causal = true,
-                                .reads_source = true,
-                                .source = 64,
-                                .source_inputs = 259,
-                                .start = START};
+static const model_dims dims = {
+    .inputs = 259, .outputs = 259, .form = &form_encoder_decoder, .source = 64, .source_inputs = 259, .start = START};
 
 typedef struct rows {
 	int32_t source[80], mask[80], ids[80], labels[80];

@@ -64,12 +64,12 @@ static double read_record(const model *m, lane *l, const text_record *r, float *
 	int32_t labels[FIXTURE_LENGTH];
 	float loss;
 	plan *p;
+	const forward_input memory[] = {{.name = STACK_MEMORY, .rows = l->memory}, {0}};
 	const forward_spec spec = {.batch = 1,
 	                           .length = FIXTURE_LENGTH,
-	                           .memory = l->memory,
-	                           .memories = true,
-	                           .loss = true,
-	                           .backward = gradient != NULL};
+	                           .inputs = memory,
+	                           .train.loss = true,
+	                           .train.backward = gradient != NULL};
 	assert_int_equal(model_plan(&p, m, &spec, own, NULL, NULL), STATUS_OK);
 	for (int i = 0; i < FIXTURE_LENGTH; i++)
 		labels[i] = i + 1 < FIXTURE_LENGTH ? r->ids[i + 1] : -1;
@@ -223,7 +223,7 @@ static double last_block(const model *m, const int32_t *ids, int64_t blocks)
 	int32_t *labels = malloc((size_t)length * sizeof *labels);
 	float loss;
 	plan *p;
-	const forward_spec spec = {.batch = 1, .length = length, .loss = true};
+	const forward_spec spec = {.batch = 1, .length = length, .train.loss = true};
 	for (int64_t i = 0; i < length; i++)
 		labels[i] = i >= length - FIXTURE_LENGTH && i + 1 < length ? ids[i + 1] : -1;
 	assert_int_equal(model_plan(&p, m, &spec, NULL, NULL, NULL), STATUS_OK);
@@ -297,8 +297,11 @@ static void gradients_of_recurrent_rows_treat_the_carried_state_as_constant(void
 		      *before = calloc((size_t)floats, sizeof *before), *w = fixture_weights(f, m),
 		      *direction = calloc((size_t)n, sizeof *direction);
 		plan *p;
-		const forward_spec spec = {
-		    .batch = ROWS, .length = FIXTURE_LENGTH, .loss = true, .backward = true, .carried = true};
+		const forward_spec spec = {.batch = ROWS,
+		                           .length = FIXTURE_LENGTH,
+		                           .train.loss = true,
+		                           .train.backward = true,
+		                           .train.carried = true};
 		assert_int_equal(model_plan(&p, m, &spec, gradient, pool, NULL), STATUS_OK);
 		assert_int_equal(feed_positions(p, model_dimensions(m), POSITION_ERROR, 0), STATUS_OK);
 		for (int block = 0; block < BLOCKS; block++) {

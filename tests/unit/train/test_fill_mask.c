@@ -11,7 +11,7 @@
 
 enum { LENGTH = 64, BLOCKS = 256, MASK = 259 };
 
-static const model_dims dims = {.inputs = 260, .outputs = 260, .head = HEAD_VOCABULARY, .mask = MASK};
+static const model_dims dims = {.inputs = 260, .outputs = 260, .form = &form_masked, .mask = MASK};
 
 /* One row. */
 typedef struct row {
@@ -249,15 +249,13 @@ static void the_objective_must_fit_the_models_attention(void **state)
 {
 	(void)state;
 	static const struct {
-		head_kind head;
-		bool causal;
+		const model_form *form;
 		const objective *usual;
-	} cases[] = {{HEAD_VOCABULARY, true, &objective_next_token},
-	             {HEAD_VOCABULARY, false, &objective_fill_mask},
-	             {HEAD_CLASSES, false, &objective_classification},
-	             {HEAD_CLASSES, true, &objective_classification}};
+	} cases[] = {{&form_causal, &objective_next_token},
+	             {&form_masked, &objective_fill_mask},
+	             {&form_classifier, &objective_classification}};
 	for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-		const model_dims d = {.head = cases[c].head, .causal = cases[c].causal};
+		const model_dims d = {.form = cases[c].form};
 		assert_ptr_equal(objective_usual(&d), cases[c].usual);
 		for (int i = 0; objective_at(i); i++) {
 			error err = ERROR_INIT;

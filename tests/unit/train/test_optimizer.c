@@ -221,10 +221,11 @@ static void normalized_steps_have_the_size_of_the_rate_and_fixed_parameters_do_n
 	float *after = fixture_weights(f, m);
 	int fixed = 0;
 	plan *backward;
-	assert_int_equal(model_plan(&backward, m,
-	                            &(forward_spec){.batch = 1, .length = 4, .loss = true, .backward = true},
-	                            optimizer_gradients(o), NULL, NULL),
-	                 STATUS_OK);
+	assert_int_equal(
+	    model_plan(&backward, m,
+	               &(forward_spec){.batch = 1, .length = 4, .train.loss = true, .train.backward = true},
+	               optimizer_gradients(o), NULL, NULL),
+	    STATUS_OK);
 	for (int i = 0; i < model_tensor_count(m); i++) {
 		const parameter_spec *p = model_parameter(m, i);
 		const int64_t at = model_parameter_offset(m, i), count = shape_count(p->shape);

@@ -315,7 +315,7 @@ static void sums_start_while_the_backward_runs(void **state)
 	float *gradients, loss;
 	bool complete;
 	party *p = party_new(1);
-	const forward_spec spec = {.batch = 2, .length = FIXTURE_LENGTH, .loss = true, .backward = true};
+	const forward_spec spec = {.batch = 2, .length = FIXTURE_LENGTH, .train.loss = true, .train.backward = true};
 	const int64_t floats = model_trained_floats(m);
 	assert_int_equal(f->backend->allocate(f->backend, (size_t)floats * sizeof(float), (void **)&gradients),
 	                 STATUS_OK);
@@ -385,7 +385,7 @@ static void a_device_gets_its_backward_in_parts_between_sums(void **state)
 	bool complete;
 	party *p = party_new(1);
 	backend *b = f->backend;
-	const forward_spec spec = {.batch = 2, .length = FIXTURE_LENGTH, .loss = true, .backward = true};
+	const forward_spec spec = {.batch = 2, .length = FIXTURE_LENGTH, .train.loss = true, .train.backward = true};
 	const int64_t floats = model_trained_floats(m);
 	assert_int_equal(b->allocate(b, (size_t)floats * sizeof(float), (void **)&gradients), STATUS_OK);
 	assert_int_equal(model_plan(&backward, m, &spec, gradients, NULL, NULL), STATUS_OK);

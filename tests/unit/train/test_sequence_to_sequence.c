@@ -52,7 +52,7 @@ static void only_an_encoder_decoder_is_trained_for_these_objectives(void **state
 	(void)state;
 	model_dims rows_given = dims, decoder = dims;
 	rows_given.source = 0;
-	decoder.reads_source = false;
+	decoder.form = &form_causal;
 	const struct {
 		const model_dims *dims;
 		const objective *usual;
@@ -290,7 +290,7 @@ static void evaluate(const fixture *f, int64_t source, int64_t target, int64_t b
 	model *m = encoder_decoder(f, 259, 0);
 	pass *p;
 	assert_int_equal(
-	    pass_new(&p, m, &o, &(forward_spec){.batch = batch, .length = target, .loss = true}, NULL, NULL),
+	    pass_new(&p, m, &o, &(forward_spec){.batch = batch, .length = target, .train.loss = true}, NULL, NULL),
 	    STATUS_OK);
 	assert_int_equal(pass_load(p, d, 0, (pass_rows){.stride = 1, .count = 5}, NULL), STATUS_OK);
 	assert_int_equal(pass_labels(p), 17);

@@ -229,7 +229,7 @@ static counts count(const dataset *d, const float hits[LINES][ROW])
 /* Repeat the evaluation with a trainer's weights. */
 static counts evaluate(const trainer *t, const train_options *o, const dataset *d)
 {
-	const forward_spec spec = {.batch = LINES, .length = ROW, .loss = true, .hits = true};
+	const forward_spec spec = {.batch = LINES, .length = ROW, .train.loss = true, .train.hits = true};
 	float hits[LINES][ROW];
 	pass *p;
 	assert_int_equal(pass_new(&p, trainer_model(t), o, &spec, NULL, NULL), STATUS_OK);

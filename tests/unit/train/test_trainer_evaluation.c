@@ -147,7 +147,7 @@ static void bits_per_byte_are_counted_over_the_predicted_bytes(void **state)
  * ties. */
 static double accuracy_of(const model *m, const dataset *d, int64_t records, int64_t *n_predicted)
 {
-	const forward_spec spec = {.batch = 1, .length = FIXTURE_LENGTH, .logits = LOGITS_ALL};
+	const forward_spec spec = {.batch = 1, .length = FIXTURE_LENGTH, .out.logits = LOGITS_ALL};
 	plan *p;
 	int64_t right = 0;
 	int32_t ids[FIXTURE_LENGTH], places[FIXTURE_LENGTH];

@@ -1,10 +1,11 @@
-#include "engine/daemon/requests/job_watch.h"
+#include "engine/daemon/queue/job_watch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/base/memory.h"
+#include "engine/store/store.h"
 
 /* Events read at once; a slow peer is detected between pages. */
 enum { JOB_WATCH_PAGE = 64 };
@@ -13,6 +14,7 @@ struct job_watch {
 	job_watch *next, **link;
 	stream *stream;
 	job_watch_find find;
+	const void *context; /* argument of `find` */
 	char job[STORE_ID_BYTES], after[STORE_ID_BYTES];
 };
 
@@ -40,7 +42,7 @@ static bool send_event(void *context, const json_t *event)
 static void pump(job_watch *w)
 {
 	error err = ERROR_INIT;
-	engine *e = w->stream->engine;
+	store *ledger = w->stream->net->store;
 	bool more = true, ended;
 	json_t *answer;
 	for (int64_t ready; more && (ready = stream_ready(w->stream)) > 0;) {
@@ -48,14 +50,14 @@ static void pump(job_watch *w)
 		                   .after = w->after[0] ? w->after : NULL,
 		                   .limit = ready < JOB_WATCH_PAGE ? ready : JOB_WATCH_PAGE,
 		                   .ascending = true};
-		if (store_list(e->store, STORE_EVENTS, &page, send_event, w, &more, &err) != STATUS_OK) {
+		if (store_list(ledger, STORE_EVENTS, &page, send_event, w, &more, &err) != STATUS_OK) {
 			stream_error(job_watch_release(w), &err, NULL);
 			return;
 		}
 	}
 	if (more)
 		return; /* no credit */
-	if (w->find(e, w->job, &answer, &ended, &err) != STATUS_OK)
+	if (w->find(w->context, w->job, &answer, &ended, &err) != STATUS_OK)
 		stream_error(job_watch_release(w), &err, NULL);
 	else if (ended)
 		stream_result(job_watch_release(w), answer);
@@ -80,14 +82,14 @@ void job_watch_pump(job_watch *list, const char *id)
 	}
 }
 
-void job_watch_begin(stream *s, job_watch **list, job_watch_find find)
+void job_watch_begin(stream *s, job_watch **list, job_watch_find find, const void *context)
 {
 	static const stream_watch watch = {.credit = job_watch_on_credit, .cancel = job_watch_on_cancel};
 	error err = ERROR_INIT;
 	const char *after = json_string_value(json_object_get(s->params, "after"));
 	json_t *answer = NULL;
 	bool ended;
-	status result = find(s->engine, s->target, &answer, &ended, &err);
+	status result = find(context, s->target, &answer, &ended, &err);
 	json_decref(answer);
 	job_watch *w = result == STATUS_OK ? memory_new(1, sizeof *w) : NULL;
 	if (!w) {
@@ -97,6 +99,7 @@ void job_watch_begin(stream *s, job_watch **list, job_watch_find find)
 	}
 	w->stream = s;
 	w->find = find;
+	w->context = context;
 	snprintf(w->job, sizeof w->job, "%s", s->target);
 	snprintf(w->after, sizeof w->after, "%s", after ? after : "");
 	w->next = *list;

@@ -1,0 +1,32 @@
+/* engine_options.h - options of the engine, from its command line. */
+#ifndef ENGINE_DAEMON_ENGINE_OPTIONS_H
+#define ENGINE_DAEMON_ENGINE_OPTIONS_H
+
+#include "engine/serve/scheduler.h"
+#include "engine/store/store.h"
+
+/* Defaults of retention. */
+enum { ENGINE_RETAIN_DAYS = 7, ENGINE_RETAIN_BYTES = 1 << 30, ENGINE_LOST_DAYS = 30 };
+static const int64_t ENGINE_LOST_BYTES = INT64_C(16) << 30;
+
+typedef struct engine_options {
+	const char *data;          /* folder */
+	const char *socket;        /* "unix:PATH" or "HOST:PORT"; NULL: unix:DATA/engine.sock */
+	bool allow_remote;         /* the socket may be reachable from other machines, without a key */
+	const char *backend;       /* auto, cpu, cuda */
+	int device;                /* index of the device */
+	int threads;               /* 0: all cores */
+	bool data_must_exist;      /* never create a data folder */
+	const char *data_identity; /* accept only the data folder with this identity; NULL: any */
+	int64_t data_budget;       /* bytes; 0: unlimited */
+	int retain_days;           /* age limit for checkpoints of ended jobs; 0: none */
+	int64_t retain_bytes;      /* limit of all of them together; 0: none */
+	lost_limits lost;
+	int64_t corpus_cache_bytes; /* limit of cached tokens that no job uses */
+	scheduler_limits limits;
+	int max_known_sessions;         /* live and stored together */
+	int max_explanations;           /* answers being made or sent */
+	const struct successor *before; /* data from a previous process */
+} engine_options;
+
+#endif

@@ -1,0 +1,35 @@
+/* engine_parts.h - the parts of the engine, in the order in which they are opened. Each room gets a context with the
+ * parts that it needs (rooms.h), so only files beside this one see them all. Loop thread only. */
+#ifndef ENGINE_DAEMON_ENGINE_PARTS_H
+#define ENGINE_DAEMON_ENGINE_PARTS_H
+
+#include <limits.h>
+
+#include "engine/base/death_log.h"
+#include "engine/daemon/engine_options.h"
+#include "engine/daemon/generation/generation.h"
+#include "engine/daemon/library/library.h"
+#include "engine/daemon/net/net.h"
+
+typedef struct engine {
+	const engine_options *options;
+	uint64_t started_ns;
+	uv_loop_t loop;
+	net net;
+	admission *admission;
+	store *store;
+	death_log *deaths;           /* work that was running when the engine died; NULL: not counted */
+	char cache_folder[PATH_MAX]; /* cached tokens, */
+	int64_t cache_budget;        /* limited by options.corpus_cache_bytes */
+	device *device;              /* only its snapshot, once the executor runs */
+	executor *executor;
+	catalog *catalog;
+	sessions *sessions;
+	job_machine *job_machine;
+	generation_room generation; /* contexts of two rooms; those of the others are `sessions` and `job_machine` */
+	library library;
+	struct storage *storage;
+	struct listener *listener;
+} engine;
+
+#endif

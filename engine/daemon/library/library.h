@@ -1,0 +1,28 @@
+/* library.h - the parts of the engine that the methods on files, models and the data folder use. The streams of this
+ * folder's methods have it as their room. Loop thread only. */
+#ifndef ENGINE_DAEMON_LIBRARY_LIBRARY_H
+#define ENGINE_DAEMON_LIBRARY_LIBRARY_H
+
+#include "engine/daemon/catalog/catalog.h"
+#include "engine/daemon/compute/device.h"
+#include "engine/daemon/net/stream.h"
+#include "engine/daemon/queue/job_machine.h"
+#include "engine/daemon/sessions/sessions.h"
+
+typedef struct library {
+	store *store;
+	catalog *catalog;
+	device *device; /* its snapshot, and constant properties */
+	executor *executor;
+	sessions *sessions;
+	job_machine *jobs;
+	const char *folder; /* the data folder */
+	int64_t budget;     /* bytes of it; 0: unlimited */
+} library;
+
+static inline const library *library_of(const stream *s)
+{
+	return s->room;
+}
+
+#endif

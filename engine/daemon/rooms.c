@@ -1,0 +1,60 @@
+#include "engine/daemon/rooms.h"
+
+void *rooms_context(engine *e, room which)
+{
+	switch (which) {
+	case ROOM_LIBRARY:
+		return &e->library;
+	case ROOM_SESSIONS:
+		return e->sessions;
+	case ROOM_GENERATION:
+		return &e->generation;
+	default:
+		return e;
+	}
+}
+
+void rooms_connect(engine *e)
+{
+	const engine_options *o = e->options;
+	e->generation = (generation_room){.catalog = e->catalog,
+	                                  .executor = e->executor,
+	                                  .sessions = e->sessions,
+	                                  .admission = e->admission,
+	                                  .max_generations = o->limits.max_generations,
+	                                  .max_explanations = o->max_explanations};
+	e->library = (library){.store = e->store,
+	                       .catalog = e->catalog,
+	                       .device = e->device,
+	                       .executor = e->executor,
+	                       .sessions = e->sessions,
+	                       .jobs = e->job_machine,
+	                       .folder = o->data,
+	                       .budget = o->data_budget};
+}
+
+session_parts rooms_sessions(const engine *e)
+{
+	return (session_parts){.store = e->store,
+	                       .catalog = e->catalog,
+	                       .executor = e->executor,
+	                       .max_live = e->options->limits.max_sessions,
+	                       .max_known = e->options->max_known_sessions};
+}
+
+job_parts rooms_jobs(engine *e)
+{
+	const engine_options *o = e->options;
+	return (job_parts){.loop = &e->loop,
+	                   .store = e->store,
+	                   .deaths = e->deaths,
+	                   .catalog = e->catalog,
+	                   .device = e->device,
+	                   .executor = e->executor,
+	                   .sessions = e->sessions,
+	                   .cache_folder = e->cache_folder,
+	                   .cache_budget = e->cache_budget,
+	                   .threads = o->threads,
+	                   .retain_days = o->retain_days,
+	                   .retain_bytes = o->retain_bytes};
+}
