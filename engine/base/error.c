@@ -31,6 +31,11 @@ status error_settle(error *err, status s)
 	return s == STATUS_OK ? s : error_set(err, s, NULL, "%s", status_text(s));
 }
 
+status error_no_memory(error *err, const char *purpose)
+{
+	return error_set(err, STATUS_NOMEM, NULL, "out of memory for %s", purpose);
+}
+
 void error_prefix(error *err, const char *prefix)
 {
 	if (!err || err->status == STATUS_OK || !err->param[0])

@@ -34,6 +34,9 @@ status error_set_list(error *err, status s, const char *param, const char *forma
  * changes nothing. Returns `s`. */
 status error_settle(error *err, status s);
 
+/* STATUS_NOMEM, "out of memory for …". */
+status error_no_memory(error *err, const char *purpose);
+
 /* Put "prefix." before a param that is set ("n_heads" -> "config.n_heads"). */
 void error_prefix(error *err, const char *prefix);
 

@@ -22,11 +22,6 @@
 
 enum { ALIGNMENT = 64, REAL_DIGITS = 15 };
 
-status model_no_memory(error *err)
-{
-	return error_set(err, STATUS_NOMEM, NULL, "out of memory for a model");
-}
-
 void model_free(model *m)
 {
 	if (!m)
@@ -86,7 +81,7 @@ static status lay_out(model *m, error *err)
 	m->offset = memory_new((size_t)m->parameters.count, sizeof *m->offset);
 	if (m->parameters.status != STATUS_OK || m->states.status != STATUS_OK || m->carried.status != STATUS_OK ||
 	    !m->offset)
-		return model_no_memory(err);
+		return error_no_memory(err, "a model");
 	model_place(m, false);
 	m->trained_floats = m->floats;
 	model_place(m, true);
@@ -97,7 +92,7 @@ status model_describe(model **out, const architecture *a, const json_t *config, 
 {
 	*out = NULL;
 	model *m = memory_new(1, sizeof *m);
-	status s = m && (m->config = memory_new(1, a->config_bytes)) ? STATUS_OK : model_no_memory(err);
+	status s = m && (m->config = memory_new(1, a->config_bytes)) ? STATUS_OK : error_no_memory(err, "a model");
 	if (s == STATUS_OK)
 		s = architecture_read(a, m->config, config, err);
 	if (s == STATUS_OK) {
@@ -108,7 +103,7 @@ status model_describe(model **out, const architecture *a, const json_t *config, 
 		if (!m->kept || !config_keep(m->kept, config) ||
 		    (m->dims.form->head == HEAD_CLASSES &&
 		     !(m->class_names = class_names_read(config, m->dims.outputs))))
-			s = model_no_memory(err);
+			s = error_no_memory(err, "a model");
 	}
 	if (s == STATUS_OK)
 		s = lay_out(m, err);
@@ -190,7 +185,7 @@ status model_create(model **out, const architecture *a, const json_t *config, ui
 	status s = model_allocate(m, b, err);
 	float *values = s == STATUS_OK ? staging_new(m) : NULL;
 	if (s == STATUS_OK && !values)
-		s = model_no_memory(err);
+		s = error_no_memory(err, "a model");
 	initial_values first;
 	initial_values_begin(&first, seed);
 	for (int i = 0; i < m->parameters.count && s == STATUS_OK; i++) {
@@ -226,7 +221,8 @@ status model_copy(model **out, const model *m, error *err)
 	backend *b = m->backend;
 	model *copy = NULL;
 	json_t *config = whole_config(m);
-	status s = config ? model_describe(&copy, m->architecture, config, DTYPE_F32, err) : model_no_memory(err);
+	status s =
+	    config ? model_describe(&copy, m->architecture, config, DTYPE_F32, err) : error_no_memory(err, "a model");
 	json_decref(config);
 	if (s == STATUS_OK)
 		s = model_allocate(copy, b, err);
@@ -242,7 +238,7 @@ status model_copy(model **out, const model *m, error *err)
 status model_set_counts(model *m, const int64_t *counts, error *err)
 {
 	float *values = memory_new((size_t)m->dims.inputs, sizeof *values);
-	status s = values ? STATUS_OK : model_no_memory(err);
+	status s = values ? STATUS_OK : error_no_memory(err, "a model");
 	for (int64_t v = 0; v < m->dims.inputs && s == STATUS_OK; v++)
 		values[v] = (float)log2((double)counts[v] + 0.5);
 	for (int i = 0; i < m->parameters.count && s == STATUS_OK; i++) {
@@ -268,7 +264,7 @@ static status model_write_config(const model *m, const char *folder, error *err)
 	char *text = json_text(json, JSON_INDENT(2) | JSON_REAL_PRECISION(REAL_DIGITS));
 	json_decref(json);
 	if (!text)
-		return model_no_memory(err);
+		return error_no_memory(err, "a model");
 	status s = file_write(path, (file_part[]){{text, strlen(text)}, {"\n", 1}}, 2, err);
 	free(text);
 	return s;
@@ -286,7 +282,7 @@ static status store_all(const model *m, float *weights, error *err)
 {
 	float *values = staging_new(m);
 	if (!values)
-		return model_no_memory(err);
+		return error_no_memory(err, "a model");
 	for (int i = 0; i < m->parameters.count; i++) {
 		const parameter_spec *p = &m->parameters.items[i];
 		float *at = weights + m->offset[i];
@@ -316,7 +312,8 @@ static status write_weights(const model *m, const char *folder, float *weights, 
 		if (p->written != WRITE_NAME)
 			items[count++] = item_of(p->alias, stored, weights + m->offset[i]);
 	}
-	status s = items && metadata ? safetensors_write(path, items, count, metadata, err) : model_no_memory(err);
+	status s =
+	    items && metadata ? safetensors_write(path, items, count, metadata, err) : error_no_memory(err, "a model");
 	json_decref(metadata);
 	free(items);
 	return s;
@@ -329,7 +326,7 @@ status model_save(const model *m, const char *folder, error *err)
 	size_t bytes = (size_t)m->floats * sizeof(float);
 	float *weights = memory_new(1, bytes);
 	if (!weights)
-		return model_no_memory(err);
+		return error_no_memory(err, "a model");
 	status s = m->backend->download(m->backend, weights, m->arena, bytes);
 	if (s != STATUS_OK)
 		error_set(err, s, NULL, "cannot copy the weights from %s", m->backend->name);
@@ -348,7 +345,7 @@ static status fill_bf16_weights(const model *m, error *err)
 	plan *p;
 	graph *g = graph_new();
 	if (!g)
-		return model_no_memory(err);
+		return error_no_memory(err, "a model");
 	value wide = graph_weight(g, "weights", DTYPE_F32, SHAPE1(m->floats)), narrow = op_cast(g, wide, DTYPE_BF16);
 	TRY(plan_new(&p, g, m->backend, (plan_binding[]){{wide, m->arena}, {narrow, m->bf16_weights}}, 2, err));
 	status s = plan_run(p);
@@ -522,7 +519,7 @@ status model_graph(graph **out, const model *m, const forward_spec *spec, error 
 	*out = NULL;
 	TRY(check_spec(m, spec, NULL, err));
 	*out = model_build(m, spec);
-	return *out ? graph_status(*out, err) : model_no_memory(err);
+	return *out ? graph_status(*out, err) : error_no_memory(err, "a model");
 }
 
 status model_plan(plan **out, const model *m, const forward_spec *spec, float *gradients, float *pool, error *err)
@@ -534,7 +531,7 @@ status model_plan(plan **out, const model *m, const forward_spec *spec, float *g
 	while (spec->inputs && spec->inputs[inputs].name)
 		inputs++;
 	plan_binding *bindings = memory_new(2 * (size_t)m->parameters.count + 1 + inputs, sizeof *bindings);
-	status s = g && bindings ? graph_status(g, err) : model_no_memory(err);
+	status s = g && bindings ? graph_status(g, err) : error_no_memory(err, "a model");
 	if (s == STATUS_OK)
 		s = plan_new(out, g, m->backend, bindings, bind(m, spec, g, gradients, pool, bindings), err);
 	else

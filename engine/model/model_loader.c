@@ -174,7 +174,7 @@ static status find_places(model_loader *l, error *err)
 	l->digests = memory_new((size_t)m->parameters.count, sizeof *l->digests);
 	l->digest = digest_stream_new();
 	if (!l->places || !l->digests || !l->digest)
-		return model_no_memory(err);
+		return error_no_memory(err, "a model");
 	for (int i = 0; i < m->parameters.count; i++) {
 		const parameter_spec *p = &m->parameters.items[i];
 		const safetensors_entry *e = model_loader_find(m, l->file, p->name),
@@ -217,7 +217,7 @@ static status make_staging(model_loader *l, error *err)
 		size_t bytes = (size_t)floats * sizeof(float);
 		if (dtype_is_panel(model_stored_type(m, p)) &&
 		    !panel_bytes(m->weights, piece_rows(p), shape_last(p->shape), &bytes))
-			return model_no_memory(err);
+			return error_no_memory(err, "a model");
 		packed = bytes > packed ? bytes : packed;
 		piece = floats > piece ? floats : piece;
 		if (is_read_whole(m, p) && shape_count(p->shape) > whole)
@@ -227,7 +227,7 @@ static status make_staging(model_loader *l, error *err)
 	l->piece = memory_new((size_t)piece, sizeof *l->piece);
 	l->other = memory_new(packed, 1);
 	l->whole = whole ? memory_new((size_t)whole, sizeof *l->whole) : NULL;
-	return l->piece && l->other && (l->whole || !whole) ? STATUS_OK : model_no_memory(err);
+	return l->piece && l->other && (l->whole || !whole) ? STATUS_OK : error_no_memory(err, "a model");
 }
 
 static status no_room(const model *m, backend *b, status s, error *err)
@@ -284,7 +284,7 @@ status model_loader_new(model_loader **out, const char *folder, dtype weights, b
 	*out = NULL;
 	model_loader *l = memory_new(1, sizeof *l);
 	if (!l)
-		return model_no_memory(err);
+		return error_no_memory(err, "a model");
 	l->backend = b;
 	status s = model_loader_prepare(l, folder, weights, err);
 	if (s == STATUS_OK)

@@ -22,7 +22,6 @@ struct model {
 	uint16_t *bf16_weights; /* bf16 copy of the arena, or NULL */
 };
 
-status model_no_memory(error *err);
 /* Create a model without memory. On error *out is NULL. */
 status model_describe(model **out, const architecture *a, const json_t *config, dtype weights, error *err);
 /* Build the graph of a spec, with its gradients, for a model from model_describe. The caller frees *out, also on

@@ -185,11 +185,6 @@ status safetensors_read_i32(const safetensors_entry *e, int32_t *out, error *err
 	return STATUS_OK;
 }
 
-static status safetensors_no_memory(error *err)
-{
-	return error_set(err, STATUS_NOMEM, NULL, "out of memory for a safetensors header");
-}
-
 /* --- reading ------------------------------------------------------------------ */
 
 /* Fill a window with chunk `index`, verified. */
@@ -420,8 +415,8 @@ static status parse_header(safetensors *st, size_t bytes, error *err)
 	char *copy = st->fd >= 0 ? memory_new(bytes, 1) : NULL;
 	const char *text = copy ? copy : (const char *)st->map.data + LENGTH_BYTES;
 	if (st->fd >= 0) {
-		status read =
-		    copy ? copy_bytes(st, LENGTH_BYTES, bytes, (unsigned char *)copy, err) : safetensors_no_memory(err);
+		status read = copy ? copy_bytes(st, LENGTH_BYTES, bytes, (unsigned char *)copy, err)
+		                   : error_no_memory(err, "a safetensors header");
 		if (read != STATUS_OK) {
 			free(copy);
 			return read;
@@ -430,7 +425,7 @@ static status parse_header(safetensors *st, size_t bytes, error *err)
 	status s = json_read(&st->header, text, bytes, JSON_REJECT_DUPLICATES, &reason);
 	free(copy);
 	if (s == STATUS_NOMEM)
-		return safetensors_no_memory(err);
+		return error_no_memory(err, "a safetensors header");
 	if (s != STATUS_OK)
 		return error_set(err, STATUS_CORRUPT, NULL, "the header is not valid JSON: %.100s", reason.text);
 	if (!json_is_object(st->header))
@@ -454,7 +449,7 @@ static status read_header(safetensors *st, error *err)
 	TRY(parse_header(st, (size_t)header_bytes, err));
 	st->entries = memory_new(json_object_size(st->header), sizeof *st->entries);
 	if (!st->entries)
-		return safetensors_no_memory(err);
+		return error_no_memory(err, "a safetensors header");
 	return read_entries(st, (size_t)header_bytes, err);
 }
 
@@ -474,7 +469,7 @@ static status open_file(safetensors *st, const char *path, error *err)
 	const char *slash = strrchr(path, '/');
 	st->path = strdup(path);
 	if (!st->path)
-		return safetensors_no_memory(err);
+		return error_no_memory(err, "a safetensors header");
 	st->name = st->path + (slash ? slash + 1 - path : 0);
 	st->fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (st->fd < 0 || fstat(st->fd, &about) != 0)
@@ -520,14 +515,16 @@ status safetensors_open(safetensors **out, const char *path, error *err)
 {
 	*out = NULL;
 	safetensors *st = safetensors_new(NULL);
-	return st ? finish_opening(out, st, map_file(st, path, err), err) : safetensors_no_memory(err);
+	return st ? finish_opening(out, st, map_file(st, path, err), err)
+	          : error_no_memory(err, "a safetensors header");
 }
 
 status safetensors_open_verified(safetensors **out, const char *path, const manifest *m, error *err)
 {
 	*out = NULL;
 	safetensors *st = safetensors_new(m);
-	return st ? finish_opening(out, st, open_file(st, path, err), err) : safetensors_no_memory(err);
+	return st ? finish_opening(out, st, open_file(st, path, err), err)
+	          : error_no_memory(err, "a safetensors header");
 }
 
 void safetensors_close(safetensors *st)

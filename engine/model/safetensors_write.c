@@ -8,11 +8,6 @@
 
 enum { LENGTH_BYTES = 8 };
 
-static status safetensors_write_no_memory(error *err)
-{
-	return error_set(err, STATUS_NOMEM, NULL, "out of memory for a safetensors header");
-}
-
 status safetensors_add(json_t *header, const safetensors_item *item, int64_t *end, error *err)
 {
 	json_t *shape = json_array();
@@ -25,12 +20,13 @@ status safetensors_add(json_t *header, const safetensors_item *item, int64_t *en
 	if (!kept || !fits || __builtin_add_overflow(begin, bytes, end)) {
 		json_decref(shape);
 		return kept ? error_set(err, STATUS_INVALID, item->name, "tensor \"%.100s\" is too large", item->name)
-		            : safetensors_write_no_memory(err);
+		            : error_no_memory(err, "a safetensors header");
 	}
 	json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", safetensors_type_name(item->type), "shape", shape,
 	                          "data_offsets", (json_int_t)begin, (json_int_t)*end);
 	assert(!json_object_get(header, item->name));
-	return json_object_set_new(header, item->name, entry) == 0 ? STATUS_OK : safetensors_write_no_memory(err);
+	return json_object_set_new(header, item->name, entry) == 0 ? STATUS_OK
+	                                                           : error_no_memory(err, "a safetensors header");
 }
 
 unsigned char *safetensors_header(const json_t *header, size_t *bytes)
@@ -59,7 +55,7 @@ status safetensors_write(const char *path, const safetensors_item *items, int co
 	json_t *header = json_object();
 	file_part *parts = memory_new((size_t)count + 1, sizeof *parts);
 	if (!header || !parts || (metadata && json_object_set_new(header, "__metadata__", json_deep_copy(metadata)))) {
-		s = safetensors_write_no_memory(err);
+		s = error_no_memory(err, "a safetensors header");
 		goto done;
 	}
 	for (int i = 0; i < count; i++) {
@@ -71,7 +67,7 @@ status safetensors_write(const char *path, const safetensors_item *items, int co
 	}
 	text = safetensors_header(header, &text_bytes);
 	if (!text) {
-		s = safetensors_write_no_memory(err);
+		s = error_no_memory(err, "a safetensors header");
 		goto done;
 	}
 	parts[0] = (file_part){text, text_bytes};

@@ -314,3 +314,10 @@ status graph_apply(graph *g, op_id id, const value *in, int n_in, const void *pa
 	TRY(check_node(g, o, in, n_in, params, &call));
 	return add_node(g, id, &call, in, out);
 }
+
+value graph_apply_one(graph *g, op_id id, const value *in, int n_in, const void *params)
+{
+	value out;
+	graph_apply(g, id, in, n_in, params, &out);
+	return out;
+}

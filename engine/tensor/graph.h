@@ -67,6 +67,8 @@ void graph_output(graph *g, value v, const char *format, ...) __attribute__((for
 /* Append a node; `out` receives op_get(id)->n_out values (all VALUE_NONE after an
  * error). Used by the typed builders in ops.h. `params` is copied. */
 status graph_apply(graph *g, op_id id, const value *in, int n_in, const void *params, value *out);
+/* Likewise for an op with one output, which is returned. */
+value graph_apply_one(graph *g, op_id id, const value *in, int n_in, const void *params);
 
 /* Append nodes that compute d loss / d v for every value that depends on a parameter (and for graph_want_gradient
  * inputs). Once per graph; loss is f32 and has one element. */

@@ -23,11 +23,6 @@ struct corpus_reader {
 	bool ended, records;
 };
 
-static status corpus_reader_no_memory(error *err)
-{
-	return error_set(err, STATUS_NOMEM, NULL, "out of memory for a piece of the text");
-}
-
 size_t corpus_cut_at_line(const void *context, const char *text, size_t bytes)
 {
 	(void)context;
@@ -54,7 +49,7 @@ static status read_more(corpus_reader *r, error *err)
 	if (target > r->room) {
 		char *grown = realloc(r->text, target);
 		if (!grown)
-			return corpus_reader_no_memory(err);
+			return error_no_memory(err, "a piece of the text");
 		r->text = grown;
 		r->room = target;
 	}
@@ -88,7 +83,7 @@ static status open_reader(corpus_reader **out, byte_source *source, corpus_hint 
 	corpus_reader *r = memory_new(1, sizeof *r);
 	if (!r) {
 		byte_source_free(source);
-		return corpus_reader_no_memory(err);
+		return error_no_memory(err, "a piece of the text");
 	}
 	*r = (corpus_reader){.source = source,
 	                     .piece = piece_bytes < 16 ? 16 : piece_bytes,
@@ -170,7 +165,7 @@ static status hand_over(corpus_reader *r, size_t bytes, corpus_piece *out, error
 	size_t rest = r->have - bytes, room = rest > r->piece ? rest : r->piece;
 	char *next = malloc(room);
 	if (!next)
-		return corpus_reader_no_memory(err);
+		return error_no_memory(err, "a piece of the text");
 	memcpy(next, r->text + bytes, rest);
 	*out = (corpus_piece){r->text, bytes, r->place, r->form == CORPUS_FORM_LINES, r->records};
 	if (corpus_reader_is_data(r))

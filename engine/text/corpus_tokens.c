@@ -54,11 +54,6 @@ static size_t corpus_tokens_cut(const void *context, const char *text, size_t by
 
 /* --- tokenizing a piece ---------------------------------------------------------------- */
 
-static status corpus_tokens_no_memory(error *err)
-{
-	return error_set(err, STATUS_NOMEM, NULL, "out of memory for the tokens of the text");
-}
-
 static status corpus_tokens_reserve(slot *s, size_t more, error *err)
 {
 	size_t room = 2 * (s->count + more);
@@ -66,11 +61,11 @@ static status corpus_tokens_reserve(slot *s, size_t more, error *err)
 		return STATUS_OK;
 	int32_t *ids = realloc(s->ids, room * sizeof *ids);
 	if (!ids)
-		return corpus_tokens_no_memory(err);
+		return error_no_memory(err, "the tokens of the text");
 	s->ids = ids;
 	unsigned char *flags = realloc(s->flags, room);
 	if (!flags)
-		return corpus_tokens_no_memory(err);
+		return error_no_memory(err, "the tokens of the text");
 	s->flags = flags;
 	s->room = room;
 	return STATUS_OK;
@@ -254,7 +249,7 @@ static status build_all(build *b, token_cache **out, error *err)
 	b->n_slots = 2 * threads;
 	b->slots = memory_new((size_t)b->n_slots, sizeof *b->slots);
 	if (!b->slots)
-		return corpus_tokens_no_memory(err);
+		return error_no_memory(err, "the tokens of the text");
 	TRY(token_writer_new(&b->writer, b->options->path, b->options->most, b->options->key, b->t, b->data, err));
 	TRY(run_with_workers(b, threads - 1, err));
 	return token_writer_finish(b->writer, out, err);

@@ -9,11 +9,6 @@
 
 enum { MIN_LENGTH = 2 /* a block of one token has nothing to predict */, SEARCH = 4096 };
 
-static status dataset_make_no_memory(error *err)
-{
-	return error_set(err, STATUS_NOMEM, NULL, "out of memory for the records of the text");
-}
-
 /* --- where documents end -------------------------------------------------------------- */
 
 /* The last offset, at most `at`, where a document begins; 0: only the first one does. */
@@ -56,7 +51,8 @@ static status find_starts(dataset_part *p, int64_t length, error *err)
 {
 	TRY(walk_documents(p, length, NULL, &p->blocks, err));
 	p->starts = memory_new((size_t)p->blocks, sizeof *p->starts);
-	return p->starts ? walk_documents(p, length, p->starts, &p->blocks, err) : dataset_make_no_memory(err);
+	return p->starts ? walk_documents(p, length, p->starts, &p->blocks, err)
+	                 : error_no_memory(err, "the records of the text");
 }
 
 /* --- parts ------------------------------------------------------------------------------ */
@@ -117,7 +113,7 @@ static status measure_bytes(dataset *d, const tokenizer *t, error *err)
 	d->token_bytes = memory_new((size_t)d->vocab, sizeof *d->token_bytes);
 	d->token_space = memory_new((size_t)d->vocab, sizeof *d->token_space);
 	if (!d->token_bytes || !d->token_space)
-		return dataset_make_no_memory(err);
+		return error_no_memory(err, "the records of the text");
 	for (int32_t id = 0; id < d->vocab; id++) {
 		char text[TOKEN_MAX_BYTES];
 		size_t bytes = tokenizer_token_bytes(t, id, text, sizeof text);
@@ -221,7 +217,7 @@ static status dataset_make_all(dataset **out, const tokenizer *t, const dataset_
 	*out = NULL;
 	dataset *d = memory_new(1, sizeof *d);
 	if (!d)
-		return dataset_make_no_memory(err);
+		return error_no_memory(err, "the records of the text");
 	*d = (dataset){.kind = RECORD_BLOCK,
 	               .length = o->length,
 	               .completions = o->completions,
@@ -229,7 +225,8 @@ static status dataset_make_all(dataset **out, const tokenizer *t, const dataset_
 	               .parts = memory_new(n, sizeof *d->parts)};
 	dataset_take_tokenizer(d, t);
 	d->n_sentinels = tokenizer_sentinels(t, d->sentinels, DATASET_MAX_SENTINELS);
-	status s = d->parts ? tokenizer_source_frame(t, &d->source_frame, err) : dataset_make_no_memory(err);
+	status s = d->parts ? tokenizer_source_frame(t, &d->source_frame, err)
+	                    : error_no_memory(err, "the records of the text");
 	if (s == STATUS_OK)
 		s = dataset_make_fill(d, t, texts, n, o, second, err);
 	if (s == STATUS_OK)

@@ -19,9 +19,9 @@ enum {
 };
 
 /* Build datasets from a cached text that was built with this tokenizer and length. ⌊fraction · records⌋ records are the
- * second set, which needs one; fraction 0: one set, and valid may be NULL. Its records are those that the permutation
- * of dataset.h with seed 1 and epoch 0 puts last, since a corpus is often sorted by its labels. Both sets keep the
- * corpus's order and have the same classes. */
+ * second set, which needs one; fraction 0: one set, and valid may be NULL. Its records are last in the permutation of
+ * dataset.h (seed 1, epoch 0), since a corpus is often sorted by its labels. Both sets keep the corpus's order and have
+ * the same classes. */
 status labelled_make(dataset **train, dataset **valid, const tokenizer *t, const labelled_text *x, int64_t length,
                      double fraction, error *err);
 

@@ -30,11 +30,6 @@ typedef struct collection {
 	bool integers, pairs; /* labels and texts of all records so far */
 } collection;
 
-static status labelled_text_no_memory(error *err)
-{
-	return error_set(err, STATUS_NOMEM, NULL, "out of memory for the records of the text");
-}
-
 /* --- classes ------------------------------------------------------------------------------- */
 
 /* Index of a name, or where it would be inserted; *found: it exists. */
@@ -73,12 +68,12 @@ static status add_class(collection *c, const char *name, int32_t *number, long l
 	if ((n & (n - 1)) == 0) { /* room for the next power of two */
 		class_name *grown = realloc(c->classes, (size_t)(n ? 2 * n : 1) * sizeof *grown);
 		if (!grown)
-			return labelled_text_no_memory(err);
+			return error_no_memory(err, "the records of the text");
 		c->classes = grown;
 	}
 	char *copy = memory_new(strlen(name) + 1, 1);
 	if (!copy)
-		return labelled_text_no_memory(err);
+		return error_no_memory(err, "the records of the text");
 	strcpy(copy, name);
 	memmove(c->classes + at + 1, c->classes + at, (size_t)(n - at) * sizeof *c->classes);
 	c->classes[at] = (class_name){copy, n};
@@ -163,7 +158,7 @@ static status add_record(void *context, const json_t *object, long line, error *
 static status write_end(collection *c, error *err)
 {
 	const char **names = memory_new((size_t)c->n_classes, sizeof *names);
-	status s = names ? STATUS_OK : labelled_text_no_memory(err);
+	status s = names ? STATUS_OK : error_no_memory(err, "the records of the text");
 	for (int i = 0; i < c->n_classes && names; i++)
 		names[c->classes[i].number] = c->classes[i].name;
 	for (int i = 0; i < c->n_classes && s == STATUS_OK; i++)
@@ -192,7 +187,7 @@ static status labelled_text_begin(collection *c, const char *const *classes, err
 	if (c->length < SEQUENCE_MIN_LENGTH)
 		return error_set(err, STATUS_INVALID, "sequence_length", "must be at least %d", SEQUENCE_MIN_LENGTH);
 	c->ids = memory_new((size_t)c->length, sizeof *c->ids);
-	return c->ids ? take_known(c, classes, err) : labelled_text_no_memory(err);
+	return c->ids ? take_known(c, classes, err) : error_no_memory(err, "the records of the text");
 }
 
 /* --- opening ---------------------------------------------------------------------------------- */
@@ -216,7 +211,7 @@ static status order_classes(labelled_text *x, int32_t flags, error *err)
 	class_name *all = memory_new((size_t)x->n_classes, sizeof *all);
 	x->classes = memory_new((size_t)x->n_classes + 1, sizeof *x->classes);
 	x->numbers = memory_new((size_t)x->n_classes, sizeof *x->numbers);
-	status s = all && x->classes && x->numbers ? STATUS_OK : labelled_text_no_memory(err);
+	status s = all && x->classes && x->numbers ? STATUS_OK : error_no_memory(err, "the records of the text");
 	char *at = x->names;
 	for (int32_t i = 0; i < x->n_classes && s == STATUS_OK; i++) {
 		all[i] = (class_name){at, i};
@@ -238,7 +233,7 @@ static status read_names(labelled_text *x, int64_t words, error *err)
 	int64_t names = 0;
 	int32_t *word = memory_new((size_t)words, sizeof *word);
 	x->names = memory_new((size_t)words, 1);
-	status s = word && x->names ? STATUS_OK : labelled_text_no_memory(err);
+	status s = word && x->names ? STATUS_OK : error_no_memory(err, "the records of the text");
 	if (s == STATUS_OK)
 		s = token_cache_read(x->text.entries, x->text.records * RECORD_ENTRY, words, word, NULL, err);
 	for (int64_t i = 0; i < words && s == STATUS_OK; i++) {

@@ -4,11 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static status messages_no_memory(error *err)
-{
-	return error_set(err, STATUS_NOMEM, NULL, "out of memory for a conversation");
-}
-
 /* True for null, "", [] and {}. */
 static bool is_empty(const json_t *value)
 {
@@ -80,7 +75,8 @@ static const char *role_of(const char *from)
 static status add_message(json_t *messages, const char *role, const json_t *content, error *err)
 {
 	json_t *message = json_pack("{s:s, s:O}", "role", role, "content", content);
-	return message && json_array_append_new(messages, message) == 0 ? STATUS_OK : messages_no_memory(err);
+	return message && json_array_append_new(messages, message) == 0 ? STATUS_OK
+	                                                                : error_no_memory(err, "a conversation");
 }
 
 /* A turn may also be a message of OpenAI's format. */
@@ -88,7 +84,7 @@ static status add_turn(json_t *messages, json_t *turn, size_t i, long line, erro
 {
 	const json_t *from = jsonl_member(turn, "from"), *value = jsonl_member(turn, "value");
 	if (json_is_object(turn) && !from && !value)
-		return json_array_append(messages, turn) == 0 ? STATUS_OK : messages_no_memory(err);
+		return json_array_append(messages, turn) == 0 ? STATUS_OK : error_no_memory(err, "a conversation");
 	const char *role = role_of(json_string_value(from));
 	if (!json_is_object(turn) || !json_is_string(from))
 		return jsonl_refuse(err, line, "conversations[%zu]: needs strings \"from\" and \"value\"", i);
@@ -101,8 +97,9 @@ static status add_turn(json_t *messages, json_t *turn, size_t i, long line, erro
 	TRY(add_message(messages, role, value, err));
 	const json_t *weight = jsonl_member(turn, "weight");
 	json_t *added = json_array_get(messages, json_array_size(messages) - 1);
-	return !weight || json_object_set(added, "weight", (json_t *)(uintptr_t)weight) == 0 ? STATUS_OK
-	                                                                                     : messages_no_memory(err);
+	return !weight || json_object_set(added, "weight", (json_t *)(uintptr_t)weight) == 0
+	           ? STATUS_OK
+	           : error_no_memory(err, "a conversation");
 }
 
 static status read_conversations(json_t *messages, const json_t *object, long line, error *err)
@@ -125,7 +122,7 @@ static status read_conversations(json_t *messages, const json_t *object, long li
 
 static status add_exchange(json_t *messages, json_t *asked, const json_t *answer, error *err)
 {
-	status s = asked ? add_message(messages, "user", asked, err) : messages_no_memory(err);
+	status s = asked ? add_message(messages, "user", asked, err) : error_no_memory(err, "a conversation");
 	json_decref(asked);
 	return s == STATUS_OK ? add_message(messages, "assistant", answer, err) : s;
 }
@@ -194,7 +191,8 @@ static status read_messages(json_t *messages, const json_t *object, long line, e
 	for (size_t k = 0; k < sizeof refused / sizeof *refused; k++)
 		if (!is_empty(jsonl_member(object, refused[k])))
 			return jsonl_refuse(err, line, "%s: cannot be learned; leave it out", refused[k]);
-	return json_array_extend(messages, (json_t *)(uintptr_t)given) == 0 ? STATUS_OK : messages_no_memory(err);
+	return json_array_extend(messages, (json_t *)(uintptr_t)given) == 0 ? STATUS_OK
+	                                                                    : error_no_memory(err, "a conversation");
 }
 
 status messages_read(json_t **out, const json_t *object, long line, error *err)
@@ -216,7 +214,7 @@ status messages_read(json_t **out, const json_t *object, long line, error *err)
 	if (!read)
 		return STATUS_OK;
 	json_t *messages = json_array();
-	status s = messages ? read(messages, object, line, err) : messages_no_memory(err);
+	status s = messages ? read(messages, object, line, err) : error_no_memory(err, "a conversation");
 	if (s == STATUS_OK)
 		s = check_messages(messages, line, err);
 	if (s == STATUS_OK)

@@ -9,11 +9,6 @@
 
 enum { WORD = 64, ENTRIES = 4096, WINDOW = 1 << 16 /* tokens */ };
 
-static status records_no_memory(error *err)
-{
-	return error_set(err, STATUS_NOMEM, NULL, "out of memory for the records of the text");
-}
-
 /* --- which records ------------------------------------------------------------------------- */
 
 static bool is_chosen(const record_choice *c, int64_t record)
@@ -29,7 +24,7 @@ static status choose(record_choice *c, int64_t n, int64_t second, bool in_second
 	c->bits = memory_new((size_t)words, sizeof *c->bits);
 	c->before = memory_new((size_t)words + 1, sizeof *c->before);
 	if (!c->bits || !c->before)
-		return records_no_memory(err);
+		return error_no_memory(err, "the records of the text");
 	for (int64_t i = 0; i < n; i++)
 		if ((dataset_permute(i, n, 1, 0) >= n - second) == in_second)
 			c->bits[i / WORD] |= UINT64_C(1) << i % WORD;
@@ -107,7 +102,7 @@ typedef status (*entry_visit)(void *context, int64_t begin, int64_t end, int32_t
 static status walk_entries(const dataset *d, int64_t records, entry_visit each, void *context, error *err)
 {
 	int32_t *words = memory_new(ENTRIES * RECORD_ENTRY, sizeof *words);
-	status s = words ? STATUS_OK : records_no_memory(err);
+	status s = words ? STATUS_OK : error_no_memory(err, "the records of the text");
 	int64_t begin = 0;
 	for (int64_t first = 0; first < records && s == STATUS_OK; first += ENTRIES) {
 		int64_t n = records - first < ENTRIES ? records - first : ENTRIES;
@@ -190,7 +185,8 @@ static status make_fingerprint(dataset *d, int64_t records, error *err)
 		h.room = d->length + d->source_length;
 		h.room = h.room > WINDOW ? h.room : WINDOW;
 		h.window = memory_new((size_t)h.room, sizeof *h.window);
-		status s = h.window ? walk_entries(d, records, hash_text, &h, err) : records_no_memory(err);
+		status s = h.window ? walk_entries(d, records, hash_text, &h, err)
+		                    : error_no_memory(err, "the records of the text");
 		free(h.window);
 		TRY(s);
 	} else {
@@ -215,13 +211,13 @@ static status copy_classes(dataset *d, const labelled_text *x, error *err)
 	d->classes = memory_new((size_t)x->n_classes + 1, sizeof *d->classes);
 	d->numbers = memory_new((size_t)x->n_classes, sizeof *d->numbers);
 	if (!d->classes || !d->numbers)
-		return records_no_memory(err);
+		return error_no_memory(err, "the records of the text");
 	d->n_classes = x->n_classes;
 	memcpy(d->numbers, x->numbers, (size_t)x->n_classes * sizeof *d->numbers);
 	for (int32_t i = 0; i < x->n_classes; i++) {
 		d->classes[i] = memory_new(strlen(x->classes[i]) + 1, 1);
 		if (!d->classes[i])
-			return records_no_memory(err);
+			return error_no_memory(err, "the records of the text");
 		strcpy(d->classes[i], x->classes[i]);
 	}
 	return STATUS_OK;
@@ -234,7 +230,7 @@ static status make(dataset **out, const tokenizer *t, const record_source *x, in
 	*out = NULL;
 	dataset *d = memory_new(1, sizeof *d);
 	if (!d)
-		return records_no_memory(err);
+		return error_no_memory(err, "the records of the text");
 	dataset_take_tokenizer(d, t);
 	d->kind = x->kind;
 	d->length = x->length;

@@ -30,11 +30,6 @@ struct token_writer {
 	size_t blocks, capacity;
 };
 
-static status token_writer_no_memory(error *err)
-{
-	return error_set(err, STATUS_NOMEM, NULL, "out of memory for the tokens of the text");
-}
-
 static status write_all(token_writer *w, const void *data, size_t bytes, error *err)
 {
 	const char *at = data;
@@ -61,7 +56,7 @@ status token_writer_new(token_writer **out, const char *path, int64_t most, uint
 	*out = NULL;
 	token_writer *w = memory_new(1, sizeof *w);
 	if (!w)
-		return token_writer_no_memory(err);
+		return error_no_memory(err, "the tokens of the text");
 	w->t = t;
 	w->most = most > 0 ? most : INT64_MAX;
 	w->hash = TOKEN_CACHE_HASH_BEGIN;
@@ -75,7 +70,7 @@ status token_writer_new(token_writer **out, const char *path, int64_t most, uint
 	w->seen = memory_new((size_t)w->footer.vocab + 1, sizeof *w->seen);
 	w->fd = path ? open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600)
 	             : memfd_create("additive-tokens", MFD_CLOEXEC);
-	status s = !w->packed || !w->seen ? token_writer_no_memory(err)
+	status s = !w->packed || !w->seen ? error_no_memory(err, "the tokens of the text")
 	           : w->fd < 0            ? file_error(err, "tokens of the text", "cannot create")
 	                                  : STATUS_OK;
 	if (path && w->fd >= 0)
@@ -133,7 +128,7 @@ static status write_block(token_writer *w, error *err)
 	if (w->held == 0)
 		return STATUS_OK;
 	if (!MEMORY_ROOM(w->index, w->capacity, w->blocks + 1))
-		return token_writer_no_memory(err);
+		return error_no_memory(err, "the tokens of the text");
 	token_block *b = &w->index[w->blocks++];
 	size_t bytes = pack(w);
 	b->digest = digest_bytes(w->packed, bytes);

@@ -5,9 +5,7 @@
 
 value op_activation(graph *g, value x, activation_kind kind)
 {
-	value out;
-	graph_apply(g, OP_activation, &x, 1, &(activation_params){.kind = kind}, &out);
-	return out;
+	return graph_apply_one(g, OP_activation, &x, 1, &(activation_params){.kind = kind});
 }
 
 /* gelu's forms have an op of their own. */

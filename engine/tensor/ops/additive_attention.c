@@ -18,13 +18,7 @@ static status check_attention(const op_call *call, int64_t heads, error *err)
 {
 	TRY(check_real(call, 0, "x", err));
 	shape x = call->in[0].shape;
-	char text[96];
-	if (x.rank != 3)
-		return error_set(err, STATUS_INVALID, "x", "x is %s, must be [batch, length, hidden]",
-		                 shape_text(x, text, sizeof text));
-	if (heads < 1 || x.dim[2] < 1 || x.dim[2] % heads != 0)
-		return error_set(err, STATUS_INVALID, "heads",
-		                 "%" PRId64 " channels cannot be split into %" PRId64 " heads", x.dim[2], heads);
+	TRY(check_split(call, "x", heads, err));
 	TRY(check_shape(call, 1, "w", DTYPE_F32, SHAPE1(x.dim[2]), "x's channels", err));
 	if (check_present(call, 2))
 		TRY(check_shape(call, 2, "mask", DTYPE_I32, SHAPE2(x.dim[0], x.dim[1]), "x's batch and length", err));

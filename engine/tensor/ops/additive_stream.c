@@ -36,13 +36,7 @@ status op_additive_stream_check(op_call *call, error *err)
 	const additive_stream_params *p = call->params;
 	TRY(check_type(call, 0, "x", DTYPE_F32, err));
 	shape x = call->in[0].shape;
-	char text[96];
-	if (x.rank != 3)
-		return error_set(err, STATUS_INVALID, "x", "x is %s, must be [batch, length, hidden]",
-		                 shape_text(x, text, sizeof text));
-	if (p->heads < 1 || x.dim[2] < 1 || x.dim[2] % p->heads != 0)
-		return error_set(err, STATUS_INVALID, "heads",
-		                 "%" PRId64 " channels cannot be split into %" PRId64 " heads", x.dim[2], p->heads);
+	TRY(check_split(call, "x", p->heads, err));
 	TRY(check_shape(call, 1, "w", DTYPE_F32, SHAPE1(x.dim[2]), "x's channels", err));
 	TRY(check_state(call, p, err));
 	TRY(check_sequences(call, 3, err));

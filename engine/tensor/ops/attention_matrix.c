@@ -64,9 +64,7 @@ static status check_matrix(const op_call *call, int i, const char *name, shape w
 
 value op_attention_scores(graph *g, value q, value k, attention_matrix_params params)
 {
-	value out;
-	graph_apply(g, OP_attention_scores, (value[]){q, k}, 2, &params, &out);
-	return out;
+	return graph_apply_one(g, OP_attention_scores, (value[]){q, k}, 2, &params);
 }
 
 /* Rows of each of `batches` sequences. */
@@ -346,9 +344,7 @@ status op_attention_weights_grad_check(op_call *call, error *err)
 
 static value mix(graph *g, value x, value p, value like, bool transposed)
 {
-	value out;
-	graph_apply(g, OP_mix_heads, (value[]){x, p, like}, 3, &(mix_heads_params){transposed}, &out);
-	return out;
+	return graph_apply_one(g, OP_mix_heads, (value[]){x, p, like}, 3, &(mix_heads_params){transposed});
 }
 
 value op_mix_heads(graph *g, value x, value p)

@@ -5,9 +5,7 @@
 
 value op_cast(graph *g, value x, dtype type)
 {
-	value out;
-	graph_apply(g, OP_cast, &x, 1, &(cast_params){type}, &out);
-	return out;
+	return graph_apply_one(g, OP_cast, &x, 1, &(cast_params){type});
 }
 
 status op_cast_check(op_call *call, error *err)

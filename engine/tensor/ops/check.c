@@ -52,6 +52,19 @@ status check_shape(const op_call *call, int i, const char *name, dtype type, sha
 	                 reason);
 }
 
+status check_split(const op_call *call, const char *name, int64_t heads, error *err)
+{
+	const shape s = call->in[0].shape;
+	char text[96];
+	if (s.rank != 3)
+		return error_set(err, STATUS_INVALID, name, "%s is %s, must be [batch, length, channels]", name,
+		                 shape_text(s, text, sizeof text));
+	if (heads < 1 || s.dim[2] < 1 || s.dim[2] % heads != 0)
+		return error_set(err, STATUS_INVALID, "heads",
+		                 "%" PRId64 " channels cannot be split into %" PRId64 " heads", s.dim[2], heads);
+	return STATUS_OK;
+}
+
 status check_count(const op_call *call, int i, const char *name, dtype type, int64_t count, const char *reason,
                    error *err)
 {

@@ -22,6 +22,8 @@ status check_real(const op_call *call, int i, const char *name, error *err);
 status check_like(const op_call *call, int i, const char *name, int j, const char *other, error *err);
 /* Require `type` and exactly this shape; `reason` tells where the shape comes from ("x's last dimension"). */
 status check_shape(const op_call *call, int i, const char *name, dtype type, shape s, const char *reason, error *err);
+/* Require that argument 0 is [batch, length, channels] and its channels are `heads` times a width. */
+status check_split(const op_call *call, const char *name, int64_t heads, error *err);
 /* Require `type` and this number of elements, with any rank. */
 status check_count(const op_call *call, int i, const char *name, dtype type, int64_t count, const char *reason,
                    error *err);

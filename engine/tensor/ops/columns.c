@@ -7,9 +7,7 @@
 
 value op_scale_columns(graph *g, value x, value w, int64_t group)
 {
-	value out;
-	graph_apply(g, OP_scale_columns, (value[]){x, w}, 2, &(scale_columns_params){group}, &out);
-	return out;
+	return graph_apply_one(g, OP_scale_columns, (value[]){x, w}, 2, &(scale_columns_params){group});
 }
 
 static status check_group(const scale_columns_params *p, shape x, error *err)

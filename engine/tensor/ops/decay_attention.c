@@ -13,9 +13,7 @@
 
 value op_decay_biases(graph *g, decay_biases_params params)
 {
-	value out;
-	graph_apply(g, OP_decay_biases, NULL, 0, &params, &out);
-	return out;
+	return graph_apply_one(g, OP_decay_biases, NULL, 0, &params);
 }
 
 status op_decay_biases_check(op_call *call, error *err)

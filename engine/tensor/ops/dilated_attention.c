@@ -38,14 +38,7 @@ static status check_pattern(const dilated_pattern *p, error *err)
 /* q [B, N, D], checked to be of a type, k and v like it, and the parameters that all three ops share. */
 static status check_rows(const op_call *call, const dilated_pattern *pattern, int64_t heads, float scale, error *err)
 {
-	const shape q = call->in[0].shape;
-	char text[96];
-	if (q.rank != 3)
-		return error_set(err, STATUS_INVALID, "q", "q is %s, must be [batch, length, channels]",
-		                 shape_text(q, text, sizeof text));
-	if (heads < 1 || q.dim[2] < 1 || q.dim[2] % heads != 0)
-		return error_set(err, STATUS_INVALID, "heads",
-		                 "%" PRId64 " channels cannot be split into %" PRId64 " heads", q.dim[2], heads);
+	TRY(check_split(call, "q", heads, err));
 	if (!isfinite(scale))
 		return error_set(err, STATUS_INVALID, "scale", "scale is %g, must be finite", (double)scale);
 	TRY(check_pattern(pattern, err));

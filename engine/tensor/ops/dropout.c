@@ -6,9 +6,7 @@
 
 value op_dropout(graph *g, value x, value rng, float p, uint32_t stream)
 {
-	value out;
-	graph_apply(g, OP_dropout, (value[]){x, rng}, 2, &(dropout_params){p, stream}, &out);
-	return out;
+	return graph_apply_one(g, OP_dropout, (value[]){x, rng}, 2, &(dropout_params){p, stream});
 }
 
 status op_dropout_check(op_call *call, error *err)

@@ -16,9 +16,7 @@ static status check_binary(op_call *call, error *err)
 
 value op_add(graph *g, value a, value b)
 {
-	value out;
-	graph_apply(g, OP_add, (value[]){a, b}, 2, NULL, &out);
-	return out;
+	return graph_apply_one(g, OP_add, (value[]){a, b}, 2, NULL);
 }
 
 status op_add_check(op_call *call, error *err)
@@ -49,9 +47,7 @@ static void multiply_back(graph *g, value b, value c, value dy)
 
 value op_mul(graph *g, value a, value b)
 {
-	value out;
-	graph_apply(g, OP_mul, (value[]){a, b}, 2, NULL, &out);
-	return out;
+	return graph_apply_one(g, OP_mul, (value[]){a, b}, 2, NULL);
 }
 
 status op_mul_check(op_call *call, error *err)
@@ -69,9 +65,7 @@ status op_mul_backward(graph *g, const op_node *node)
 
 value op_scale_by(graph *g, value x, value s)
 {
-	value out;
-	graph_apply(g, OP_scale_by, (value[]){x, s}, 2, NULL, &out);
-	return out;
+	return graph_apply_one(g, OP_scale_by, (value[]){x, s}, 2, NULL);
 }
 
 status op_scale_by_check(op_call *call, error *err)
@@ -87,9 +81,7 @@ status op_scale_by_check(op_call *call, error *err)
 
 value op_gate(graph *g, value a, value b, value c)
 {
-	value out;
-	graph_apply(g, OP_gate, (value[]){a, b, c}, 3, NULL, &out);
-	return out;
+	return graph_apply_one(g, OP_gate, (value[]){a, b, c}, 3, NULL);
 }
 
 status op_gate_check(op_call *call, error *err)
@@ -111,9 +103,7 @@ status op_gate_backward(graph *g, const op_node *node)
 
 value op_scale(graph *g, value x, float factor)
 {
-	value out;
-	graph_apply(g, OP_scale, &x, 1, &(scale_params){factor}, &out);
-	return out;
+	return graph_apply_one(g, OP_scale, &x, 1, &(scale_params){factor});
 }
 
 status op_scale_check(op_call *call, error *err)
@@ -135,9 +125,7 @@ status op_scale_backward(graph *g, const op_node *node)
 
 value op_scale_gradient(graph *g, value x, float factor)
 {
-	value out;
-	graph_apply(g, OP_scale_gradient, &x, 1, &(scale_params){factor}, &out);
-	return out;
+	return graph_apply_one(g, OP_scale_gradient, &x, 1, &(scale_params){factor});
 }
 
 status op_scale_gradient_check(op_call *call, error *err)
@@ -157,9 +145,7 @@ status op_scale_gradient_backward(graph *g, const op_node *node)
 
 value op_tanh(graph *g, value x)
 {
-	value out;
-	graph_apply(g, OP_tanh, &x, 1, NULL, &out);
-	return out;
+	return graph_apply_one(g, OP_tanh, &x, 1, NULL);
 }
 
 status op_tanh_check(op_call *call, error *err)
@@ -185,9 +171,7 @@ status op_tanh_backward(graph *g, const op_node *node)
 
 value op_secant_grad(graph *g, value x, value y, value dy, float at_zero)
 {
-	value out;
-	graph_apply(g, OP_secant_grad, (value[]){x, y, dy}, 3, &(secant_params){at_zero}, &out);
-	return out;
+	return graph_apply_one(g, OP_secant_grad, (value[]){x, y, dy}, 3, &(secant_params){at_zero});
 }
 
 status op_secant_grad_check(op_call *call, error *err)
@@ -204,16 +188,12 @@ status op_secant_grad_check(op_call *call, error *err)
 
 value op_fill(graph *g, shape s, float x)
 {
-	value out;
-	graph_apply(g, OP_fill, NULL, 0, &(fill_params){.shape = s, .value = x}, &out);
-	return out;
+	return graph_apply_one(g, OP_fill, NULL, 0, &(fill_params){.shape = s, .value = x});
 }
 
 value op_fill_integer(graph *g, shape s, int32_t x)
 {
-	value out;
-	graph_apply(g, OP_fill, NULL, 0, &(fill_params){.shape = s, .integer = true, .whole = x}, &out);
-	return out;
+	return graph_apply_one(g, OP_fill, NULL, 0, &(fill_params){.shape = s, .integer = true, .whole = x});
 }
 
 status op_fill_check(op_call *call, error *err)

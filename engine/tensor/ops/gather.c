@@ -7,9 +7,7 @@
 
 value op_gather(graph *g, value table, value index, int64_t padding_row)
 {
-	value out;
-	graph_apply(g, OP_gather, (value[]){table, index}, 2, &(gather_params){padding_row}, &out);
-	return out;
+	return graph_apply_one(g, OP_gather, (value[]){table, index}, 2, &(gather_params){padding_row});
 }
 
 /* The table is a matrix view, so rows of hidden states [B, N, D] can be picked too. */
@@ -33,9 +31,8 @@ status op_gather_check(op_call *call, error *err)
 
 static value gradient(graph *g, value index, value dy, value table, int64_t rows, int64_t padding_row)
 {
-	value out;
-	graph_apply(g, OP_gather_grad, (value[]){index, dy, table}, 3, &(gather_grad_params){rows, padding_row}, &out);
-	return out;
+	return graph_apply_one(g, OP_gather_grad, (value[]){index, dy, table}, 3,
+	                       &(gather_grad_params){rows, padding_row});
 }
 
 status op_gather_backward(graph *g, const op_node *node)

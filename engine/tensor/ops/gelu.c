@@ -5,9 +5,7 @@
 
 value op_gelu(graph *g, value x, bool tanh)
 {
-	value out;
-	graph_apply(g, OP_gelu, &x, 1, &(gelu_params){tanh}, &out);
-	return out;
+	return graph_apply_one(g, OP_gelu, &x, 1, &(gelu_params){tanh});
 }
 
 status op_gelu_check(op_call *call, error *err)

@@ -7,9 +7,7 @@
 
 value op_glu(graph *g, value x, activation_kind kind)
 {
-	value out;
-	graph_apply(g, OP_glu, &x, 1, &(glu_params){.kind = kind}, &out);
-	return out;
+	return graph_apply_one(g, OP_glu, &x, 1, &(glu_params){.kind = kind});
 }
 
 static status check_halves(const op_call *call, const glu_params *p, shape *half, error *err)

@@ -5,9 +5,7 @@
 
 value op_gru(graph *g, value a, value b, value h)
 {
-	value out;
-	graph_apply(g, OP_gru, (value[]){a, b, h}, 3, &(gru_params){.frozen = false}, &out);
-	return out;
+	return graph_apply_one(g, OP_gru, (value[]){a, b, h}, 3, &(gru_params){.frozen = false});
 }
 
 static status check_gates(const op_call *call, error *err)

@@ -9,9 +9,7 @@
 
 value op_hash_rows(graph *g, value index, hash_rows_params params)
 {
-	value out;
-	graph_apply(g, OP_hash_rows, &index, 1, &params, &out);
-	return out;
+	return graph_apply_one(g, OP_hash_rows, &index, 1, &params);
 }
 
 status op_hash_rows_check(op_call *call, error *err)

@@ -7,9 +7,7 @@
 
 value op_hide_keys(graph *g, value rng, value mask, hide_keys_params params)
 {
-	value out;
-	graph_apply(g, OP_hide_keys, (value[]){rng, mask}, 2, &params, &out);
-	return out;
+	return graph_apply_one(g, OP_hide_keys, (value[]){rng, mask}, 2, &params);
 }
 
 status op_hide_keys_check(op_call *call, error *err)

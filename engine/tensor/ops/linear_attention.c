@@ -21,14 +21,7 @@ linear_attention_values op_linear_attention(graph *g, value q, value k, value v,
 /* Check q [B, N, D] against the parameters that all three ops share. */
 static status check_query(const op_call *call, int64_t heads, float eps, error *err)
 {
-	const shape q = call->in[0].shape;
-	char text[96];
-	if (q.rank != 3)
-		return error_set(err, STATUS_INVALID, "q", "q is %s, must be [batch, length, channels]",
-		                 shape_text(q, text, sizeof text));
-	if (heads < 1 || q.dim[2] < 1 || q.dim[2] % heads != 0)
-		return error_set(err, STATUS_INVALID, "heads",
-		                 "%" PRId64 " channels cannot be split into %" PRId64 " heads", q.dim[2], heads);
+	TRY(check_split(call, "q", heads, err));
 	if (!(eps >= 0 && eps < INFINITY))
 		return error_set(err, STATUS_INVALID, "eps", "eps is %g, must be a finite number from 0 on",
 		                 (double)eps);

@@ -9,18 +9,14 @@
 
 value op_longest_match(graph *g, value tokens, value mask, longest_match_params params)
 {
-	value out;
-	graph_apply(g, OP_longest_match, (value[]){tokens, mask}, 2, &params, &out);
-	return out;
+	return graph_apply_one(g, OP_longest_match, (value[]){tokens, mask}, 2, &params);
 }
 
 value op_longest_match_stream(graph *g, value tokens, value pool, value slot, value position, value length, value mask,
                               value start, longest_match_params params)
 {
-	value out;
-	graph_apply(g, OP_longest_match_stream, (value[]){tokens, pool, slot, position, length, mask, start}, 7,
-	            &params, &out);
-	return out;
+	return graph_apply_one(g, OP_longest_match_stream, (value[]){tokens, pool, slot, position, length, mask, start},
+	                       7, &params);
 }
 
 int64_t longest_match_state_floats(int64_t window)

@@ -7,9 +7,7 @@
 
 static value matmul_apply(graph *g, value a, value b, matmul_params params)
 {
-	value out;
-	graph_apply(g, OP_matmul, (value[]){a, b}, 2, &params, &out);
-	return out;
+	return graph_apply_one(g, OP_matmul, (value[]){a, b}, 2, &params);
 }
 
 value op_matmul(graph *g, value a, value b, bool trans_a, bool trans_b, float alpha)

@@ -20,9 +20,7 @@ static status check_distances(int64_t first, int64_t count, error *err)
 
 value op_t5_buckets(graph *g, t5_buckets_params params)
 {
-	value out;
-	graph_apply(g, OP_t5_buckets, NULL, 0, &params, &out);
-	return out;
+	return graph_apply_one(g, OP_t5_buckets, NULL, 0, &params);
 }
 
 status op_t5_buckets_check(op_call *call, error *err)
@@ -44,9 +42,7 @@ status op_t5_buckets_check(op_call *call, error *err)
 
 value op_distances(graph *g, distances_params params)
 {
-	value out;
-	graph_apply(g, OP_distances, NULL, 0, &params, &out);
-	return out;
+	return graph_apply_one(g, OP_distances, NULL, 0, &params);
 }
 
 status op_distances_check(op_call *call, error *err)
@@ -59,9 +55,7 @@ status op_distances_check(op_call *call, error *err)
 
 value op_alibi(graph *g, value log_slopes, alibi_params params)
 {
-	value out;
-	graph_apply(g, OP_alibi, &log_slopes, 1, &params, &out);
-	return out;
+	return graph_apply_one(g, OP_alibi, &log_slopes, 1, &params);
 }
 
 status op_alibi_check(op_call *call, error *err)

@@ -5,9 +5,7 @@
 
 value op_dot_rows(graph *g, value a, value b, float factor)
 {
-	value out;
-	graph_apply(g, OP_dot_rows, (value[]){a, b}, 2, &(scale_params){factor}, &out);
-	return out;
+	return graph_apply_one(g, OP_dot_rows, (value[]){a, b}, 2, &(scale_params){factor});
 }
 
 status op_dot_rows_check(op_call *call, error *err)
@@ -24,9 +22,7 @@ status op_dot_rows_check(op_call *call, error *err)
 
 value op_sum_rows(graph *g, value x, float factor)
 {
-	value out;
-	graph_apply(g, OP_sum_rows, &x, 1, &(scale_params){factor}, &out);
-	return out;
+	return graph_apply_one(g, OP_sum_rows, &x, 1, &(scale_params){factor});
 }
 
 status op_sum_rows_check(op_call *call, error *err)
@@ -38,9 +34,7 @@ status op_sum_rows_check(op_call *call, error *err)
 
 value op_sum_squares(graph *g, value x)
 {
-	value out;
-	graph_apply(g, OP_sum_squares, &x, 1, NULL, &out);
-	return out;
+	return graph_apply_one(g, OP_sum_squares, &x, 1, NULL);
 }
 
 status op_sum_squares_check(op_call *call, error *err)

@@ -8,9 +8,7 @@
 
 value op_rotary(graph *g, value x, value positions, rotary_params params)
 {
-	value out;
-	graph_apply(g, OP_rotary, (value[]){x, positions}, 2, &params, &out);
-	return out;
+	return graph_apply_one(g, OP_rotary, (value[]){x, positions}, 2, &params);
 }
 
 static status check_params(const rotary_params *p, int64_t channels, error *err)

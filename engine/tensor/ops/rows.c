@@ -21,9 +21,7 @@ static status check_sequence(const op_call *call, int i, const char *name, error
 
 value op_join_rows(graph *g, value prefix, value x, join_rows_params params)
 {
-	value out;
-	graph_apply(g, OP_join_rows, (value[]){prefix, x}, 2, &params, &out);
-	return out;
+	return graph_apply_one(g, OP_join_rows, (value[]){prefix, x}, 2, &params);
 }
 
 static status wrong_prefix(const op_call *call, error *err)
@@ -95,9 +93,7 @@ status op_join_rows_grad_check(op_call *call, error *err)
 
 value op_slice_rows(graph *g, value x, int64_t first, int64_t count)
 {
-	value out;
-	graph_apply(g, OP_slice_rows, &x, 1, &(slice_rows_params){first, count}, &out);
-	return out;
+	return graph_apply_one(g, OP_slice_rows, &x, 1, &(slice_rows_params){first, count});
 }
 
 /* The rows of a slice of x. */
@@ -146,9 +142,7 @@ status op_slice_rows_grad_check(op_call *call, error *err)
 
 value op_pad_mask(graph *g, value mask, int64_t before, int32_t filled)
 {
-	value out;
-	graph_apply(g, OP_pad_mask, &mask, 1, &(pad_mask_params){before, filled}, &out);
-	return out;
+	return graph_apply_one(g, OP_pad_mask, &mask, 1, &(pad_mask_params){before, filled});
 }
 
 status op_pad_mask_check(op_call *call, error *err)
@@ -169,9 +163,7 @@ status op_pad_mask_check(op_call *call, error *err)
 
 value op_mask_rows(graph *g, value x, value mask)
 {
-	value out;
-	graph_apply(g, OP_mask_rows, (value[]){x, mask}, 2, NULL, &out);
-	return out;
+	return graph_apply_one(g, OP_mask_rows, (value[]){x, mask}, 2, NULL);
 }
 
 status op_mask_rows_check(op_call *call, error *err)

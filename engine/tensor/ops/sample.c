@@ -11,9 +11,7 @@ _Static_assert(sizeof(sample_adjust) == 3 * sizeof(int32_t), "a row of adjust is
 
 value op_sample(graph *g, value logits, value setting, value adjust, value maxima)
 {
-	value out;
-	graph_apply(g, OP_sample, (value[]){logits, setting, adjust, maxima}, 4, NULL, &out);
-	return out;
+	return graph_apply_one(g, OP_sample, (value[]){logits, setting, adjust, maxima}, 4, NULL);
 }
 
 status op_sample_check(op_call *call, error *err)

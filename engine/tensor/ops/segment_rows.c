@@ -9,9 +9,7 @@
 
 value op_segment_rows(graph *g, value position, segment_rows_params params)
 {
-	value out;
-	graph_apply(g, OP_segment_rows, &position, 1, &params, &out);
-	return out;
+	return graph_apply_one(g, OP_segment_rows, &position, 1, &params);
 }
 
 segment_begin_values op_segment_begin(graph *g, value position, value length, segment_rows_params params)

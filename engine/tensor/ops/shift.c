@@ -9,9 +9,7 @@
 
 static value shift(graph *g, value x, value mask, value like, shift_params params)
 {
-	value out;
-	graph_apply(g, OP_shift_rows, (value[]){x, mask, like}, 3, &params, &out);
-	return out;
+	return graph_apply_one(g, OP_shift_rows, (value[]){x, mask, like}, 3, &params);
 }
 
 value op_shift_rows(graph *g, value x, value mask, shift_params params)

@@ -7,9 +7,7 @@
 
 value op_sinusoids(graph *g, value positions, sinusoids_params params)
 {
-	value out;
-	graph_apply(g, OP_sinusoids, &positions, 1, &params, &out);
-	return out;
+	return graph_apply_one(g, OP_sinusoids, &positions, 1, &params);
 }
 
 status op_sinusoids_check(op_call *call, error *err)

@@ -8,9 +8,7 @@
 
 value op_trilinear(graph *g, value k, value u)
 {
-	value out;
-	graph_apply(g, OP_trilinear, (value[]){k, u}, 2, NULL, &out);
-	return out;
+	return graph_apply_one(g, OP_trilinear, (value[]){k, u}, 2, NULL);
 }
 
 /* k and u; p's shape into *product. */
