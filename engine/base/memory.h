@@ -29,13 +29,13 @@ static inline bool memory_room(void *array, void *capacity, size_t width, size_t
 	size_t *wide = (size_t *)capacity;
 	const int64_t grown = 2 * (int64_t)needed + 8;
 	int64_t bytes;
-	void *data;
+	void *old, *data;
 	if (needed <= (narrow ? (size_t)*narrow : *wide))
 		return true;
 	if ((narrow && grown > INT32_MAX) || !memory_product(grown, (int64_t)size, &bytes))
 		return false;
-	memcpy(&data, array, sizeof data);
-	data = realloc(data, (size_t)bytes);
+	memcpy(&old, array, sizeof old);
+	data = realloc(old, (size_t)bytes);
 	if (!data)
 		return false;
 	memcpy(array, &data, sizeof data);
@@ -43,7 +43,7 @@ static inline bool memory_room(void *array, void *capacity, size_t width, size_t
 		*narrow = (int32_t)grown;
 	else
 		*wide = (size_t)grown;
-	return true;
+	return true; /* cppcheck-suppress memleak */
 }
 /* Likewise; array and capacity are lvalues. */
 #define MEMORY_ROOM(array, capacity, needed)                                                                           \

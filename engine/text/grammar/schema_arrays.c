@@ -87,7 +87,8 @@ static grammar_node in_order(schema_compiler *c, const options *o, int32_t min, 
 			const grammar_node more =
 			    maybe(c, next >= min, max == GRAMMAR_NO_BOUND || next < max, after_comma(c, picks[next]));
 			const grammar_node with = grammar_sequence(c->json.g, NODES(o->all[i], more));
-			picks[k] = grammar_choice(c->json.g, NODES(with, picks[k]));
+			const grammar_node without = picks[k];
+			picks[k] = grammar_choice(c->json.g, NODES(with, without));
 		}
 	node = bracketed(c, maybe(c, min == 0, max != 0, picks[0]));
 	free(picks);
