@@ -44,17 +44,17 @@ void engine_link_close(engine_link *l);
 void engine_link_free(engine_link *l);
 
 bool engine_link_up(const engine_link *l);
-/* The reason why the link is not up; "" when it is. */
+/* Return the reason for which the link is not up; "" when it is. */
 const char *engine_link_reason(const engine_link *l);
-/* The engine's HELLO, or NULL while it is unavailable; borrowed. */
+/* Return the engine's HELLO, or NULL while it is unavailable. Borrowed while the link is up. */
 const json_t *engine_link_hello(const engine_link *l);
 /* A short word that changes when the greeting does: another version, backend or device. "" before the first one. */
 const char *engine_link_fingerprint(const engine_link *l);
 
-/* Open a stream. owner: the API key or address that the request counts for; NULL: the shared owner. `params` is stolen
- * and may be NULL. members: further members as JSON text, ,"NAME":VALUE for each, with names not in params; NULL: none.
- * upload: DATA frames of ours follow. timeout_ms 0: none. NULL when the link is not up or memory is out; nothing is
- * called back then. */
+/* Open a stream. owner: the API key or address that the request counts for; NULL: the shared owner. `params` is taken
+ * over and may be NULL. members: further members as JSON text, ,"NAME":VALUE for each, with names not in params; NULL:
+ * none. upload: DATA frames of ours follow. timeout_ms 0: none. NULL when the link is not up or memory is out; nothing
+ * is called back then. */
 engine_call *engine_link_call(engine_link *l, const char *method, const char *owner, json_t *params,
                               const buffer *members, uint32_t credit, bool upload, uint64_t timeout_ms,
                               const engine_events *events, void *context);

@@ -10,12 +10,13 @@ void forward_handle(request *r);
 /* Handle the endings common to all handlers: if the frame is an ERROR, answer it and return true. The caller answers a
  * RESULT. */
 bool forward_failed(request *r, const frame *f);
-/* The body's fields and the request's parameters as one object; the body itself is released. NULL (answered) when out
- * of memory. */
+/* Return the body's fields and the request's parameters as one object (new reference); the body is released. NULL: out
+ * of memory, which has been answered. */
 json_t *forward_params(request *r);
-/* The frame's JSON object; NULL if it has none, which is answered as an engine fault. */
+/* Return the frame's JSON object (new reference). NULL: it has none, or memory is out;
+ * the request has been answered. */
 json_t *forward_json(request *r, const frame *f);
-/* For calls that send no events. */
+/* Ignore an event; for calls whose engine method sends none. */
 void forward_ignore(void *context, const frame *f);
 
 #endif

@@ -509,7 +509,7 @@ static void generation_begin(request *r, const generation_form *form)
 	json_t *params = forward_params(r);
 	if (g->stream) {
 		r->drained = generation_drained;
-		r->taking = generation_taking;
+		r->client_reads = generation_taking;
 	}
 	if (params)
 		request_call(r, r->route->engine_method, params, GENERATION_WINDOW, false, &events);

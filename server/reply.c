@@ -30,7 +30,7 @@ void reply_header(request *r, const char *name, const char *value)
 	request_header *h = &r->headers[r->n_headers];
 	*h = (request_header){name, strdup(value)};
 	r->n_headers += h->value != NULL;
-	r->headerless |= h->value == NULL;
+	r->header_lost |= h->value == NULL;
 }
 
 static const char reply_memory_text[] = "{\"error\":{\"message\":\"out of memory\",\"type\":\"server_error\","
@@ -40,7 +40,7 @@ static const char reply_memory_text[] = "{\"error\":{\"message\":\"out of memory
 static bool reply_add_headers(const request *r, const char *type, struct MHD_Response *response)
 {
 	cors_header cors[CORS_HEADERS];
-	bool ok = response && !r->headerless;
+	bool ok = response && !r->header_lost;
 	ok = ok && (!type || MHD_add_response_header(response, "Content-Type", type) == MHD_YES);
 	for (int i = 0, n = cors_headers(r, cors); ok && i < n; i++)
 		ok = MHD_add_response_header(response, cors[i].name, cors[i].value) == MHD_YES;
@@ -62,7 +62,7 @@ static struct MHD_Response *reply_memory_response(request *r)
 	r->status = 503;
 	r->problem = (problem){.status = 503, .code = "out_of_memory", .message = "out of memory"};
 	r->answer_bytes = sizeof reply_memory_text - 1;
-	r->headerless = false;
+	r->header_lost = false;
 	for (int i = 0; i < r->n_headers; i++)
 		free(r->headers[i].value);
 	r->n_headers = 0;
@@ -236,8 +236,8 @@ uint64_t reply_patience_ms(const request *r)
 
 void reply_tick(request *r, bool takes)
 {
-	if (takes && r->streaming && r->taking)
-		r->taking(r);
+	if (takes && r->streaming && r->client_reads)
+		r->client_reads(r);
 	if (r->sse && r->suspended && !r->ended && uv_hrtime() - r->pinged_ns >= r->server->limits.ping_ms * 1000000)
 		reply_write(r, ": ping\n\n", 8);
 }

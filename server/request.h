@@ -40,19 +40,19 @@ typedef struct request {
 	const route *route;                   /* NULL if none fits */
 	const char *params[ROUTE_MAX_PARAMS]; /* values of the path's {…} */
 	uri uri;
-	json_t *body;              /* BODY_JSON: checked; NULL when it was optional and absent */
-	buffer members;            /* members of a large body that are not in `body` (json_body.h); sent by request_call */
-	size_t key;                /* number of its API key, from 1; 0: none was needed */
+	json_t *body;   /* BODY_JSON: checked; NULL when it was optional and absent */
+	buffer members; /* members of a large body that are not in `body` (json_body.h); sent by request_call */
+	size_t key;     /* number of its API key, from 1; 0: none was needed */
 	char id[REQUEST_ID_BYTES]; /* X-Request-Id */
 	uint64_t started_ns;       /* uv_hrtime when its first line was read */
 
 	/* For handlers to set. */
 	void *state;
 	void (*release)(struct request *r);
-	void (*drained)(struct request *r); /* streams: the client has read everything written */
-	void (*taking)(struct request *r);  /* streams: the client has read something, at most once a second */
-	bool endless;                       /* a stream that shutdown does not wait for: the client can continue it */
-	engine_call *call;                  /* set to NULL when it has ended; cancelled with the request */
+	void (*drained)(struct request *r);      /* streams: the client has read everything written */
+	void (*client_reads)(struct request *r); /* streams: the client has read something; at most once a second */
+	bool endless;      /* a stream that shutdown does not wait for: the client can continue it */
+	engine_call *call; /* set to NULL when it has ended; cancelled with the request */
 	void (*take)(struct request *r, const char *data, size_t bytes); /* streamed bodies: a piece has arrived */
 	void (*taken)(struct request *r);                                /* streamed bodies: the body is complete */
 
@@ -72,20 +72,21 @@ typedef struct request {
 	uint64_t answer_bytes; /* size of an answer that is not a stream */
 	request_header headers[REQUEST_MAX_HEADERS];
 	int n_headers;
-	bool headerless; /* a header could not be kept */
+	bool header_lost; /* a header could not be kept */
 	bool streaming, sse, ended, broken;
 	uint64_t pinged_ns;
-	buffer out;  /* streams: bytes written, */
-	size_t sent; /* … and the number of them already read */
+	buffer out;  /* streams: bytes written by the handler */
+	size_t sent; /* streams: bytes of `out` that the library has read */
 } request;
 
 /* --- for handlers --------------------------------------------------------------------- */
 
 const char *request_header_value(const request *r, const char *name);
-/* Open r->call. The 503 is already answered when it returns false. params is stolen. */
+/* Open r->call. False: the request has been answered with 503. params is taken over. */
 bool request_call(request *r, const char *method, json_t *params, uint32_t credit, bool upload,
                   const engine_events *events);
-/* The path's and the query's parameters as an object in the engine's types; NULL when out of memory. */
+/* Return the path's and the query's parameters as an object in the engine's types. New reference; NULL: out of memory.
+ */
 json_t *request_params(const request *r);
 /* Stop and continue reading a streamed body. */
 void request_pause(request *r);
@@ -99,16 +100,17 @@ void request_make_id(char *out, size_t size, const char *prefix);
 
 /* Add a header, before the reply. */
 void reply_header(request *r, const char *name, const char *value);
-/* data is malloc'ed and taken over; NULL: out of memory, answered with 503. */
+/* Answer with bytes from malloc, which are taken over; NULL: out of memory, answered with 503. */
 void reply_bytes(request *r, int status, const char *type, char *data, size_t bytes);
+/* Answer with a copy of the bytes. */
 void reply_copy(request *r, int status, const char *type, const void *data, size_t bytes);
-/* json is stolen; NULL or an incomplete document is answered with 503. */
+/* Answer with a document, which is taken over; NULL or an incomplete one is answered with 503. */
 void reply_json(request *r, int status, json_t *json);
 void reply_problem(request *r, const problem *p);
 __attribute__((format(printf, 5, 6))) void reply_refuse(request *r, int status, const char *code, const char *param,
                                                         const char *format, ...);
 
-/* 503 out_of_memory. */
+/* Answer with 503 out_of_memory. */
 void reply_out_of_memory(request *r);
 
 #define REPLY_SIZE_UNKNOWN UINT64_MAX
@@ -132,8 +134,9 @@ void reply_fini(request *r);
 
 /* --- for http.c and reply.c ------------------------------------------------------------------ */
 
-/* The first line has arrived. */
+/* Create the request whose first line has arrived; NULL: out of memory. Freed by request_over. */
 request *request_new(server *s, http_peer *peer, struct MHD_Connection *connection, const char *target);
+/* Pass what the library has read: the head first, then each piece of the body, then its end. */
 enum MHD_Result request_access(request *r, const char *method, const char *version, const char *data, size_t *bytes);
 /* The client has left while the connection was not being watched. */
 void request_gone(request *r);

@@ -240,7 +240,7 @@ void responses_create(request *r)
 	json_t *params = forward_params(r);
 	if (x->stream) {
 		r->drained = responses_grant;
-		r->taking = responses_taking;
+		r->client_reads = responses_taking;
 	}
 	if (params)
 		request_call(r, r->route->engine_method, params, GENERATION_WINDOW, false, &events);

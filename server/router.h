@@ -48,15 +48,15 @@ typedef struct route_match {
 /* Returns 200, 404 (no such path, or a parameter that cannot be an id), 405, or 415 (no row accepts the Content-Type).
  * HEAD is handled as GET. content_type may be NULL. */
 int router_find(const uri *u, const char *method, const char *content_type, route_match *out);
-/* The known path closest to this one, as written in its row; NULL unless the path is under /v1/. */
+/* Return the known path closest to this one, as written in its row; NULL unless the path is under /v1/. */
 const char *router_nearest(const uri *u);
-/* The invalid id in the path, if the path fits a row otherwise; else NULL. */
+/* Return the invalid id in a path that fits a row in all other respects; NULL: none. */
 const char *router_invalid_id(const uri *u);
-/* The Content-Type of the row's body; NULL: any, or none. */
+/* Return the Content-Type of the row's body; NULL: any, or none. */
 const char *router_body_type(const route *row);
 /* True if this Content-Type (may be NULL) is that of the row's body. */
 bool router_body_fits(const route *row, const char *content_type);
-/* The i-th row; NULL if i is the number of rows. */
+/* Return the i-th row; NULL if i is the number of rows. */
 const route *router_row(int i);
 /* Write the name of the n-th {…} in a path, such as "id". False if there is none. */
 bool router_param_name(const route *row, int n, char *out, size_t size);

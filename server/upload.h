@@ -32,9 +32,9 @@ typedef struct upload_form {
 /* For handlers of BODY_FORM and BODY_OCTETS: begin; the row's engine_method then gets the parts, and its RESULT is the
  * answer. */
 void upload_form_begin(request *r, const upload_form *form);
-/* Forward the whole body as one part of that name. params is stolen. */
+/* Forward the whole body as one part of that name. params is taken over. */
 void upload_octets_begin(request *r, const char *part, json_t *params);
-/* A small field's value, or NULL if it has not arrived (yet). */
+/* Return a small field's value, or NULL while it has not arrived. Borrowed from the request. */
 const char *upload_value(const request *r, const char *name);
 
 #endif

@@ -17,7 +17,8 @@
  *
  * Ownership: handles and memory that a function returns through a pointer to a pointer belong to the caller, who frees
  * them with the function named there. Strings and arrays that the caller passes are only read during the call. A model
- * belongs to its device, and sessions and text streams to their model: close the later first.
+ * belongs to its device, and sessions and texts to their model: close sessions and texts, then the model, then the
+ * device.
  *
  * Threads: a device, its models and their sessions may be used by one thread at a time. Different devices are
  * independent. Functions that do not follow this rule say so. A device has threads of its own, which OpenMP creates;
@@ -46,16 +47,16 @@ typedef enum additive_code {
 	ADDITIVE_INVALID,     /* an argument or a file is wrong; `field` names it */
 	ADDITIVE_UNSUPPORTED, /* the model or the device cannot do this */
 	ADDITIVE_NOT_FOUND,   /* there is no such file or folder */
-	ADDITIVE_CONFLICT,    /* not in this state: close what is open, or read a token first */
+	ADDITIVE_CONFLICT,    /* not in this state: a session or model is still open, or no token has been read */
 	ADDITIVE_TOO_LARGE,   /* over a size limit */
 	ADDITIVE_BUSY,        /* all sessions of the model are open */
 	ADDITIVE_CANCELLED,   /* a callback stopped the work */
 	ADDITIVE_NOMEM,       /* out of memory; nothing has changed */
-	ADDITIVE_UNAVAILABLE, /* the device is missing */
+	ADDITIVE_UNAVAILABLE, /* the library cannot use this device */
 	ADDITIVE_CORRUPT,     /* a saved session is damaged */
 	ADDITIVE_IO,          /* reading or writing a file failed */
 	ADDITIVE_DEVICE,      /* the device failed; its sessions are lost, close it */
-	ADDITIVE_INTERNAL,    /* an error of the library itself */
+	ADDITIVE_INTERNAL,    /* a defect of the library */
 	ADDITIVE_STORAGE,     /* a file differs from what its folder's manifest records */
 	ADDITIVE_FULL         /* no space is left on the disk */
 } additive_code;
@@ -147,7 +148,7 @@ void additive_text_close(additive_text *text);
 /* One sequence of tokens and the model's state after the last of them. */
 typedef struct additive_session additive_session;
 
-/* The row of the position table for tokens after the last position. */
+/* The row of the position table for tokens beyond additive_facts.positions. */
 typedef enum additive_positions {
 	ADDITIVE_POSITIONS_ERROR, /* none: they are refused */
 	ADDITIVE_POSITIONS_CLAMP, /* the last row */
@@ -220,13 +221,14 @@ typedef enum additive_score {
 	ADDITIVE_SCORE_DIFFERENCE /* the logit minus that of `other` */
 } additive_score;
 
-/* The prediction to explain, and the choices that were made. */
+/* The prediction to explain. The caller sets the first four members; additive_explain replaces USUAL, -1 as
+ * `output` and, for DIFFERENCE, -1 as `other` by its choices. It sets the remaining members. */
 typedef struct additive_explanation {
-	additive_method method; /* set by the caller, like the next three */
-	additive_score kind;    /* afterwards never USUAL */
-	int32_t output;         /* token or class; -1: the one with the largest logit */
-	int32_t other;          /* for DIFFERENCE; -1: the strongest rival */
-	double score;
+	additive_method method;
+	additive_score kind;
+	int32_t output;                /* token or class; -1: the one with the largest logit */
+	int32_t other;                 /* for DIFFERENCE; -1: the strongest rival */
+	double score;                  /* the score to explain, as `kind` defines it */
 	double logit, log_probability; /* those of `output` */
 	double head;                   /* CONTRIBUTIONS: the part of the score that belongs to no token */
 } additive_explanation;
@@ -240,12 +242,12 @@ typedef struct additive_explanation {
  * ADDITIVE_UNSUPPORTED "model": it reads a source, or fills in masks. */
 additive_code additive_explain(additive_model *model, const int32_t *tokens, size_t count,
                                additive_explanation *explanation, float *parts, float *others, additive_error *error);
-/* Compute the importance weights with which the last of `count` tokens reads each of them, averaged over rounds and the
- * heads and layers chosen; -1 as `layer` or `head`: all. weights[count] sum to 1. 1 as `rollout`: layers are multiplied
- * through instead (Abnar and Zuidema 2020).
+/* Compute the attention weights with which the last of `count` tokens reads each of them, averaged over the heads,
+ * layers and rounds of attention. -1 as `layer` or `head`: all. weights[count] sum to 1. 1 as `rollout`: layers are
+ * multiplied through instead (Abnar and Zuidema 2020).
  *
  * ADDITIVE_INVALID "input", "layer" or "head". ADDITIVE_UNSUPPORTED "explain": the architecture has no weights.
- * ADDITIVE_UNSUPPORTED "model": as above, or it is a classifier. ADDITIVE_TOO_LARGE: too many tokens. */
+ * ADDITIVE_UNSUPPORTED "model": as for additive_explain, or it is a classifier. ADDITIVE_TOO_LARGE: too many tokens. */
 additive_code additive_explain_weights(additive_model *model, const int32_t *tokens, size_t count, int64_t layer,
                                        int64_t head, int rollout, float *weights, additive_error *error);
 

@@ -55,6 +55,7 @@ void builder_carry(builder *b);
  * pool. */
 value builder_pool_before(builder *b);
 
+/* Return the parameter of this full name, such as "words.weight". */
 value builder_parameter(const builder *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Append x NAME.weightᵀ + NAME.bias; the bias is optional. */
 value builder_linear(const builder *b, value x, const char *format, ...) __attribute__((format(printf, 3, 4)));
@@ -64,8 +65,9 @@ value builder_layernorm(const builder *b, value x, float eps, const char *format
 int64_t builder_rows(const builder *b, value v);
 /* Return the rows before the tokens (FORWARD_ROWS_BEFORE); 0: none. */
 int64_t builder_rows_before(const builder *b);
-/* builder_site returns the next dropout site, whether or not dropout is on; builder_dropout applies dropout there. */
+/* Return the next dropout site, whether or not dropout is on. */
 uint32_t builder_site(builder *b);
+/* Apply dropout with probability p at the next site. */
 value builder_dropout(builder *b, value x, float p);
 /* Return the offset of a state in a slot, in floats. */
 int64_t builder_state(const builder *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -79,8 +81,9 @@ void builder_boundary(const builder *b);
 value builder_words(builder *b, const char *words, int64_t padding_row);
 /* Append rows of a table that the graph computes. */
 value builder_words_of(builder *b, value table, int64_t padding_row);
-/* input_ids [i32] [B,N]; and, instead of builder_words_of, rows [B,N,D] that the graph has computed from them. */
+/* Return input_ids [i32] [B,N]. */
 value builder_tokens(const builder *b);
+/* Use rows [B,N,D] that the graph has computed from input_ids as the word vectors, in place of builder_words_of. */
 value builder_word_rows(builder *b, value rows);
 /* Append the rows x of the tokens shifted one row later, after words[start] and without the last: [B,N,D]. May be used
  * once. */

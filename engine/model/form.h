@@ -28,8 +28,9 @@ typedef enum head_kind {
 
 typedef struct model_form {
 	const char *name;   /* "causal" */
-	const char *does;   /* purpose, in errors after "the architecture NAME": "generates text" */
-	const char *offers; /* for a form that does not generate text, after "it can": "classify and embed" */
+	const char *does;   /* end of an error that begins "the architecture NAME": "generates text" */
+	const char *offers; /* end of an error that begins "it can": "classify and embed"; for forms that do not
+	                     * generate text */
 	head_kind head;
 	bool stepwise;  /* no row depends on later ones, so sessions can read token by token */
 	bool source;    /* reads a source beside its tokens (forward_spec.source) */
@@ -40,7 +41,7 @@ typedef struct model_form {
 	int64_t (*row)(const struct model_dims *d, const int32_t *ids, int64_t count);
 	/* Return how many of n tokens the prediction at `row` reads. */
 	int64_t (*context)(int64_t n, int64_t row);
-	/* Return how many tokens are read to compute a sequence of `tokens` once without each of its tokens. */
+	/* Return the number of tokens that leave-one-out reads: a sequence of `tokens`, once without each token. */
 	double (*removals)(double tokens);
 } model_form;
 
@@ -48,10 +49,15 @@ typedef struct model_form {
 #include "gen/forms.def"
 #undef FORM
 
-/* Members that forms share: the last row; all n tokens; the tokens up to the row; whole sequences. */
+/* Members that several forms share. */
+
+/* model_form.row: the last row. */
 int64_t form_last_row(const struct model_dims *d, const int32_t *ids, int64_t count);
+/* model_form.context: all n tokens. */
 int64_t form_whole_context(int64_t n, int64_t row);
+/* model_form.context: the tokens up to the row. */
 int64_t form_earlier_context(int64_t n, int64_t row);
+/* model_form.removals: every reading is of a whole sequence. */
 double form_whole_removals(double tokens);
 
 /* STATUS_INVALID "source" unless a source of n tokens fits; n is 0 without one. */

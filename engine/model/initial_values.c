@@ -59,7 +59,7 @@ void initial_values_fill(initial_values *v, const parameter_spec *p, float *x)
 	else if (p->init == INIT_NORMAL_SEQUENCE)
 		fill_sequence(x, p, &v->sequence);
 	else if (p->init == INIT_VALUES)
-		memcpy(x, p->first, (size_t)count * sizeof *x);
+		memcpy(x, p->values, (size_t)count * sizeof *x);
 	else
 		for (int64_t k = 0; k < count; k++)
 			x[k] = constant;

@@ -11,7 +11,10 @@
  *
  * An f32 model may have a bf16 copy of the whole arena with the same element offsets (so parameters are aligned to 32
  * bytes). A forward in bf16 reads matrices and tables from the copy and vectors from the arena. A model is read-only
- * while it is served; a trainer owns the one it trains. */
+ * while it is served; a trainer owns the one it trains.
+ *
+ * Threads: one thread at a time uses a backend (backend.h) and the models on it. model_check needs no backend: any
+ * thread. Pointers that these functions return are borrowed until model_free. */
 #ifndef ENGINE_MODEL_MODEL_H
 #define ENGINE_MODEL_MODEL_H
 

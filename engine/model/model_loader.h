@@ -8,7 +8,8 @@
  *   model_loader_free(l);
  *
  * Where the folder has a manifest, everything is verified before it is used: damage is STATUS_STORAGE. The files are
- * read with read(2), so a file that is truncated while it is read is an error, not a SIGBUS. */
+ * read with read(2), so a file that is truncated while it is read is an error, not a SIGBUS. A loader is
+ * used on the thread of its backend; without a backend, by one thread at a time. */
 #ifndef ENGINE_MODEL_MODEL_LOADER_H
 #define ENGINE_MODEL_MODEL_LOADER_H
 

@@ -47,12 +47,12 @@ void parameter_list_stored(parameter_list *list, shape stored)
 	item->stored = stored;
 }
 
-void parameter_list_values(parameter_list *list, const float *first)
+void parameter_list_values(parameter_list *list, const float *values)
 {
 	if (list->status != STATUS_OK)
 		return;
 	list->items[list->count - 1].init = INIT_VALUES;
-	list->items[list->count - 1].first = first;
+	list->items[list->count - 1].values = values;
 }
 
 void parameter_list_quantized(parameter_list *list, int bits)

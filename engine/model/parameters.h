@@ -1,8 +1,8 @@
 /* parameters.h - a model's weights: names, shapes, initial values, and their layout in a checkpoint.
  *
  * Parameters have their checkpoint names in the graph, so a shape is written once. A matrix is [outputs, inputs] in
- * memory, whatever the checkpoint holds. A quantised matrix of plain weights is quantised in the graph, so training sees
- * what serving reads. Packed weights are quantised when they are loaded; int8 panels hold the same codes. */
+ * memory, whatever the checkpoint holds. A quantised matrix of plain weights is quantised in the graph, so training
+ * sees what serving reads. Packed weights are quantised when they are loaded; int8 panels hold the same codes. */
 #ifndef ENGINE_MODEL_PARAMETERS_H
 #define ENGINE_MODEL_PARAMETERS_H
 
@@ -19,7 +19,7 @@ typedef enum parameter_init {
 	INIT_UNIFORM,         /* uniform around 0 with variance std² */
 	INIT_ZERO,
 	INIT_ONE,
-	INIT_CONSTANT, /* std */
+	INIT_CONSTANT, /* the number in parameter_spec.std */
 	INIT_VALUES    /* values from parameter_list_values */
 } parameter_init;
 
@@ -27,8 +27,8 @@ typedef struct parameter_spec {
 	char name[128]; /* tensor name in the checkpoint */
 	shape shape;    /* in the graph; for a matrix: [outputs, inputs] */
 	parameter_init init;
-	float std;          /* INIT_NORMAL, INIT_NORMAL_SEQUENCE, INIT_UNIFORM, INIT_CONSTANT */
-	const float *first; /* INIT_VALUES: borrowed */
+	float std;           /* INIT_NORMAL, INIT_NORMAL_SEQUENCE, INIT_UNIFORM: σ. INIT_CONSTANT: the value itself */
+	const float *values; /* INIT_VALUES: one for each element, borrowed */
 	int drawn_first; /* INIT_NORMAL_SEQUENCE: number of rows at the end that are drawn before all others, last row
 	                  * first */
 	bool matrix;     /* read only by linear, linear_cross_entropy and gather, so it may be packed (panel.h) */
@@ -43,8 +43,9 @@ typedef struct parameter_spec {
 	bool fixed;  /* not trained: no gradient, stored after all others in the arena */
 } parameter_spec;
 
-/* Return the shape in the checkpoint. Convert values from the checkpoint's layout to the graph's, and back. */
+/* Return the shape in the checkpoint. */
 shape parameter_stored_shape(const parameter_spec *p);
+/* Convert values from the checkpoint's layout to the graph's, and back. */
 void parameter_load(const parameter_spec *p, const float *stored, float *values);
 void parameter_store(const parameter_spec *p, const float *values, float *stored);
 
@@ -60,9 +61,10 @@ void parameter_list_add(parameter_list *list, parameter_init init, float std, sh
 /* Add a matrix of n outputs and k inputs with values from N(0, std²). */
 void parameter_list_add_matrix(parameter_list *list, float std, int64_t n, int64_t k, bool transposed,
                                const char *format, ...) __attribute__((format(printf, 6, 7)));
-/* For the last one added: set its shape in the checkpoint; set its initial values, which must outlive the list. */
+/* Set the shape in the checkpoint of the last one added. */
 void parameter_list_stored(parameter_list *list, shape stored);
-void parameter_list_values(parameter_list *list, const float *first);
+/* Set the initial values of the last one added; they are borrowed and must outlive the list. */
+void parameter_list_values(parameter_list *list, const float *values);
 /* Quantise the last one added to `bits` bits. */
 void parameter_list_quantized(parameter_list *list, int bits);
 /* The last one added, one number for each token, follows from token counts; until they are set, all counts are 0. */
@@ -72,8 +74,9 @@ void parameter_list_alias(parameter_list *list, const char *alias, bool written)
 /* Initialise the last one added from the shared normal sequence; its last `drawn_first` rows are drawn before the
  * others. */
 void parameter_list_sequence(parameter_list *list, int drawn_first);
-/* For the last one added: set by_row; set fixed. */
+/* Set by_row of the last one added. */
 void parameter_list_by_row(parameter_list *list);
+/* Set `fixed` of the last one added. */
 void parameter_list_fixed(parameter_list *list);
 void parameter_list_free(parameter_list *list);
 

@@ -28,8 +28,8 @@ typedef enum port_role {
 	PORT_SOURCE,    /* "source_ids" [B, S]: input of an encoder */
 	PORT_SOURCE_POSITIONS, /* "source_position_ids" [B, S]: rows of its position table */
 	PORT_SOURCE_MASK,      /* "source_mask" [B, S] */
-	PORT_MEMORY_MASK,      /* "memory_mask" [B, M + m + N] for the keys of self-attention: carried rows first, then
-	                        * those of m memory tokens */
+	PORT_MEMORY_MASK,      /* "memory_mask" [B, M + m + N] for the keys of self-attention: M carried rows, m memory
+	                        * tokens, N tokens */
 	/* inputs, f32 */
 	PORT_SOURCE_ROWS, /* "source_rows" [B, S, D]: an encoded source */
 	PORT_MEMORY, /* "memory.L" [B, M, D] of layer L: rows of earlier segments; output "next.memory.L": rows for the

@@ -1,5 +1,6 @@
 /* states.h - the state that a session keeps of the tokens it has read: named tensors, stored one after the other in a
- * slot. A separate list describes the state that a row of text passes on from block to block in training.
+ * slot. Training has a list of its own, for the state that a row of text passes on to the next (STATE_CARRIED).
+ * One thread for each list.
  *
  * The mixers of a model's layers list their states. Everything else follows from the list: the size of a slot, the
  * offset of each state, the contents of an exported session. The size never depends on the tokens. */
@@ -49,12 +50,12 @@ typedef struct state_list {
 
 void state_list_add(state_list *list, state_kind kind, int64_t floats, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-/* Make the last item a ring; a width may be 0. */
+/* Make the last item a ring whose tensors have these floats per place; a width may be 0. */
 void state_list_set_ring(state_list *list, int64_t places, int64_t width, int64_t second, int64_t third);
 /* List what changes in a slot when tokens from … to - 1 are read, ascending, into out [STATE_RANGES × list->count].
  * Ranges at most `gap` floats apart are merged. Return their number. */
 int state_list_changes(const state_list *list, int64_t from, int64_t to, int64_t gap, state_range *out);
-/* Return the state with that name, or NULL. */
+/* Return the state with that name, or NULL. Borrowed until the list grows. */
 const state_spec *state_list_find(const state_list *list, const char *name);
 /* Return the floats of a slot: all states, rounded up to whole cache lines. */
 int64_t state_list_slot(const state_list *list);

@@ -119,7 +119,7 @@ static status add_generation(beams *b, int i, const generation_request *r, error
 		own.event = NULL;
 	}
 	TRY(session_new(&x, first->session->model, "", &o, err));
-	status s = generation_beside(&b->generations[i], first, x, &own);
+	status s = generation_new_like(&b->generations[i], first, x, &own);
 	if (s != STATUS_OK)
 		session_free(x);
 	return error_settle(err, s);
@@ -300,7 +300,7 @@ static status copy_some(beams *b, error *err)
 	return b->n_copies == 0 ? read_on(b, err) : STATUS_OK;
 }
 
-status beams_arrive(generation *g, error *err)
+status beams_read_logits(generation *g, error *err)
 {
 	beams *b = g->beams;
 	if (g->phase == GENERATION_PROMPT) {

@@ -34,9 +34,10 @@ generation *beams_generation(const beams *b, int i);
 bool beams_copies(const generation *g);
 /* True if a step can advance g, which is not cancelled. */
 bool beams_runnable(const generation *g);
-/* Read g's logits after its tokens, and choose the next beams if they were the last. STATUS_NOMEM, STATUS_DEVICE.
+/* Pass g's logits to the search once g has read its tokens; the last beam's choose the next beams. STATUS_NOMEM,
+ * STATUS_DEVICE.
  * STATUS_INVALID: the logits are not finite. */
-status beams_arrive(generation *g, error *err);
+status beams_read_logits(generation *g, error *err);
 /* Run a turn of a runnable generation that has no token to read: copy sessions, or deliver an answer. *done: the answer
  * is delivered. */
 status beams_turn(generation *g, bool *done, error *err);

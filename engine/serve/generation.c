@@ -287,7 +287,7 @@ status generation_new(generation **out, session *x, bool temporary, const genera
 	return STATUS_OK;
 }
 
-status generation_beside(generation **out, const generation *g, session *x, const generation_request *r)
+status generation_new_like(generation **out, const generation *g, session *x, const generation_request *r)
 {
 	generation *y = *out = memory_new(1, sizeof *y);
 	if (!y)
@@ -323,7 +323,7 @@ bool generation_runnable(const generation *g)
 {
 	if (g->beams && !g->cancelled)
 		return beams_runnable(g);
-	return g->cancelled || g->phase == GENERATION_CLOSE || (g->max_tokens == 0 && !generation_scores(g)) ||
+	return g->cancelled || g->phase == GENERATION_CLOSE || (g->max_tokens == 0 && !generation_scores_remain(g)) ||
 	       g->credit > 0;
 }
 
@@ -343,7 +343,7 @@ static status generation_read_slice(const generation *g, uint64_t slice_ns, bool
 	return STATUS_OK;
 }
 
-bool generation_encodes(const generation *g)
+bool generation_must_encode(const generation *g)
 {
 	return g->source;
 }
@@ -388,7 +388,7 @@ int64_t generation_adjusts(const generation *g)
 	return sample_row_adjusts(g->tally.count, g->constrained, model_dimensions(g->session->model->model)->outputs);
 }
 
-sample_row generation_wants(const generation *g, int64_t tokens, int64_t prompt)
+sample_row generation_sample_row(const generation *g, int64_t tokens, int64_t prompt)
 {
 	const session *x = g->session;
 	bool on = g->n_read + prompt == g->n_prompt && g->phase != GENERATION_CLOSE && !g->cancelled &&
@@ -491,7 +491,7 @@ static status generation_send(generation *g, token_logprob picked, error *err)
 
 /* --- the tokens of a prompt that is scored ---------------------------------------------- */
 
-bool generation_scores(const generation *g)
+bool generation_scores_remain(const generation *g)
 {
 	return g->scores && !prompt_scores_all_taken(g->scores);
 }
@@ -537,7 +537,7 @@ status generation_deliver(generation *g, int32_t token, error *err)
 {
 	session *x = g->session;
 	if (g->beams)
-		return beams_arrive(g, err);
+		return beams_read_logits(g, err);
 	g->next = token;
 	if (token < 0 && g->constrained && !constrained_text_continues(g->constrained))
 		return error_set(err, STATUS_UNSUPPORTED, "response_format",
@@ -561,7 +561,7 @@ status generation_deliver(generation *g, int32_t token, error *err)
 	g->completed++;
 	TRY(generation_send(g, picked, err));
 	g->unread = true;
-	x->from_device = NULL; /* the step that reads this token replaces these logits */
+	x->device_logits = NULL; /* the step that reads this token replaces these logits */
 	g->phase = g->finish == FINISH_NONE ? GENERATION_DECODE : GENERATION_CLOSE;
 	return STATUS_OK;
 }

@@ -18,12 +18,12 @@
 
 enum { INFLIGHT_STEPS = 2 /* steps issued at a time */ };
 enum {
-	GENERATION_SLICE_NS = 3000000,      /* a slice of a sequence that is read as a whole or scored */
-	GENERATION_SHORT_SLICE_NS = 1000000 /* such a slice beside running generations */
+	GENERATION_SLICE_NS = 3000000,      /* reading of a whole sequence, or scoring of a prompt */
+	GENERATION_SHORT_SLICE_NS = 1000000 /* likewise, while generations run */
 };
 enum { GENERATION_MAX_LOGPROBS = COMPLETION_LOGPROBS_MAX, GENERATION_MAX_ALPHA = ALPHA_OPTIONS_TOP_MAX };
 
-enum { GENERATION_EVENT_TOKENS = 8 /* per event of tokens that were known before */ };
+enum { GENERATION_EVENT_TOKENS = 8 /* per event whose tokens are all known before it: a search's, or a prompt's */ };
 
 typedef struct beams beams;
 
@@ -41,7 +41,7 @@ struct generation {
 	generation_phase phase;
 	finish_reason finish;
 	bool cancelled;
-	int64_t credit;
+	int64_t credit; /* events that may still be sent */
 
 	/* the request */
 	int32_t *prompt;
@@ -65,9 +65,9 @@ struct generation {
 	int64_t reading; /* prompt tokens of the issued step */
 	read_pass
 	    *whole; /* reads the source or, in a model that reads whole sequences, the prompt; NULL: not started */
-	prompt_scores *scores; /* scores of the prompt's tokens from the second on; NULL: not requested */
-	int64_t completed;     /* tokens sampled so far */
-	int32_t next;
+	prompt_scores *scores;            /* scores of the prompt's tokens from the second on; NULL: not requested */
+	int64_t completed;                /* tokens sampled so far */
+	int32_t next;                     /* the token sampled last */
 	bool unread;                      /* `next` is delivered and not read */
 	generation **row[INFLIGHT_STEPS]; /* its entry in the batch of each step in flight; NULL: in none */
 	int *cancellations;               /* points to the scheduler's n_cancelled */
@@ -76,8 +76,8 @@ struct generation {
 	                                   * the prompt is read */
 	text_stream text;
 	stop_filter stop;
-	double *weights; /* weights over the whole sequence */
-	int64_t weights_size;
+	double *weights;        /* [weights_size] attention weights of the last token over the whole sequence */
+	int64_t weights_size;   /* grows with the sequence */
 	explain_selection pick; /* the heads and layers to average; points into `picked` */
 	bool rollout;
 	bool *picked;        /* [layers + heads + rounds] */
@@ -91,25 +91,25 @@ struct generation {
 status generation_new(generation **out, session *x, bool temporary, const generation_request *r, error *err);
 /* Create another generation like g, which was just created from a request like r, on session x, which it owns. It has
  * no prompt to read and no settings of its own. STATUS_NOMEM: the caller keeps x. */
-status generation_beside(generation **out, const generation *g, session *x, const generation_request *r);
+status generation_new_like(generation **out, const generation *g, session *x, const generation_request *r);
 /* Free a generation that no scheduler has, with its session. NULL is legal. */
 void generation_discard(generation *g);
-/* Count one slice of the session's and the prompt's tokens. STATUS_NOMEM. */
+/* Add one slice of the session's and the prompt's tokens to the tally. STATUS_NOMEM. */
 status generation_tally(generation *g);
-/* True if all tokens are counted; only then may the prompt be read. */
+/* True if the tally has all tokens; only then may the prompt be read. */
 bool generation_tallied(const generation *g);
 /* End g: call `finished` and free everything. err: NULL or the message of s. */
 void generation_finish(generation *g, status s, const error *err);
 
-/* Number of adjustments with which g's next token is sampled. */
+/* Return the number of adjustments with which g's next token is sampled. */
 int64_t generation_adjusts(const generation *g);
 /* True if a step can advance g; false while it is parked. */
 bool generation_runnable(const generation *g);
 /* Record that the session has read `count` tokens of the prompt, or the delivered one. */
 void generation_read(generation *g, int64_t count);
-/* The sampling request after the session has read `tokens` more tokens, `prompt` of them from the prompt. Inactive
- * while some of the prompt is unread, and when the generation ends there. */
-sample_row generation_wants(const generation *g, int64_t tokens, int64_t prompt);
+/* Return the sampling request after the session has read `tokens` more tokens, `prompt` of them from the prompt.
+ * Inactive while some of the prompt is unread, and when the generation ends there. */
+sample_row generation_sample_row(const generation *g, int64_t tokens, int64_t prompt);
 /* Accept and deliver the token that was sampled for g; g->finish then tells whether it was the last. STATUS_DEVICE:
  * log-probabilities are requested and the logits cannot be copied. */
 status generation_deliver(generation *g, int32_t token, error *err);
@@ -121,11 +121,11 @@ void generation_send_tokens(generation *g, generation_event *e, bool last);
 /* Read the next slice in a model that reads whole sequences. *done: the prompt is read. */
 status generation_read_whole(generation *g, bool *done, error *err);
 /* True if a source must be encoded before the prompt. */
-bool generation_encodes(const generation *g);
+bool generation_must_encode(const generation *g);
 /* Encode the source for about slice_ns. */
 status generation_encode(generation *g, uint64_t slice_ns, error *err);
 /* True if scores of the prompt's tokens remain to be computed or delivered. */
-bool generation_scores(const generation *g);
+bool generation_scores_remain(const generation *g);
 /* Read and score the prompt for about slice_ns, or deliver scores as credit allows. */
 status generation_score(generation *g, uint64_t slice_ns, error *err);
 /* Detach g from its session before generation_finish: the session copies its logits or keeps the delivered token as

@@ -80,7 +80,7 @@ static void prompt_scores_end(prompt_scores *p)
 	session *x = p->session;
 	memcpy(x->ids + x->tokens, p->ids + p->first, (size_t)p->piece * sizeof *x->ids);
 	x->tokens += p->piece;
-	x->from_device = NULL;
+	x->device_logits = NULL;
 	p->first += p->piece;
 	if (p->first == p->count)
 		p->scored = p->count;

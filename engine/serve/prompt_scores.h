@@ -14,8 +14,8 @@
 
 typedef struct prompt_scores prompt_scores;
 
-/* Score the `count` ≥ 2 tokens that x reads next, each with n_top alternatives. x and ids are borrowed, and x has
- * memory reserved for the tokens before the first step. STATUS_NOMEM. */
+/* Score the `count` ≥ 2 tokens that x reads next, each with n_top alternatives. x and ids are borrowed.
+ * The caller reserves memory of x for these tokens before the first step. STATUS_NOMEM. */
 status prompt_scores_new(prompt_scores **out, session *x, const int32_t *ids, int64_t count, int n_top);
 void prompt_scores_free(prompt_scores *p); /* NULL is legal */
 

@@ -341,7 +341,7 @@ status read_pass_step(read_pass *r, bool *done)
 	*done = false;
 	if (!r->fed) {
 		bool whole;
-		const size_t bytes = r->model->waited_for ? READ_PASS_TOUCHED_LESS : READ_PASS_TOUCHED_BYTES;
+		const size_t bytes = r->model->generations_wait ? READ_PASS_TOUCHED_SHORT : READ_PASS_TOUCHED_BYTES;
 		TRY(plan_touch(r->plan, bytes, &r->touched, &whole));
 		return whole ? feed(r) : STATUS_OK;
 	}

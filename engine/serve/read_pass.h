@@ -19,16 +19,16 @@
 
 enum {
 	READ_PASS_LEAST_TOKENS = 16,  /* tokens of the smallest plan */
-	READ_PASS_KEPT_TOKENS = 1024, /* larger plans are freed after their run, */
-	READ_PASS_KEPT_ROWS = 8,      /* and so are plans with more rows, which would have too many shapes */
+	READ_PASS_KEPT_TOKENS = 1024, /* plans for more tokens are freed after their run */
+	READ_PASS_KEPT_ROWS = 8,      /* plans with more rows are freed too: they have too many shapes */
 	READ_PASS_LOG_TOKENS = 64,
 	READ_PASS_LOGITS = 1 << 22,        /* for all tokens of a piece: 16 MiB */
-	READ_PASS_TOUCHED_BYTES = 2 << 20, /* memory of a new plan written per step; beside generations: */
-	READ_PASS_TOUCHED_LESS = 1 << 16,
+	READ_PASS_TOUCHED_BYTES = 2 << 20, /* memory of a new plan written per step */
+	READ_PASS_TOUCHED_SHORT = 1 << 16, /* likewise, while generations wait */
 	READ_PASS_WORK =
 	    1 << 23, /* multiplications per step, approximately, where the rows of a node are independent */
 };
-#define READ_PASS_KEPT_BYTES ((size_t)64 << 20) /* smaller than this to be kept */
+#define READ_PASS_KEPT_BYTES ((size_t)64 << 20) /* a larger plan is freed after its run */
 
 /* Outputs of a pass. */
 typedef struct read_pass_form {

@@ -28,7 +28,7 @@ typedef struct sample_place {
 	int32_t *tokens; /* [rows] */
 } sample_place;
 
-/* Number of `adjust` rows for a batch row whose tally has `count` rows. */
+/* Return the number of `adjust` rows for a batch row whose tally has `count` rows. */
 static inline int64_t sample_row_adjusts(int64_t count, bool masked, int64_t vocab)
 {
 	return count + (masked ? sample_mask_rows(vocab) : 0);
@@ -41,12 +41,12 @@ void sample_plan_free(sample_plan *p);
 
 /* Compile the plan for `adjusts` adjustments in total, unless it exists. STATUS_NOMEM. */
 status sample_plan_prepare(sample_plan *p, int64_t adjusts, error *err);
-/* Limit the following plan to the first n rows. STATUS_UNSUPPORTED as in plan_reshape. */
+/* Limit the plan of sample_plan_follower to the first n rows. STATUS_UNSUPPORTED as in plan_reshape. */
 status sample_plan_fit(sample_plan *p, int64_t n);
-/* Fill the host's `settings` [rows] for the following plan. False: a row has adjustments; that plan then samples no
- * row, and the caller runs sample_plan_run. */
+/* Fill the host's `settings` [rows] for the plan of sample_plan_follower. False: a row has adjustments; that plan then
+ * samples no row, and the caller runs sample_plan_run. */
 bool sample_plan_settings(const sample_plan *p, const sample_row *rows, int n, sample_setting *settings);
-/* Return the plan that reads its settings from sample_place.settings. */
+/* Return the plan without adjustments, which reads its settings from sample_place.settings. Borrowed. */
 plan *sample_plan_follower(const sample_plan *p);
 
 /* Sample tokens[i] for each of the first n rows, on the device; -1 if the row is inactive or no logit is finite.

@@ -18,7 +18,7 @@ typedef struct sampling_bias {
 } sampling_bias;
 
 /* Sampling settings of a request. The plain numbers are the fields with `x-sampling` of CompletionRequest in
- * proto/openapi.yaml, which has their meanings, ranges and defaults. */
+ * proto/openapi.yaml, which has their meanings, ranges and defaults. A row with `above` excludes its minimum. */
 typedef struct sampling {
 #define NUMBER(name, above, min, max, fallback) float name;
 #define INTEGER(name, min, max, fallback) int32_t name;

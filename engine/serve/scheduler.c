@@ -315,7 +315,7 @@ static void scheduler_add_row(scheduler *s, inflight_step *f, generation *g, int
 	*r = session_row(g->session, &g->next, 1);
 	r->position += ahead;
 	r->from = from;
-	s->draws[f->n] = generation_wants(g, 1 + ahead, 0);
+	s->draws[f->n] = generation_sample_row(g, 1 + ahead, 0);
 	f->batch[f->n++] = g;
 }
 
@@ -515,7 +515,7 @@ static status resume(scheduler *s, generation *g)
 	session *x = g->session;
 	error err = ERROR_INIT;
 	int32_t token = -1;
-	sample_row requested = generation_wants(g, 0, 0);
+	sample_row requested = generation_sample_row(g, 0, 0);
 	if (requested.settings) {
 		status result = served_model_prepare_row(x->model, generation_adjusts(g), &err);
 		if (result != STATUS_OK)
@@ -530,7 +530,7 @@ static status resume(scheduler *s, generation *g)
 /* True if there is no prompt to read and the first token can be sampled now. */
 static bool is_resumed(const generation *g)
 {
-	return g->n_read == g->n_prompt && !g->beams && !generation_scores(g) && generation_tallied(g) &&
+	return g->n_read == g->n_prompt && !g->beams && !generation_scores_remain(g) && generation_tallied(g) &&
 	       model_dimensions(g->session->model->model)->form->stepwise;
 }
 
@@ -568,8 +568,8 @@ static status read_whole(scheduler *s, generation *g)
 /* Length of a slice: shorter while generations of m decode. */
 static uint64_t slice_beside_streams(const scheduler *s, served_model *m)
 {
-	m->waited_for = scheduler_decodes(s);
-	return m->waited_for ? GENERATION_SHORT_SLICE_NS : GENERATION_SLICE_NS;
+	m->generations_wait = scheduler_decodes(s);
+	return m->generations_wait ? GENERATION_SHORT_SLICE_NS : GENERATION_SLICE_NS;
 }
 
 /* Encode one slice of a source. */
@@ -579,7 +579,7 @@ static status scheduler_encode(scheduler *s, generation *g)
 	status result = generation_encode(g, slice_beside_streams(s, g->session->model), &err);
 	if (result != STATUS_OK)
 		return scheduler_give_up(s, g, result, &err);
-	s->counters.prompt_tokens += generation_encodes(g) ? 0 : (uint64_t)g->n_source;
+	s->counters.prompt_tokens += generation_must_encode(g) ? 0 : (uint64_t)g->n_source;
 	return STATUS_OK;
 }
 
@@ -592,7 +592,7 @@ static status score_prompt(scheduler *s, generation *g)
 	s->counters.prompt_tokens += (uint64_t)(g->n_read - before);
 	if (result != STATUS_OK)
 		return scheduler_give_up(s, g, result, &err);
-	if (!generation_scores(g) && g->max_tokens == 0)
+	if (!generation_scores_remain(g) && g->max_tokens == 0)
 		proceed(s, g, -1, false);
 	return STATUS_OK;
 }
@@ -635,9 +635,9 @@ static status prefill(scheduler *s, generation *g)
 		return (result = generation_tally(g)) == STATUS_OK ? result : scheduler_give_up(s, g, result, &err);
 	if (!model_dimensions(g->session->model->model)->form->stepwise)
 		return read_whole(s, g);
-	if (generation_encodes(g))
+	if (generation_must_encode(g))
 		return scheduler_encode(s, g);
-	if (generation_scores(g))
+	if (generation_scores_remain(g))
 		return score_prompt(s, g);
 	if (g->beams && g->n_read == g->n_prompt)
 		return turn_beams(s, g);

@@ -74,6 +74,7 @@ void scheduler_model_abandon(scheduler *s);
  * generations or score tasks use it. */
 status scheduler_model_unload(scheduler *s, const char *id, error *err);
 bool scheduler_model_loaded(const scheduler *s, const char *id);
+/* Return a part of a loaded model, borrowed while the model is loaded. */
 const model *served_model_model(const served_model *m);
 const tokenizer *served_model_tokenizer(const served_model *m);
 
@@ -107,10 +108,10 @@ typedef struct session_info {
  * unchanged. */
 status scheduler_session_new(scheduler *s, served_model *m, const char *id, const session_options *o, session **out,
                              error *err);
-/* Return the session `id`, or NULL. */
+/* Return the session `id`, or NULL. Borrowed until scheduler_session_delete. */
 session *scheduler_session_find(scheduler *s, const char *id);
 void scheduler_session_info(const session *x, session_info *out);
-/* STATUS_CONFLICT while the session is busy. */
+/* Free the session and its slot. STATUS_CONFLICT: it is busy. */
 status scheduler_session_delete(scheduler *s, session *x, error *err);
 /* Copy about a megabyte more of x into a new session `id`. *moved is 0 before the first call. *out is NULL until the
  * copy is complete. The caller lets nothing else use x meanwhile. The copy is busy until it is complete and is freed
@@ -179,6 +180,7 @@ status scheduler_session_sample(session *x, const sampling *s, int32_t *token, e
 
 typedef enum finish_reason { FINISH_NONE, FINISH_STOP, FINISH_LENGTH } finish_reason;
 
+/* The attention weight with which the latest token reads an earlier one ("alpha" in the API). */
 typedef struct alpha_weight {
 	int32_t token;    /* id */
 	int64_t position; /* index in the session or request, from 0 */
@@ -205,8 +207,8 @@ typedef struct generation_result {
 	finish_reason finish;
 	int64_t prompt_tokens; /* including those of the source */
 	int64_t completion_tokens;
-	int64_t cached_tokens; /* prompt tokens whose state was reused from another request */
-	double queue_ms, prompt_ms, predicted_ms;
+	int64_t cached_tokens;                    /* prompt tokens whose state was reused from another request */
+	double queue_ms, prompt_ms, predicted_ms; /* waiting for a turn; reading the prompt; generating */
 	float *log; /* with request.explain and STATUS_OK: the log of all tokens read (explain/explain.h); freed by
 	             * `finished` */
 } generation_result;
@@ -244,12 +246,18 @@ typedef struct generation_request {
 } generation_request;
 
 /* Start a generation in session x, or in a new temporary session of m if x is NULL. The session is busy until
- * `finished`. `finished` is not called if this function fails.
+ * `finished`. `finished` is not called if this function fails. *out is valid until `finished`.
  *
  * Errors:
+ *   STATUS_BUSY              max_generations are accepted, or no slot is free
+ *   STATUS_UNAVAILABLE       scheduler_free is running
  *   STATUS_CONFLICT          x is busy
+ *   STATUS_DEVICE            x is lost
  *   STATUS_INVALID "prompt"  empty, and the session has read nothing; or longer than n_positions (POSITION_ERROR)
  *   STATUS_INVALID "source"  missing, given twice, or too long; or the model reads no source
+ *   STATUS_INVALID           names another field that is out of range
+ *   STATUS_UNSUPPORTED       names "model" or "alpha"
+ *   STATUS_NOMEM
  *
  * Positions: under POSITION_ERROR prompt and completion together have at most n_positions tokens. A completion that
  * reaches the limit ends with FINISH_LENGTH, without a token if the prompt fills all positions.
@@ -346,7 +354,7 @@ typedef struct score_sequence {
 	const int32_t *next;   /* [count]: the token to score after each; -1: none. NULL: score nothing */
 	token_logprob *scores; /* [count]: log-probability of `next`; unchanged where it is -1 */
 	token_logprob *best;   /* [count]: the most likely token; unchanged where `next` is -1 */
-	/* With `next`: a state of model_entry.state_bytes bytes after the `before` tokens read earlier, instead of an
+	/* With `next`: a state of session_info.state_bytes bytes after the `before` tokens read earlier, instead of an
 	 * empty state. It is replaced by the state after the last token. NULL: start empty, keep nothing. */
 	void *carried;
 	int64_t before;
@@ -389,7 +397,8 @@ bool scheduler_runnable(const scheduler *s);
 status scheduler_tick(scheduler *s);
 
 typedef struct scheduler_stats {
-	int models, sessions, running, waiting;
+	int models, sessions, running, waiting; /* now */
+	/* Since scheduler_new: tokens read from prompts, tokens generated, ticks, and rows of all decode steps. */
 	uint64_t prompt_tokens, generated_tokens, ticks, batched_sequences;
 } scheduler_stats;
 void scheduler_stats_read(const scheduler *s, scheduler_stats *out);

@@ -7,10 +7,10 @@
  * is full, it has room for one chunk per thread.
  *
  * A chunk is always min(SCHEDULER_PREFILL_CHUNK, tokens left), whatever else the step reads. Softmax attention sums
- * over the pieces in which a prompt is read, so only a fixed division gives a prompt the same bits as alone. The bits of
- * other models do not depend on the pieces. They read only SCHEDULER_PREFILL_SHORT tokens a step while streams decode,
- * because each stream waits for a step of prompts between two of its tokens. With 32 streams (d 128, 6 layers, two
- * cores) the wait fell from 4.4 to 2 ms, and the long prompt takes twice as long.
+ * over the pieces in which a prompt is read, so only a fixed division gives a prompt the same bits as alone. The bits
+ * of other models do not depend on the pieces. They read only SCHEDULER_PREFILL_SHORT tokens a step while streams
+ * decode, because each stream waits for a step of prompts between two of its tokens. With 32 streams (d 128, 6 layers,
+ * two cores) the wait fell from 4.4 to 2 ms, and the long prompt takes twice as long.
  *
  * Not done: prompts and decoding in one step. The bits would be the same, and a large model, whose step time is spent
  * reading weights, would save a step. */
@@ -29,7 +29,7 @@ static generation *prompt_from(const scheduler *s, generation *g)
 
 static int64_t prompt_left(const generation *g)
 {
-	return (generation_encodes(g) ? g->n_source : 0) + g->n_prompt - g->n_read;
+	return (generation_must_encode(g) ? g->n_source : 0) + g->n_prompt - g->n_read;
 }
 
 /* Order of prompts: fewest tokens left first. Copies of a beam search come last; they take many turns and read no
@@ -68,7 +68,7 @@ static void prompts_add(inflight_step *f, generation *g, int64_t most, int64_t *
 {
 	const session *x = g->session;
 	const int64_t n = model_dims_piece(model_dimensions(x->model->model), x->tokens, prompt_left(g), most);
-	if (n == 0 || n > *room || !generation_tallied(g) || g->scores || generation_encodes(g))
+	if (n == 0 || n > *room || !generation_tallied(g) || g->scores || generation_must_encode(g))
 		return;
 	*room -= n;
 	g->reading = n;
@@ -100,7 +100,7 @@ void scheduler_prompts_rows(scheduler *s, const inflight_step *f)
 		generation *g = f->batch[i];
 		s->rows[i] = session_row(g->session, g->prompt + g->n_read, g->reading);
 		s->rows[i].silent = g->temporary && g->n_read + g->reading < g->n_prompt;
-		s->draws[i] = generation_wants(g, g->reading, g->reading);
+		s->draws[i] = generation_sample_row(g, g->reading, g->reading);
 		s->counters.prompt_tokens += (uint64_t)g->reading;
 	}
 }

@@ -48,8 +48,8 @@ status scheduler_score_turn(scheduler *s)
 	score_task *x = s->score_tasks;
 	bool done = false;
 	error err = ERROR_INIT;
-	x->model->waited_for = s->n_generations > s->n_waiting;
-	const uint64_t slice = x->model->waited_for ? SCORE_TASK_SHORT_SLICE_NS : SCORE_TASK_SLICE_NS;
+	x->model->generations_wait = s->n_generations > s->n_waiting;
+	const uint64_t slice = x->model->generations_wait ? SCORE_TASK_SHORT_SLICE_NS : SCORE_TASK_SLICE_NS;
 	status result = x->cancelled ? STATUS_CANCELLED : score_task_advance(x, slice, &done, &err);
 	if (result == STATUS_DEVICE)
 		return result;

@@ -48,7 +48,7 @@ struct scheduler {
 	served_row *rows;         /* [max_batch] rows of the step being issued */
 	sample_row *draws;        /* [max_batch] their sampling requests */
 	bool failed;              /* the device failed while logits were copied */
-	scheduler_stats counters; /* only the four counters that never decrease are used */
+	scheduler_stats counters; /* only the 64-bit members, which never decrease, are used */
 };
 
 /* Return the generation that the next step of prompts begins with: it has a prompt to read, or has read it and waits

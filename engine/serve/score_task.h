@@ -7,7 +7,7 @@
 
 #include "engine/serve/attribution_run.h"
 
-/* Approximate length of a slice; the shorter one is for use beside generations, which wait for it. */
+/* Approximate length of a slice; the shorter one applies while generations wait for it. */
 enum { SCORE_TASK_SLICE_NS = 1000000, SCORE_TASK_SHORT_SLICE_NS = 200000 };
 
 struct score_task {
@@ -16,9 +16,9 @@ struct score_task {
 	score_task_request request;
 	int32_t slot; /* state of a causal model; in any other model it only marks the model as used */
 	bool cancelled;
-	int64_t read;                 /* sequences complete */
-	int64_t written;              /* rows written */
-	int64_t tokens_read;          /* tokens of the next sequence read */
+	int64_t read;                 /* number of complete sequences */
+	int64_t written;              /* number of rows written to request.out */
+	int64_t tokens_read;          /* number of tokens read of the current sequence */
 	int64_t piece;                /* tokens of the current piece */
 	double *sum;                  /* [width] sum of the hidden vectors of earlier pieces */
 	attribution_run *attribution; /* the current sequence's, if it is explained; NULL: not started */

@@ -47,8 +47,8 @@ typedef struct prefix {
 	int32_t *ids;
 	int64_t n;      /* tokens; 0: the entry is empty */
 	session *state; /* NULL: not read yet */
-	bool reading;
-	uint64_t used; /* time of last use on the scheduler's clock */
+	bool reading;   /* a generation is reading the beginning into `state` */
+	uint64_t used;  /* time of last use on the scheduler's clock */
 	scheduler *scheduler;
 } prefix;
 
@@ -66,7 +66,7 @@ struct served_model {
 	                                   * settings */
 	char *blocks[SERVED_MODEL_PARTS]; /* device blocks, one for each part of a step: its inputs and sampled tokens
 	                                   * (served_part.h); NULL: not needed so far */
-	bool way_is_given;                /* for tests: every step uses `way`, without measurement */
+	bool way_is_fixed;                /* for tests: every step uses `way`, without measurement */
 	thread_way way;
 	int users; /* slots in use */
 	int max_batch;
@@ -76,7 +76,7 @@ struct served_model {
 	bool any_pieces; /* bits do not depend on the pieces of a prompt, and short pieces are cheap */
 	served_plan *plans;
 	read_pass *passes;             /* idle plans of passes */
-	bool waited_for;               /* generations are waiting while a pass runs */
+	bool generations_wait;         /* generations wait while a pass runs, so its steps are short */
 	uint64_t hash;                 /* hash of configuration and weights */
 	served_model_loading *loading; /* NULL: loading is complete */
 };
@@ -106,6 +106,7 @@ typedef struct served_row {
 	                * read `tokens` */
 } served_row;
 
+/* Free all plans of steps. The model has no step in flight. */
 void served_model_free_plans(served_model *m);
 /* Return the maximum rows of a step of prompts. */
 int served_model_prompt_rows(const served_model *m);
@@ -117,8 +118,8 @@ int64_t served_model_prompt_tokens(const served_model *m);
 status served_model_plan(served_model *m, int rows, int64_t tokens, bool log, int64_t adjusts, served_plan **out,
                          error *err);
 /* Issue a step: read the rows' tokens, then sample for each active row of `draws` [n_rows] (NULL: none). The step is
- * complete on return if the backend has no `fetch` or the plan writes a log. After a failure the rows' states are
- * undefined. */
+ * complete on return if the backend has no `fetch` or the plan writes a log. STATUS_DEVICE, STATUS_NOMEM: the rows'
+ * states are undefined then. */
 status served_model_step(served_model *m, served_plan *p, const served_row *rows, int n_rows, const sample_row *draws);
 /* Return the device address of the sampled tokens. Valid until the next step of the same kind (decode or prompts). */
 const int32_t *served_model_sampled(const served_plan *p);

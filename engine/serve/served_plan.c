@@ -61,7 +61,7 @@ static int parts_for(const backend *b, int64_t rows, int64_t tokens)
 
 static thread_way next_way(const served_model *m, const served_plan *p)
 {
-	thread_way way = m->way_is_given ? m->way : thread_choice_way(&p->threads);
+	thread_way way = m->way_is_fixed ? m->way : thread_choice_way(&p->threads);
 	return way == THREADS_PARTS && p->n_parts == 1 ? THREADS_ONE : way;
 }
 
@@ -98,7 +98,7 @@ static status served_plan_make(served_model *m, const served_shape *most, served
 		return STATUS_NOMEM;
 	p->most = *most;
 	p->n_parts = parts_for(b, most->rows, most->tokens);
-	p->threads = thread_choice_of(p->n_parts > 1, most->prompt && most->tokens > SCHEDULER_PREFILL_CHUNK);
+	p->threads = thread_choice_initial(p->n_parts > 1, most->prompt && most->tokens > SCHEDULER_PREFILL_CHUNK);
 	status s = served_part_new(&p->parts[0], m, most, m->blocks[0], err);
 	if (s != STATUS_OK) {
 		served_plan_free(p);
@@ -132,7 +132,7 @@ static void prepare_parts(served_model *m, served_plan *p, int64_t adjusts)
 		s = served_part_prepare(p->parts[i], adjusts, NULL);
 	if (s == STATUS_OK)
 		return;
-	p->threads = thread_choice_of(false, false);
+	p->threads = thread_choice_initial(false, false);
 	p->n_parts = 1;
 }
 
@@ -212,7 +212,7 @@ static status run_as_chosen(served_plan *p, const served_model *m, const served_
 		b->use_threads(b, 1);
 	status s = served_plan_run(p, m, rows, n_rows, tokens, draws, way);
 	b->use_threads(b, b->threads);
-	if (!m->way_is_given)
+	if (!m->way_is_fixed)
 		thread_choice_took(&p->threads, clock_ns() - began, tokens);
 	return s;
 }

@@ -113,14 +113,14 @@ void session_commit(session *x, const int32_t *tokens, int64_t n, const served_p
 {
 	memcpy(x->ids + x->tokens, tokens, (size_t)n * sizeof *tokens);
 	x->tokens += n;
-	x->from_device = served_model_logits(p, row);
+	x->device_logits = served_model_logits(p, row);
 }
 
 status session_fetch(session *x)
 {
 	backend *b = model_backend(x->model->model);
-	const float *from = x->from_device;
-	x->from_device = NULL;
+	const float *from = x->device_logits;
+	x->device_logits = NULL;
 	if (!from)
 		return STATUS_OK;
 	status s = b->download(b, x->logits, from, (size_t)model_dimensions(x->model->model)->outputs * sizeof *from);

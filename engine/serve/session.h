@@ -28,19 +28,20 @@ struct session {
 	bool lost; /* the device failed during a step of this session; its state is undefined */
 	int32_t slot;
 	int64_t tokens, capacity;
-	int32_t *ids;             /* [capacity] */
-	float *logits;            /* [vocab] */
-	const float *from_device; /* device address of the logits, valid until the plan's next step; NULL: they are in
-	                           * `logits` */
-	int32_t pending;          /* delivered and not read; -1: none */
-	float *log;               /* [capacity][log_floats], NULL without explain */
-	int32_t *source;          /* [n_source] */
-	int64_t n_source;         /* 0: no source has been encoded */
+	int32_t *ids;               /* [capacity] */
+	float *logits;              /* [vocab] */
+	const float *device_logits; /* device address of the logits, valid until the plan's next step; NULL: they are in
+	                             * `logits` */
+	int32_t pending;            /* delivered and not read; -1: none */
+	float *log;                 /* [capacity][log_floats], NULL without explain */
+	int32_t *source;            /* [n_source] */
+	int64_t n_source;           /* 0: no source has been encoded */
 };
 
 /* Create an empty session with a slot of m. The caller clears the slot if the session can be exported or copied
- * (statepool.h). On error *out is NULL. */
+ * (statepool.h). On error *out is NULL. STATUS_BUSY, STATUS_NOMEM. */
 status session_new(session **out, served_model *m, const char *id, const session_options *o, error *err);
+/* Free the session and give its slot back. NULL is legal. */
 void session_free(session *x);
 
 /* STATUS_OK if x can be used. STATUS_CONFLICT: busy. STATUS_DEVICE: lost. */
@@ -78,8 +79,8 @@ status session_fork(session **out, session *x, const char *id, error *err);
 /* Copy the next SESSION_STEP bytes of x; *moved counts the bytes of all steps. After an error the copy can only be
  * freed. */
 status session_fork_step(session *copy, const session *x, size_t *moved, bool *done, error *err);
-/* Copy at most SESSION_STEP bytes of what differs between `copy` and x, except the logits. Both have the same first
- * tokens, so their states differ only in `changes` [n] (states.h). After an error the copy can only be freed. */
+/* Bring `copy` to the tokens of x, at most SESSION_STEP bytes a call; the logits are not copied. Both have the same
+ * first tokens, so their states differ only in `changes` [n] (states.h). After an error the copy can only be freed. */
 status session_follow_step(session *copy, const session *x, const state_range *changes, int n, size_t *moved,
                            bool *done, error *err);
 

@@ -29,6 +29,7 @@ void statepool_free(statepool *p);
 /* Take the lowest free slot; its contents are undefined. STATUS_BUSY: all `limit` are taken. STATUS_NOMEM leaves the
  * pool unchanged. */
 status statepool_take(statepool *p, int32_t *slot);
+/* Return a slot to the pool; the next session finds its contents. */
 void statepool_give(statepool *p, int32_t slot);
 /* Report that the slot holds this many tokens. True if 2 MB of the slot were moved to large pages, which takes some
  * milliseconds. */
@@ -42,7 +43,7 @@ int64_t statepool_capacity(const statepool *p);
 int64_t statepool_slots(const statepool *p);
 size_t statepool_slot_bytes(const statepool *p);
 
-/* Clear a slot that was just taken. Free of cost for a slot that no session has used. */
+/* Clear a slot that was just taken. A slot that no session has used costs nothing. */
 status statepool_clear(statepool *p, int32_t slot);
 /* Copy `bytes` bytes of a slot from byte `from` on: to another slot, to the host, from the host. */
 status statepool_copy(statepool *p, int32_t to, int32_t slot, size_t from, size_t bytes);

@@ -13,7 +13,7 @@ typedef struct stop_filter {
 	size_t length[SCHEDULER_MAX_STOPS];
 	int count;
 	bool found; /* a stop sequence was found; no more text follows */
-	char *text; /* returned text, followed by text held back */
+	char *text; /* [used] the `given` bytes that the last call returned, then text held back */
 	size_t given, used, capacity;
 } stop_filter;
 

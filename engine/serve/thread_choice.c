@@ -1,6 +1,6 @@
 #include "engine/serve/thread_choice.h"
 
-thread_choice thread_choice_of(bool parts, bool in_parts)
+thread_choice thread_choice_initial(bool parts, bool in_parts)
 {
 	return (thread_choice){.parts = parts, .way = parts && in_parts ? THREADS_PARTS : THREADS_ONE};
 }

@@ -53,7 +53,7 @@ typedef struct thread_choice {
 	thread_way way;              /* current way */
 	thread_way compared;         /* the other way of the last trial */
 	int blocks;                  /* completed blocks of the current trial */
-	uint64_t trial_ns, tried_ns; /* time of the current trial; in the other way */
+	uint64_t trial_ns, tried_ns; /* time of the current trial; the part of it in the other way */
 	bool in_block;               /* a step of the current block has run */
 	uint64_t block_ns;           /* time of the counted steps of the block */
 	int64_t block_work;
@@ -64,7 +64,7 @@ typedef struct thread_choice {
 
 /* Return the choice of a new plan. `parts`: the plan can be cut into parts. `in_parts`: it begins with parts, because a
  * whole step is long. */
-thread_choice thread_choice_of(bool parts, bool in_parts);
+thread_choice thread_choice_initial(bool parts, bool in_parts);
 /* Return the way of the next step. */
 thread_way thread_choice_way(const thread_choice *c);
 /* Record that this step took `ns` for `work` units of any kind. Steps of one plan are compared by time per unit. */

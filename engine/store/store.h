@@ -17,8 +17,9 @@
  *
  * Damage. Rows, manifests and states carry hashes, and blobs are verified against their manifests when they are read. A
  * damaged object gives STATUS_STORAGE for each request that needs it, is listed by store_damaged, and affects no other
- * object. A damaged ledger is rebuilt from its intact rows and from the blobs' manifests. No blob without a row is
- * deleted; a ledger that is missing or empty beside blobs is refused with STATUS_STORAGE.
+ * object. A damaged ledger is rebuilt from its intact rows and from the blobs' manifests. Blobs without a row move to
+ * DATA/lost, from which store_lost_sweep removes them; a ledger that is missing or empty beside blobs is refused with
+ * STATUS_STORAGE.
  *
  * All ids are made here (prefix plus 24 random hex digits, or a validated model name), so no path is ever built from
  * unchecked input. One thread (the loop) uses a store, except where noted; calls block for a disk write at most. */
@@ -68,32 +69,32 @@ typedef struct lost_limits {
  * limits->bytes. Blobs younger than a day are never removed for the size limit, so that an operator can react. Returns
  * the number of blobs left. Any thread. */
 int64_t store_lost_sweep(const char *folder, int64_t now, const lost_limits *limits);
-/* NULL while the data folder is usable; else a message about the problem. Looks at the disk. */
+/* Return NULL while the data folder is usable, otherwise a message, valid until the next call. Looks at the disk. */
 const char *store_problem(store *s);
-/* The file of the death log (engine/base/death_log.h). out has PATH_MAX bytes. */
+/* Write the path of the death log (engine/base/death_log.h). out has PATH_MAX bytes. */
 void store_death_log_path(const store *s, char *out);
 /* Record and log that an object is damaged, once per object. */
 void store_note_damage(store *s, store_table table, const char *id, const char *problem);
-/* Damaged objects: [{"kind", "id", "problem"}]. NULL when out of memory. */
+/* Return the damaged objects: [{"kind", "id", "problem"}]. New reference; NULL: out of memory. */
 json_t *store_damaged(const store *s);
 int store_damaged_count(const store *s);
 
 /* Set the limit of data bytes; 0: none. */
 void store_set_budget(store *s, int64_t bytes);
-/* Total bytes of all blobs that rows name. */
+/* Set *out to the bytes of all blobs that rows name. */
 status store_bytes(store *s, int64_t *out, error *err);
 /* STATUS_FULL if `bytes` more exceed the budget. The cache folder counts too: its files that are not in use are first
  * removed as needed, the least recently used first. */
 status store_check_room(store *s, int64_t bytes, error *err);
-/* Bytes of the budget left for the cache folder; INT64_MAX without a budget. */
+/* Set *out to the bytes of the budget left for the cache folder; INT64_MAX without a budget. */
 status store_cache_room(store *s, int64_t *out, error *err);
 /* {"data_bytes", "budget_bytes", "disk_free_bytes", "kinds": […], "lost": […]} of a data folder. Any thread: it reads
- * folders, not the ledger. NULL when out of memory. */
+ * folders, not the ledger. New reference; NULL: out of memory. */
 json_t *store_usage(const char *folder, int64_t budget);
 
-/* "file-" + 24 hex digits. */
+/* Write a new id: the prefix, such as "file-", and 24 hex digits. */
 void store_new_id(char out[STORE_ID_BYTES], const char *prefix);
-/* A name usable as model id: 1…63 of [A-Za-z0-9._:-], beginning with a letter or digit. */
+/* True if the id is usable as the name of a model: 1…63 of [A-Za-z0-9._:-], beginning with a letter or digit. */
 bool store_valid_name(const char *id);
 
 /* Paths, always below the data folder; out needs PATH_MAX. Those of blobs, models, jobs and checkpoints only join
@@ -106,7 +107,7 @@ void store_job_folder(const store *s, const char *id, char *out);
 void store_checkpoint_folder(const store *s, const char *job, int64_t step, char *out);
 /* Path of the current state of a durable session; "", with STATUS_OK, if there is none. */
 status store_session_path(store *s, const char *id, char *out, error *err);
-/* A fresh path in DATA/tmp. */
+/* Write a new path in DATA/tmp. */
 void store_temporary_path(store *s, char *out);
 
 typedef struct store_file {

@@ -12,8 +12,8 @@
  *   - Any other request is refused, with the time after which to retry.
  *
  * Retry time: a running request is expected to generate its maximum of tokens at its own pace, mixed with the mean
- * pace of the latest requests. That share falls as its tokens grow. Refused requests are expected to return at the time
- * they were given and to take the slots that are free by then.
+ * pace of the latest requests. The weight of that mean falls as its tokens grow. Refused requests are expected to
+ * return at the time they were given and to take the slots that are free by then.
  *
  * Loop thread only; times are the loop's, in milliseconds. */
 #ifndef ENGINE_DAEMON_GENERATION_ADMISSION_H

@@ -13,8 +13,8 @@ typedef struct attribution_request {
 	bool requested;
 	bool span;          /* rows for several positions */
 	int64_t top;        /* with span: tokens answered per row; 0: all */
-	bool page;          /* answer as many rows as fit, */
-	bool more;          /* and more rows of the span follow */
+	bool page;          /* answer only as many rows as fit into one answer */
+	bool more;          /* with page: more rows of the span follow these */
 	int64_t n;          /* number of rows */
 	int64_t first;      /* position of the first row */
 	const char *method; /* name in the API */
@@ -32,9 +32,9 @@ typedef struct attribution_request_input {
 	int64_t n, n_source;
 } attribution_request_input;
 
-/* Read the request's `target`: STATUS_INVALID names "target.token" or "target.other". Read its `replacement`, -1 if
- * absent: STATUS_INVALID names it. */
+/* Read the request's `target`. STATUS_INVALID names "target.token" or "target.other". */
 status attribution_request_read_target(explain_target *out, const json_t *target, const model_entry *m, error *err);
+/* Read the request's `replacement`, -1 if absent. STATUS_INVALID names it. */
 status attribution_request_read_replacement(int32_t *out, const json_t *params, const model_entry *m, error *err);
 /* Return a token {"id","text"} or a class {"id","label"}; null if id < 0. New reference; any thread. */
 json_t *attribution_request_output(const model_entry *m, int32_t id);

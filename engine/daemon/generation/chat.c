@@ -28,7 +28,7 @@ static status read_logprobs(choices_plan *p, const json_t *params, error *err)
 static status chat_prepare(stream *s, choices_plan *p, const json_t *messages, error *err)
 {
 	const json_t *params = s->params;
-	TRY(catalog_open_generative(generation_of(s)->catalog, json_string_value(json_object_get(params, "model")),
+	TRY(catalog_open_generative(generation_room_of(s)->catalog, json_string_value(json_object_get(params, "model")),
 	                            &p->model, err));
 	TRY(completions_read_options(p, params, err));
 	TRY(conversation_read(p, messages, false, err));

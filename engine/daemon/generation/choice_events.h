@@ -10,21 +10,22 @@
 #include "engine/serve/scheduler.h"
 #include "proto/plain_event.h"
 
-/* Zero except for the first seven members before the first event. */
 typedef struct choice_events {
+	/* Set by the caller before the first event: */
 	const tokenizer *tokenizer;
-	int index;
+	int index;           /* number of the choice in the answer */
 	bool chat;           /* log-probabilities as chat completions have them */
 	const char *model;   /* named by the next event; NULL: omitted */
 	const int32_t *echo; /* the prompt, with which the text begins; NULL: it does not, or has been sent */
 	int64_t n_echo;
 	const json_t *echo_text; /* NULL: the text of the tokens */
-	text_stream text;        /* logprobs: the text of the sampled tokens */
-	int64_t characters;      /* their number of characters */
-	int32_t *ids;            /* alpha: the sequence so far */
-	int64_t *offsets;        /* bytes of text before each token, and after the last */
+	/* Private, zero before the first event: */
+	text_stream text;   /* logprobs: the text of the sampled tokens */
+	int64_t characters; /* number of characters of that text */
+	int32_t *ids;       /* alpha: the sequence so far */
+	int64_t *offsets;   /* bytes of text before each token, and after the last */
 	int64_t n_ids, ids_capacity;
-	text_stream sequence;
+	text_stream sequence; /* alpha: text of `ids` */
 } choice_events;
 
 void choice_events_fini(choice_events *c);

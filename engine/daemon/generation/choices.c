@@ -23,7 +23,7 @@ static int64_t on_event(void *context, const generation_event *e)
 	choice *x = context;
 	event_message *m = event_message_new(e, x, deliver_event);
 	if (m) {
-		executor_post(generation_of(x->set->stream)->executor, &m->task);
+		executor_post(generation_room_of(x->set->stream)->executor, &m->task);
 	} else {
 		x->starved = true; /* a stream must not lack an event */
 		generation_cancel(x->running);
@@ -46,7 +46,7 @@ static void on_finished(void *context, const generation_result *r)
 	if (c->plan.session)
 		session_ticket_look(&c->change, c->device, c->plan.ticket.id);
 	x->ended_task = (task){.done = deliver_end};
-	executor_post(generation_of(c->stream)->executor, &x->ended_task);
+	executor_post(generation_room_of(c->stream)->executor, &x->ended_task);
 }
 
 /* --- starting: executor thread -------------------------------------------------------- */
@@ -309,7 +309,7 @@ static void settled(session_settlement *x)
 static void choices_settle(choices *c)
 {
 	c->settlement = (session_settlement){.stream = c->stream,
-	                                     .sessions = generation_of(c->stream)->sessions,
+	                                     .sessions = generation_room_of(c->stream)->sessions,
 	                                     .entry = c->plan.session,
 	                                     .ticket = &c->plan.ticket,
 	                                     .making = c->plan.ticket.create,
@@ -324,7 +324,7 @@ static void choices_settle(choices *c)
 
 static void choices_leave(choices *c)
 {
-	admission_leave(generation_of(c->stream)->admission, &c->place, uv_now(c->stream->net->loop));
+	admission_leave(generation_room_of(c->stream)->admission, &c->place, uv_now(c->stream->net->loop));
 }
 
 void choices_try_finish(choices *c)
@@ -394,7 +394,7 @@ static void start_done(task *t)
 
 static void choices_refuse(choices *c, status result, const char *words)
 {
-	sessions *all = generation_of(c->stream)->sessions;
+	sessions *all = generation_room_of(c->stream)->sessions;
 	choices_leave(c);
 	if (c->plan.session && c->plan.ticket.create)
 		sessions_remove(all, c->plan.session, NULL);
@@ -440,7 +440,7 @@ choices_plan *choices_get_plan(choices *c)
 	return &c->plan;
 }
 
-int choices_places(const choices_plan *p)
+int choices_generations(const choices_plan *p)
 {
 	return p->prompt.n * (p->sampling.search.beams > 1 ? p->sampling.search.beams : p->sampling.samples);
 }
@@ -450,11 +450,11 @@ static status enter(choices *c, error *err)
 {
 	stream *s = c->stream;
 	int64_t most = c->plan.sampling.request.max_tokens;
-	c->place =
-	    (admitted){.slots = choices_places(&c->plan), .most_tokens = most * c->n, .evict = choices_credit_evict};
+	c->place = (admitted){
+	    .slots = choices_generations(&c->plan), .most_tokens = most * c->n, .evict = choices_credit_evict};
 	choices_credit_look(c);
-	return admission_enter(generation_of(s)->admission, &c->place, s->owner, uv_now(s->net->loop), &s->retry_after,
-	                       err);
+	return admission_enter(generation_room_of(s)->admission, &c->place, s->owner, uv_now(s->net->loop),
+	                       &s->retry_after, err);
 }
 
 /* Submit the set to the executor, also if the pool has found that it cannot start, because it may have a session's task
@@ -470,9 +470,9 @@ static void submit(choices *c)
 		c->items[i].pending = 0;
 	}
 	c->start = (task){.prepare = prepare_start, .run = run_start, .done = start_done};
-	if (!executor_submit(generation_of(s)->executor, &c->start)) {
+	if (!executor_submit(generation_room_of(s)->executor, &c->start)) {
 		error_set(&c->start_error, STATUS_BUSY, NULL, "too many requests are waiting");
-		executor_control(generation_of(s)->executor, &c->start);
+		executor_control(generation_room_of(s)->executor, &c->start);
 	}
 	s->watch = &choices_credit_watch;
 	if (s->cancelled)

@@ -1,11 +1,12 @@
 /* choices.h - one request's generations: several prompts, several samples of each, on one stream.
  *
- * All choices share the stream's credits. Credits are dealt to the choices in small portions, round
- * robin, and each choice may be at most CHOICES_WINDOW events ahead of what the peer has taken; a
- * choice without credit is parked by the scheduler, one that ends returns what it did not use.
+ * All choices share the stream's credits. The loop grants credits to the choices round robin, in small portions. A
+ * choice is at most CHOICES_WINDOW events ahead of the peer. The scheduler parks a choice without credit, and a choice
+ * that ends returns its unused credits.
  *
- * A set is made, given its plan, and begun; it lives until every generation it started has ended, its session has been
- * settled and the stream is answered. Loop thread, except for the callbacks that the scheduler makes. */
+ * The caller creates a set, fills in its plan and begins it. The set is freed when its generations have ended, its
+ * session is settled (session_settle.h) and the stream is answered. Loop thread, except for the scheduler's
+ * callbacks. */
 #ifndef ENGINE_DAEMON_GENERATION_CHOICES_H
 #define ENGINE_DAEMON_GENERATION_CHOICES_H
 
@@ -90,8 +91,8 @@ typedef struct choices_plan {
 
 /* Create an empty set for s; NULL: out of memory. */
 choices *choices_new(stream *s);
-/* Return how many of the scheduler's generations the plan takes. */
-int choices_places(const choices_plan *p);
+/* Return the number of the scheduler's generations that the plan needs. */
+int choices_generations(const choices_plan *p);
 /* Return the plan, to be filled in before choices_begin and read in `result`. */
 choices_plan *choices_get_plan(choices *c);
 /* Set in the request what the plan's log-probabilities, ranking and echo need. */
@@ -101,7 +102,7 @@ status choices_check_bytes(const choices_plan *plan, size_t bytes, error *err);
 /* Start. The stream is answered, also if nothing could be started; then the set is freed. Uses s->watch and
  * s->context. */
 void choices_begin(choices *c);
-/* Free a set that was not started. The caller settles the session in its plan. */
+/* Free a set for which choices_begin was not called. The caller settles the session in its plan. */
 void choices_free(choices *c);
 
 /* For answer.result, with answer.best: return the mean log-probability of the tokens that choice i has sampled. */
@@ -109,7 +110,7 @@ double choices_score(const choices *c, int i);
 /* With answer.echo: return an event with the prompt's text if choice i ended without any event. True with NULL: none is
  * needed. False: out of memory. */
 bool choices_take_echo(choices *c, int i, json_t **event);
-/* For `result` and `answer`. */
+/* For answer.result and answer.send. */
 stream *choices_stream(const choices *c);
 /* Return the log that choice i has read (request.explain); the caller frees it. */
 float *choices_take_log(choices *c, int i);

@@ -33,11 +33,12 @@ struct choices {
 	choices_plan plan;
 	stream *stream;
 	choice *items;
-	int n, ended, turn;
+	int n, ended;    /* choices; those that have ended */
+	int turn;        /* the choice that receives credit next */
 	int64_t granted; /* sum over the choices */
 	bool start_done, cancelled, control_under_way;
 	bool control_cancels; /* `control` includes the cancellation */
-	error error;          /* the first one that is answered */
+	error error;          /* the first error, which is answered */
 	admitted place;
 	/* executor until start is done */
 	uv_work_t read; /* on the pool, before start */
@@ -64,8 +65,8 @@ extern const stream_watch choices_credit_watch;
 bool choices_credit_deal(choices *c);
 /* Pass pending credits and a cancellation to the executor. */
 void choices_credit_send(choices *c);
-/* Record since when the stream has had no credit. It counts as stalled since its last credit, because a CREDIT frame
- * shows that the peer reads. */
+/* Record the time since which the stream has had no credit. It has stalled since its last CREDIT frame, which shows
+ * that the peer reads. */
 void choices_credit_look(choices *c);
 /* For admission: cancel a stalled set. */
 void choices_credit_evict(admitted *x);

@@ -370,8 +370,8 @@ void completions_refuse(stream *s, choices *c, status result, error *err)
 status completions_check_count(const stream *s, const choices_plan *spec, error *err)
 {
 	const char *param = spec->sampling.search.beams > 1 ? "num_beams" : "n";
-	int most = generation_of(s)->max_generations;
-	if (choices_places(spec) <= most)
+	int most = generation_room_of(s)->max_generations;
+	if (choices_generations(spec) <= most)
 		return STATUS_OK;
 	return error_set(err, STATUS_INVALID, param, "prompts times %s must be at most %d", param, most);
 }
@@ -423,7 +423,7 @@ static status check_echo(const choices_plan *spec, error *err)
 static status prepare_completion(stream *s, choices_plan *spec, error *err)
 {
 	const json_t *params = s->params;
-	TRY(catalog_open_generative(generation_of(s)->catalog, json_string_value(json_object_get(params, "model")),
+	TRY(catalog_open_generative(generation_room_of(s)->catalog, json_string_value(json_object_get(params, "model")),
 	                            &spec->model, err));
 	const json_t *prompt = json_object_get(params, "prompt"), *prefix = json_object_get(params, "prefix");
 	if (spec->model->dims.source) {
@@ -471,7 +471,7 @@ static status prepare_continuation(choices_plan *spec, const json_t *params, err
 void completions_continue(stream *s)
 {
 	error err = ERROR_INIT;
-	sessions *all = generation_of(s)->sessions;
+	sessions *all = generation_room_of(s)->sessions;
 	choices *c = choices_new(s);
 	if (!c) {
 		completions_refuse(s, NULL, STATUS_NOMEM, &err);

@@ -1,9 +1,8 @@
 /* conversation.h - messages as the prompt of a request.
  *
- * A session contains a conversation up to the model's answer and what ended it: a token that ends texts, or the
- * template's own mark. If the answer was cut by its length, there is neither. New messages follow the end of the
- * answer. A session therefore has two possible prompts, with and without the mark, and the executor, which knows the
- * session's tokens, takes the right one. */
+ * A session's tokens end with the model's answer and its end mark, a token that ends texts or the template's own mark.
+ * An answer that was cut by its length has no mark. New messages begin after the mark, so each request has two possible
+ * prompts, with and without it. The executor, which owns the session's tokens, chooses one (choices_prompts.choose). */
 #ifndef ENGINE_DAEMON_GENERATION_CONVERSATION_H
 #define ENGINE_DAEMON_GENERATION_CONVERSATION_H
 

@@ -427,7 +427,7 @@ static void read_weights(stream *s, explain_request *x)
 	    .ids = in->tokens, .count = in->count, .source = in->source, .n_source = in->n_source, .log = in->data};
 	x->task =
 	    (score_call){.stream = s,
-	                 .executor = generation_of(s)->executor,
+	                 .executor = generation_room_of(s)->executor,
 	                 .model = in->model,
 	                 .request = {.sequences = &x->whole, .n_sequences = 1, .explain = {.method = EXPLAIN_WEIGHTS}},
 	                 .finished = scored};
@@ -472,7 +472,7 @@ static void explain_request_explain(stream *s, session_log *log)
 
 static void explain_request_leave(stream *s)
 {
-	generation_of(s)->explanations--;
+	generation_room_of(s)->explanations--;
 }
 
 static void ignore_json(stream *s, const char *json)
@@ -498,12 +498,12 @@ static bool enter(stream *s)
 {
 	static const stream_record record = {
 	    .event = ignore_event, .result = ignore_json, .detached = never_detached, .end = explain_request_leave};
-	const int most = generation_of(s)->max_explanations;
-	if (generation_of(s)->explanations >= most) {
+	const int most = generation_room_of(s)->max_explanations;
+	if (generation_room_of(s)->explanations >= most) {
 		stream_refuse(s, STATUS_BUSY, NULL, NULL, "%d explanations are being made; try again shortly", most);
 		return false;
 	}
-	generation_of(s)->explanations++;
+	generation_room_of(s)->explanations++;
 	s->record = &record;
 	return true;
 }
@@ -511,7 +511,7 @@ static bool enter(stream *s)
 void explain_request_session(stream *s)
 {
 	if (enter(s))
-		session_task_log(s, generation_of(s)->sessions, s->target, explain_request_explain);
+		session_task_log(s, generation_room_of(s)->sessions, s->target, explain_request_explain);
 }
 
 /* --- of an input ---------------------------------------------------------------------------- */
@@ -552,7 +552,7 @@ static status check_input(const choices_plan *spec, const json_t *params, error 
 
 static status prepare_input(stream *s, choices_plan *spec, error *err)
 {
-	TRY(catalog_open(generation_of(s)->catalog, json_string_value(json_object_get(s->params, "model")),
+	TRY(catalog_open(generation_room_of(s)->catalog, json_string_value(json_object_get(s->params, "model")),
 	                 &spec->model, err));
 	const model_dims *d = &spec->model->dims;
 	if (d->form->source && !d->source)
@@ -608,7 +608,7 @@ void explain_request_create(stream *s)
 		stream_refuse(s, STATUS_INVALID, "invalid_value", "session",
 		              "give a session, or a model and an input, not both");
 	else if (by_session)
-		session_task_log(s, generation_of(s)->sessions,
+		session_task_log(s, generation_room_of(s)->sessions,
 		                 json_string_value(json_object_get(s->params, "session")), explain_request_explain);
 	else if (!by_model || !by_input)
 		stream_refuse(s, STATUS_INVALID, "missing_parameter", by_model ? "input" : "model",

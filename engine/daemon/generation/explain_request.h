@@ -6,8 +6,8 @@
 #include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/net/stream.h"
 
-void explain_request_create(stream *s);
-void explain_request_session(stream *s);
+void explain_request_create(stream *s);  /* explain */
+void explain_request_session(stream *s); /* session.alpha */
 
 /* Return {"tokens","position","aggregate"} for a sequence that a classifier has read, computed from its log: the mean
  * over all layers, rounds and heads, for the positions that the head reads. New reference; NULL without err: out of

@@ -12,13 +12,13 @@ static status copy_numbers(table_series *s, const json_t *values)
 	const bool pairs = s->shape == TABLE_PAIRS;
 	s->count = s->shape == TABLE_NUMBER ? 1 : json_array_size(values);
 	s->values = memory_new(s->count, sizeof *s->values);
-	s->of = pairs ? memory_new(s->count, sizeof *s->of) : NULL;
-	if (!s->values || (pairs && !s->of))
+	s->pair_tokens = pairs ? memory_new(s->count, sizeof *s->pair_tokens) : NULL;
+	if (!s->values || (pairs && !s->pair_tokens))
 		return STATUS_NOMEM;
 	for (size_t i = 0; i < s->count; i++) {
 		const json_t *value = s->shape == TABLE_NUMBER ? values : json_array_get(values, i);
 		if (pairs)
-			s->of[i] = (int32_t)json_integer_value(json_array_get(value, 0));
+			s->pair_tokens[i] = (int32_t)json_integer_value(json_array_get(value, 0));
 		s->values[i] = (float)json_number_value(pairs ? json_array_get(value, 1) : value);
 	}
 	return STATUS_OK;
@@ -110,7 +110,7 @@ void explanation_table_fini(explanation_table *t)
 {
 	for (size_t i = 0; i < t->n; i++) {
 		free(t->series[i].values);
-		free(t->series[i].of);
+		free(t->series[i].pair_tokens);
 	}
 	free(t->series);
 	for (int i = 0; i < TABLE_SIDES; i++)
@@ -126,7 +126,7 @@ table_row explanation_table_row(const table_series *s, size_t i)
 	if (s->shape == TABLE_POSITIONS)
 		row.position = (int32_t)i;
 	if (s->shape == TABLE_PAIRS)
-		row.token = s->of[i];
+		row.token = s->pair_tokens[i];
 	return row;
 }
 

@@ -5,8 +5,8 @@
  * the source's tokens. Each real number of an answer is in exactly one series, whatever members the answer has. A row
  * is one number, usually of one token.
  *
- * The numbers are copied as floats. Of the explanation, which has about seventy bytes for each, only the tokens of both
- * sides are kept. Any thread, one at a time. */
+ * The numbers are copied as floats. The table keeps references to the tokens of both sides, not to the rest of the
+ * explanation, which has about seventy bytes for each number. Any thread, one at a time. */
 #ifndef ENGINE_DAEMON_GENERATION_EXPLANATION_TABLE_H
 #define ENGINE_DAEMON_GENERATION_EXPLANATION_TABLE_H
 
@@ -32,12 +32,12 @@ typedef struct table_series {
 	char round[TABLE_ROUND_BYTES]; /* "": none */
 	table_shape shape;
 	table_side side;
-	bool listed;                   /* in a list of objects */
+	bool listed;                   /* its object is a member of a list */
 	int32_t position, layer, head; /* TABLE_NONE: none */
-	int32_t first;
+	int32_t first;                 /* TABLE_TOKENS: the token of number 0 */
 	size_t count;
 	float *values;
-	int32_t *of; /* TABLE_PAIRS: the tokens; otherwise NULL */
+	int32_t *pair_tokens; /* TABLE_PAIRS: the token of each number; otherwise NULL */
 } table_series;
 
 typedef struct explanation_table {

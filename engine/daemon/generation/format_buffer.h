@@ -16,7 +16,7 @@ typedef struct format_buffer {
 
 void format_buffer_append(format_buffer *b, const void *data, size_t n);
 void format_buffer_string(format_buffer *b, const char *text);
-/* At most 512 bytes. */
+/* Append a formatted text, which must have at most 512 bytes. */
 void format_buffer_print(format_buffer *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void format_buffer_fini(format_buffer *b);
 

@@ -1,5 +1,5 @@
-/* generation.h - the parts of the engine that requests for text use. The streams of this folder's methods have it as
- * their room. Loop thread only. */
+/* generation.h - the parts of the engine that requests for text use. stream.room of this folder's methods points to a
+ * generation_room (rooms.h). Loop thread only. */
 #ifndef ENGINE_DAEMON_GENERATION_GENERATION_H
 #define ENGINE_DAEMON_GENERATION_GENERATION_H
 
@@ -13,10 +13,11 @@ typedef struct generation_room {
 	admission *admission;
 	int max_generations;
 	int max_explanations;
-	int explanations; /* answers being made or sent */
+	int explanations; /* explanations whose answers are being computed or sent */
 } generation_room;
 
-static inline generation_room *generation_of(const stream *s)
+/* Return the room of a stream of these methods. Borrowed. */
+static inline generation_room *generation_room_of(const stream *s)
 {
 	return s->room;
 }

@@ -5,7 +5,6 @@
 #include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/compute/executor.h"
 #include "engine/daemon/net/stream.h"
-#include "engine/daemon/net/stream.h"
 
 typedef struct score_call score_call;
 struct score_call {
@@ -13,7 +12,7 @@ struct score_call {
 	executor *executor;
 	stream *stream; /* its end cancels the score task; its watch and context are used until then; NULL: no stream */
 	model_entry *model;
-	score_task_request request; /* without finished and context */
+	score_task_request request; /* its `finished` and `context` are set by score_call_submit */
 	/* Called once, when the score task has ended or could not start; `result` is set, and `error` unless STATUS_OK.
 	 */
 	void (*finished)(score_call *t);
@@ -26,6 +25,7 @@ struct score_call {
 	bool started, over, control_under_way;
 };
 
+/* Submit the score task. The caller keeps t until `finished`. */
 void score_call_submit(score_call *t);
 /* Cancel a submitted score task. `finished` is called soon, with STATUS_CANCELLED if the score task was still running.
  */

@@ -101,7 +101,7 @@ static void submit(score_request_run *r)
 {
 	const score_request *x = &r->public;
 	r->task = (score_call){.stream = r->stream,
-	                       .executor = generation_of(r->stream)->executor,
+	                       .executor = generation_room_of(r->stream)->executor,
 	                       .model = x->model,
 	                       .request = {.sequences = x->sequences,
 	                                   .n_sequences = x->n,
@@ -210,7 +210,7 @@ static status score_request_begin(score_request_run *r, error *err)
 {
 	score_request *x = &r->public;
 	const json_t *input = json_object_get(x->params, "input"), *first = json_array_get(input, 0);
-	TRY(catalog_open(generation_of(r->stream)->catalog, json_string_value(json_object_get(x->params, "model")),
+	TRY(catalog_open(generation_room_of(r->stream)->catalog, json_string_value(json_object_get(x->params, "model")),
 	                 &x->model, err));
 	x->list = json_is_array(input) && !json_is_integer(first);
 	x->n = x->list ? (int64_t)json_array_size(input) : 1;

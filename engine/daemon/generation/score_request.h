@@ -17,10 +17,11 @@ enum { SCORE_REQUEST_EXPLAINED_TOKENS = 100000, SCORE_REQUEST_NUMBERS = 1 << 25 
 
 /* The functions that differ between methods. */
 typedef struct score_request_kind {
-	status (*begin)(score_request *x, error *err);
-	/* Fill sequences[i] and the other arrays that the method uses. */
+	status (*begin)(score_request *x, error *err); /* check the model and read options. Loop thread */
+	/* Fill sequences[i] and the other arrays that the method uses. Pool thread. */
 	status (*encode)(score_request *x, int64_t i, const json_t *input, error *err);
-	json_t *(*answer)(const score_request *x, error *err); /* NULL without err: out of memory */
+	/* Return the answer (new reference). NULL without err: out of memory. Pool thread. */
+	json_t *(*answer)(const score_request *x, error *err);
 } score_request_kind;
 
 struct score_request {

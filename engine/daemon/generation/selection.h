@@ -15,6 +15,7 @@ typedef struct selection {
  * error. */
 status selection_read(selection *out, const json_t *object, const model_entry *m, error *err);
 void selection_fini(selection *s);
+/* Return the selection for the engine; its arrays are borrowed from s. */
 explain_selection selection_pick(const selection *s);
 
 #endif

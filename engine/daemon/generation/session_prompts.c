@@ -11,8 +11,8 @@ static json_t *session_prompts_read_object(choices *c)
 
 static status prepare_create(stream *s, choices_plan *spec, error *err)
 {
-	TRY(catalog_open_generative(generation_of(s)->catalog, json_string_value(json_object_get(s->params, "model")),
-	                            &spec->model, err));
+	TRY(catalog_open_generative(generation_room_of(s)->catalog,
+	                            json_string_value(json_object_get(s->params, "model")), &spec->model, err));
 	const json_t *source = json_object_get(s->params, "source");
 	if (source && !spec->model->dims.source)
 		return error_set(err, STATUS_INVALID, "source", "this model reads no source");
@@ -22,7 +22,7 @@ static status prepare_create(stream *s, choices_plan *spec, error *err)
 	sampling_default(&spec->sampling.request.sampling);
 	spec->answer.result = session_prompts_read_object;
 	spec->all_or_nothing = true;
-	return session_task_make(s, generation_of(s)->sessions, spec->model, &spec->session, &spec->ticket, err);
+	return session_task_make(s, generation_room_of(s)->sessions, spec->model, &spec->session, &spec->ticket, err);
 }
 
 void session_prompts_create(stream *s)
@@ -31,7 +31,7 @@ void session_prompts_create(stream *s)
 	const json_t *prompt = json_object_get(s->params, "prompt");
 	bool empty = !prompt || (json_is_string(prompt) && json_string_length(prompt) == 0);
 	if (empty && !json_object_get(s->params, "source")) {
-		session_task_create(s, generation_of(s)->sessions);
+		session_task_create(s, generation_room_of(s)->sessions);
 		return;
 	}
 	choices *c = choices_new(s);
@@ -54,14 +54,14 @@ void session_prompts_append(stream *s)
 		return;
 	}
 	choices_plan *spec = choices_get_plan(c);
-	spec->session = sessions_take(generation_of(s)->sessions, s, s->target, &spec->ticket, &spec->model);
+	spec->session = sessions_take(generation_room_of(s)->sessions, s, s->target, &spec->ticket, &spec->model);
 	if (!spec->session) {
 		choices_free(c);
 		return;
 	}
 	status ended = completions_read_prompts(spec, s->params, json_object_get(s->params, "text"), &err);
 	if (ended != STATUS_OK) {
-		sessions_release(generation_of(s)->sessions, spec->session);
+		sessions_release(generation_room_of(s)->sessions, spec->session);
 		choices_free(c);
 		error_set(&err, ended, NULL, "%s", status_text(ended));
 		stream_error(s, &err, NULL);

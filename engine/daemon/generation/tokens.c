@@ -243,7 +243,7 @@ static void tokens_begin_request(stream *s, json_t *(*make)(void *context, error
 {
 	error err = ERROR_INIT;
 	tokens_request *r = memory_new(1, sizeof *r);
-	status result = r ? catalog_open(generation_of(s)->catalog,
+	status result = r ? catalog_open(generation_room_of(s)->catalog,
 	                                 json_string_value(json_object_get(s->params, "model")), &r->model, &err)
 	                  : STATUS_NOMEM;
 	if (result != STATUS_OK) {

@@ -37,7 +37,7 @@ int64_t tokens_place(const tokenizer *t, text_stream *text, int32_t id, int64_t 
  * is not whole characters. New reference; any thread. */
 json_t *tokens_name(const tokenizer *t, int32_t id);
 
-void tokens_encode(stream *s);
-void tokens_decode(stream *s);
+void tokens_encode(stream *s); /* tokenize */
+void tokens_decode(stream *s); /* detokenize */
 
 #endif

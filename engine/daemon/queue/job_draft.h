@@ -20,18 +20,20 @@ typedef struct job_draft {
 	error error;
 } job_draft;
 
-/* The steps of a request for a job. Functions marked with * may be NULL. */
+/* The steps of a request for a job. Functions marked "optional" may be NULL. */
 typedef struct job_draft_steps {
 	size_t bytes; /* size of the struct that begins with a job_draft */
 	/* Check the request, and set everything that `read` uses. The draft is zeroed, except for stream and queue. */
 	status (*check)(job_draft *d, error *err);
 	status (*read)(job_draft *d, error *err); /* pool thread */
-	void (*cancel)(job_draft *d);             /* * the client has left: let `read` end soon */
-	/* * True if the request needs no job. Then this function answers it and frees the draft, perhaps later. */
+	void (*cancel)(job_draft *d);             /* optional: the client has left; let `read` end soon */
+	/* Optional: true if the request needs no job. Then this function answers it and frees the draft, perhaps later.
+	 */
 	bool (*answer)(job_draft *d);
-	json_t *(*document)(job_draft *d, const char *id); /* document of the job; NULL: out of memory */
-	void (*hand_over)(job_draft *d, queued_job *j);    /* * move data from the draft to the job */
-	void (*fini)(job_draft *d);                        /* * release the members after the base */
+	json_t *(*document)(job_draft *d,
+	                    const char *id);            /* document of the job (new reference); NULL: out of memory */
+	void (*hand_over)(job_draft *d, queued_job *j); /* optional: move data from the draft to the job */
+	void (*fini)(job_draft *d);                     /* optional: release the members after the base */
 } job_draft_steps;
 
 /* False: there are too many jobs or requests for jobs, and the stream has been answered. */
@@ -43,6 +45,7 @@ void job_draft_begin(stream *s, job_queue *q);
 status job_draft_find_file(const job_draft *d, char *path, error *err);
 /* Answer with an error and free the draft. */
 void job_draft_refuse(job_draft *d, status result, error *err);
+/* Free a draft whose stream has been answered. */
 void job_draft_free(job_draft *d);
 
 #endif

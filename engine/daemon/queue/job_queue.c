@@ -84,7 +84,8 @@ void job_queue_remove(job_queue *q, queued_job *j)
 	job_watch_pump(q->watches, id);
 }
 
-static bool names(const job_queue *q, const char *key, const char *id)
+/* True if a document of the queue has this value under the key. */
+static bool any_document_has(const job_queue *q, const char *key, const char *id)
 {
 	for (const queued_job *j = q->first; j; j = j->next)
 		if (is_same(member_text(j->document, key), id))
@@ -94,12 +95,12 @@ static bool names(const job_queue *q, const char *key, const char *id)
 
 bool job_queue_uses_file(const job_queue *q, const char *id)
 {
-	return q->kind->uses_file ? q->kind->uses_file(q, id) : names(q, "file", id);
+	return q->kind->uses_file ? q->kind->uses_file(q, id) : any_document_has(q, "file", id);
 }
 
 bool job_queue_uses_model(const job_queue *q, const char *id)
 {
-	return q->kind->uses_model ? q->kind->uses_model(q, id) : names(q, "model", id);
+	return q->kind->uses_model ? q->kind->uses_model(q, id) : any_document_has(q, "model", id);
 }
 
 bool job_queue_runs(const job_queue *q, const char *id)

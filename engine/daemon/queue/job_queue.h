@@ -7,7 +7,7 @@
  *
  * A kind is one table, job_kind: its constants, the steps of a request for a job (job_draft.h) and the steps of a run.
  * Everything else is common: documents, states, retries, restarts, and the methods that clients call
- * (job_machine.h). To add a kind, write the table in one file and add a row to dispatch_job_kinds (dispatch.c).
+ * (job_machine.h). To add a kind, write the table in one file and add its name to JOB_KINDS (dispatch.c).
  *
  * A failure of the machine (no memory, no free score task, a lost device, a full disk) queues a job again. The delay
  * grows: 1, 2, … 300 seconds. A device that fails more than three times ends it. Loop thread only. */
@@ -33,7 +33,7 @@ typedef struct job_parts {
 	store *store;
 	death_log *deaths; /* NULL: not counted */
 	catalog *catalog;
-	device *device; /* its snapshot, and constant properties */
+	device *device; /* jobs read its constant properties and its snapshot (device.h) */
 	executor *executor;
 	struct sessions *sessions;
 	const char *cache_folder; /* cached tokens */
@@ -47,9 +47,9 @@ typedef struct job_parts {
 typedef struct queued_job {
 	struct queued_job *next;
 	char id[STORE_ID_BYTES];
-	json_t *document; /* equal to the ledger's row */
-	int failures;     /* consecutive */
-	uint64_t retry_ns;
+	json_t *document;  /* equal to the ledger's row */
+	int failures;      /* consecutive */
+	uint64_t retry_ns; /* time on clock_ns before which the job does not start */
 } queued_job;
 
 /* First member of a kind's runs. */
@@ -79,42 +79,44 @@ typedef struct job_method {
 } job_method;
 
 /* A kind of jobs. All documents have the members id, object, created_at, finished_at, status, model, error and result;
- * others belong to the kind. Members marked with * may be 0 or NULL. */
+ * others belong to the kind. Members marked "optional" may be 0 or NULL. */
 typedef struct job_kind {
 	const char *name;               /* first part of its methods' names */
 	const char *object;             /* "object" of its documents */
 	const char *noun;               /* in messages */
 	const char *prefix;             /* start of its ids */
-	const char *use;                /* a sentence that refuses to delete a model that its jobs use */
+	const char *use;                /* message of the error for deleting a model that its jobs use */
 	const char *hidden[3];          /* members that clients do not see */
 	int max_active, max_drafts;     /* jobs that have not ended; requests for jobs in progress */
-	int max_page;                   /* * limit of a page of jobs */
+	int max_page;                   /* optional: limit of a page of jobs */
 	size_t job_bytes;               /* size of the struct that begins with a queued_job */
-	bool (*load)(queued_job *j);    /* * set its members from the document; false: out of memory */
-	void (*release)(queued_job *j); /* * release its members, also after an error of `load` */
-	const job_method *methods;      /* * further methods, up to one without a name; they may replace common ones */
-	const struct job_draft_steps *draft; /* * NULL: `methods` has NAME.create */
+	bool (*load)(queued_job *j);    /* optional: set its members from the document; false: out of memory */
+	void (*release)(queued_job *j); /* optional: release its members, also after an error of `load` */
+	const job_method
+	    *methods; /* optional: further methods, up to one without a name; they may replace common ones */
+	const struct job_draft_steps *draft; /* optional; NULL: `methods` has NAME.create */
 	const queued_run_steps *run;
-	json_t *(*event)(const char *state, const error *err); /* * event of a new state */
+	json_t *(*event)(const char *state,
+	                 const error *err); /* optional: return the event of a new state (new reference) */
 	/* Kinds that differ more (jobs/jobs.h): */
-	size_t queue_bytes;                                    /* * size of the struct that begins with a job_queue */
-	void (*init)(job_queue *q);                            /* * set its members */
-	void (*tick)(job_queue *q);                            /* * in place of job_queue_run_next */
-	bool (*owns)(const json_t *document);                  /* * in place of a comparison with `object` */
-	json_t *(*shown)(const json_t *document);              /* * in place of `hidden` */
-	bool (*uses_file)(const job_queue *q, const char *id); /* * in place of the members "file" and "model" */
-	bool (*uses_model)(const job_queue *q, const char *id);
+	size_t queue_bytes;                       /* optional: size of the struct that begins with a job_queue */
+	void (*init)(job_queue *q);               /* optional: set its members */
+	void (*tick)(job_queue *q);               /* optional: in place of job_queue_run_next */
+	bool (*owns)(const json_t *document);     /* optional: in place of a comparison with `object` */
+	json_t *(*shown)(const json_t *document); /* optional: in place of `hidden`; new reference */
+	bool (*uses_file)(const job_queue *q, const char *id);  /* optional: in place of the member "file" */
+	bool (*uses_model)(const job_queue *q, const char *id); /* optional: in place of the member "model" */
 } job_kind;
 
 struct job_queue {
 	const job_parts *parts;
 	const job_kind *kind;
-	queued_job *first; /* jobs that have not ended */
-	int active;        /* their number */
-	int drafts;        /* requests for jobs in progress */
-	queued_run *run;   /* NULL: none */
-	bool stopping;     /* start no run */
-	job_watch *watches;
+	queued_job *first;  /* jobs that have not ended */
+	int active;         /* their number */
+	int drafts;         /* requests for jobs in progress */
+	queued_run *run;    /* NULL: none */
+	bool stopping;      /* start no run */
+	job_watch *watches; /* streams that follow jobs of this kind */
 };
 
 /* Create a queue and load the jobs that have not ended; those that were running come first. *out must be freed also
@@ -124,7 +126,7 @@ void job_queue_free(job_queue *q);
 
 /* Return a job; NULL: it has ended or never existed. */
 queued_job *job_queue_find(const job_queue *q, const char *id);
-/* Create a job outside the queue. The document is shared. NULL: out of memory. */
+/* Create a job outside the queue, with a reference of its own to the document. NULL: out of memory. */
 queued_job *job_queue_make(const job_queue *q, const char *id, json_t *document);
 void job_queue_append(job_queue *q, queued_job *j);
 void job_queue_take_out(job_queue *q, queued_job *j);
@@ -155,9 +157,11 @@ status job_queue_document(const job_queue *q, const char *id, json_t **out, erro
 status job_queue_change(job_queue *q, queued_job *j, json_t *next, error *err);
 /* The run has made progress: reset the failure count and write `next` and `event`, as job_queue_change does. */
 status job_queue_progress(job_queue *q, queued_job *j, json_t *next, json_t *event, error *err);
-/* Write the result, which is shared, into `next` and let the job succeed. next: as for job_queue_change. */
+/* Write the result into `next` and let the job succeed. The caller keeps its reference to the result. next: as for
+ * job_queue_change. */
 status job_queue_succeed(job_queue *q, queued_job *j, json_t *next, json_t *result, error *err);
-/* Cancel a job and its run. *answer: what clients see. */
+/* Cancel a job and its run; the job is freed. *answer: what clients see (new reference). On error nothing changes and
+ * *answer is NULL. */
 status job_queue_cancel(job_queue *q, queued_job *j, json_t **answer, error *err);
 
 /* Start the first waiting job if none is running. Jobs during which the engine has died too often fail here. */

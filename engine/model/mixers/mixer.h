@@ -12,7 +12,7 @@
 typedef struct mixer {
 	const char *name;
 	void (*parameters)(const void *options, const char *prefix, parameter_list *list);
-	/* List what it keeps of a session's tokens. */
+	/* Append the states that it keeps of a session's tokens. */
 	void (*states)(const void *options, int layer, state_list *list);
 	/* Append its computation: x [B, N, D] [real] -> [B, N, D] [real]; with spec.explain.log, output the parts of
 	 * the log. */
@@ -91,7 +91,7 @@ typedef struct trilinear_options {
 } trilinear_options;
 /* Return the parameter NAME.weight as a product or look-up reads it: quantised to `bits`, unless it is packed. */
 value trilinear_weight(const builder *b, int bits, const char *name);
-/* N(x), quantised to vector_bits in steps of 1 / 32. */
+/* Return N(x), quantised to vector_bits in steps of 1 / 32. */
 value trilinear_normalize(const builder *b, int vector_bits, value x);
 extern const mixer mixer_trilinear;
 extern const explainer trilinear_explainer;
@@ -100,7 +100,7 @@ extern const explainer trilinear_explainer;
  *   q = x W_qᵀ + b, k, v = s W_kᵀ + b, s W_vᵀ + b     s: the source, or x; biases are optional
  *   q, k, v rotated; k, v preceded by memory keys and values; q, k normalised
  *   y = A(q, k, v) [⊙ (1 + x W_rᵀ)] [⊙ head scale] [⊙ σ(x W_gᵀ + b)] W_oᵀ + b
- *   or, with output.on_attention, y = a ⊙ σ(b) with a | b the halves of that
+ *   or, with output.on_attention, y = a ⊙ σ(b), where a and b are the halves of the row above
  * A is op_softmax_attention, or op_softmax_stream in the recurrent form, with dropout on its weights. Talking heads,
  * sparse attention, residual attention and explicit masks need the matrix of scores in memory: op_attention_scores and
  * the ops after it. So does reach.earlier in sessions. To a source, the recurrent form is op_source_attention, or the
@@ -208,7 +208,8 @@ typedef struct attention_rows {
 } attention_rows;
 /* Return the inputs of an attention of x at the builder's place: x under the builder's mask, nothing else. */
 attention_rows attention_rows_of(const builder *b, value x);
-/* index: number of this attention in the stack, for the names of its outputs. */
+/* Append the attention of r->x and set the outputs in r. index: number of this attention in the stack, for the names of
+ * its outputs. */
 value attention_forward(builder *b, const attention_options *o, int layer, int index, const char *prefix,
                         attention_rows *r);
 /* Store the keys and values of a source [B, S, D] in the slots of the recurrent form, without those that mask [B, S]
@@ -226,9 +227,11 @@ void attention_store_earlier(builder *b, const attention_options *o, int layer, 
 bool attention_needs_matrix(const attention_options *o);
 /* True if weights cannot be recomputed from queries and keys, so the log stores matrix rows. */
 bool attention_logs_matrix(const attention_options *o);
-/* They differ in their explainers: queries and keys; rows of the matrix in the recurrent form; rows in the parallel
- * form; none. */
-extern const mixer mixer_attention, mixer_attention_stepped, mixer_attention_whole, mixer_attention_unexplained;
+/* Four mixers with the same forward. Their explainers differ in what the log stores. */
+extern const mixer mixer_attention;             /* queries and keys */
+extern const mixer mixer_attention_stepped;     /* rows of the matrix, from the recurrent form */
+extern const mixer mixer_attention_whole;       /* rows of the matrix, from the parallel form */
+extern const mixer mixer_attention_unexplained; /* nothing: no explainer */
 extern const explainer attention_explainer, attention_stepped_explainer, attention_whole_explainer;
 /* Explainers of an attention to a source. */
 extern const explainer attention_source_explainer, attention_source_whole_explainer;

@@ -126,7 +126,7 @@ static inline void fixture_serve_as(fixture *f, const scheduler_limits *limits, 
 	error err = ERROR_INIT;
 	assert_int_equal(scheduler_new(&f->scheduler, f->backend, limits), STATUS_OK);
 	assert_int_equal(scheduler_model(f->scheduler, "m", f->folder, weights, &f->model, &err), STATUS_OK);
-	f->model->way_is_given = fault_parts;
+	f->model->way_is_fixed = fault_parts;
 	f->model->way = THREADS_PARTS;
 }
 

@@ -93,7 +93,7 @@ static void read_together_and_alone(fixture *f, int n)
 static void open_kind_undivided_or_in_parts(fixture *f, int i)
 {
 	open_kind(f, &kinds[i % KINDS]);
-	f->model->way_is_given = i >= KINDS;
+	f->model->way_is_fixed = i >= KINDS;
 	f->model->way = THREADS_PARTS;
 }
 

@@ -150,7 +150,7 @@ static void sources_of_different_lengths_together_have_the_bits_of_each_alone(vo
 			static client together[CLIENTS], alone;
 			static int32_t source[SOURCE];
 			open_decoder(&f, w + 1, weights[w], true);
-			f.model->way_is_given = parts;
+			f.model->way_is_fixed = parts;
 			f.model->way = THREADS_PARTS;
 			for (int i = 0; i < CLIENTS; i++) {
 				generation_request r = request_from(&together[i], i, source, MORE);
@@ -310,7 +310,7 @@ static void a_stream_continues_while_a_source_is_encoded_and_a_cancelled_source_
 	const int before = stream.n_tokens;
 	for (int i = 0; i < 8; i++)
 		assert_int_equal(scheduler_tick(f->scheduler), STATUS_OK);
-	assert_true(generation_encodes(long_one.generation));
+	assert_true(generation_must_encode(long_one.generation));
 	assert_true(stream.n_tokens >= before + 3);
 	generation_cancel(long_one.generation);
 	assert_int_equal(scheduler_tick(f->scheduler), STATUS_OK);

@@ -174,7 +174,7 @@ static void steps_of_different_work_are_compared_by_time_per_unit(void **state)
 static void parts_are_judged_by_consecutive_steps(void **state)
 {
 	(void)state;
-	thread_choice c = thread_choice_of(true, false);
+	thread_choice c = thread_choice_initial(true, false);
 	thread_way before = THREADS_ONE;
 	int in_parts = 0;
 	for (int i = 0; i < MANY; i++) {
@@ -194,7 +194,7 @@ static void the_better_way_to_use_all_threads_is_found_from_the_other(void **sta
 {
 	(void)state;
 	for (int parts_first = 0; parts_first < 2; parts_first++) {
-		thread_choice c = thread_choice_of(true, false);
+		thread_choice c = thread_choice_initial(true, false);
 		for (int i = 0; i < MANY; i++) {
 			bool parts_are_best = parts_first == (i < MANY / 2);
 			thread_way way = thread_choice_way(&c);
@@ -213,7 +213,7 @@ static void the_better_way_to_use_all_threads_is_found_from_the_other(void **sta
 static void a_plan_that_starts_in_parts_leaves_them_on_a_busy_machine(void **state)
 {
 	(void)state;
-	thread_choice c = thread_choice_of(true, true);
+	thread_choice c = thread_choice_initial(true, true);
 	assert_int_equal(thread_choice_way(&c), THREADS_PARTS);
 	run(&c, &idle, MANY);
 	assert_int_not_equal(c.way, THREADS_ONE);
@@ -224,7 +224,7 @@ static void a_plan_that_starts_in_parts_leaves_them_on_a_busy_machine(void **sta
 static void a_plan_that_cannot_be_divided_never_runs_in_parts(void **state)
 {
 	(void)state;
-	thread_choice c = thread_choice_of(false, false);
+	thread_choice c = thread_choice_initial(false, false);
 	for (int i = 0; i < MANY; i++) {
 		assert_int_not_equal(thread_choice_way(&c), THREADS_PARTS);
 		thread_choice_took(&c, i / 100 % 2 ? idle.one : idle.all, WORK);
