@@ -3,8 +3,9 @@
  *   cc explain.c $(pkg-config --cflags --libs additive) -o explain
  *   ./explain FOLDER "a text"
  *
- * Each line is a token: its contribution to the score of the predicted token, its importance weight, its text. The last
- * lines are the parts of the score that belong to no token. The contributions and these sum to the score. */
+ * Each line is a token: its contribution to the score of the predicted token or class, its importance weight or "-",
+ * its text. The last lines are the parts of the score that belong to no token. The contributions and these sum to the
+ * score. */
 #include <additive.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,6 +40,7 @@ int main(int argc, char **argv)
 	additive_device *device;
 	additive_model *model;
 	additive_text *text;
+	additive_facts facts;
 	additive_explanation explanation = {.method = ADDITIVE_CONTRIBUTIONS, .output = -1, .other = -1};
 	int32_t *tokens;
 	size_t count;
@@ -56,20 +58,29 @@ int main(int argc, char **argv)
 		return 1;
 	float *parts = numbers, *others = numbers + count, *weights = numbers + 2 * count;
 	need_ok(additive_explain(model, tokens, count, &explanation, parts, others, &error));
-	if (additive_explain_weights(model, tokens, count, -1, -1, 0, weights, &error) != ADDITIVE_OK)
+	const int weighed = additive_explain_weights(model, tokens, count, -1, -1, 0, weights, &error) == ADDITIVE_OK;
+	if (!weighed)
 		fprintf(stderr, "explain: no weights: %s\n", error.message);
 
 	need_ok(additive_text_open(&text, model, 0, &error));
 	for (size_t i = 0; i < count; i++) {
-		printf("%+.6f %.6f ", (double)parts[i], (double)weights[i]);
+		printf("%+.6f ", (double)parts[i]);
+		if (weighed)
+			printf("%.6f ", (double)weights[i]);
+		else
+			printf("- ");
 		print_token(text, tokens[i]);
 		rest += (double)others[i];
 	}
 	additive_text_close(text);
 	printf("positions and biases %+.6f\n", rest + explanation.head);
 	printf("score %+.6f of ", explanation.score);
+	additive_model_facts(model, &facts);
 	need_ok(additive_text_open(&text, model, 1, &error));
-	print_token(text, explanation.output);
+	if (facts.classifier)
+		printf("class %d\n", (int)explanation.output);
+	else
+		print_token(text, explanation.output);
 
 	additive_text_close(text);
 	free(numbers);

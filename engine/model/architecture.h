@@ -30,7 +30,7 @@ typedef struct model_dims {
 	pooling pool;              /* for a classifier: the pooling that the head reads */
 	int64_t source;            /* maximum tokens of a source; 0: no encoder, the caller provides encoded rows */
 	int64_t source_inputs;     /* number of token ids of a source */
-	const char *parallel_only; /* for a stepwise form without a recurrent form: the property that prevents it;
+	const char *parallel_only; /* for a stepwise model that sessions cannot read: the property that prevents it;
 	                            * otherwise NULL */
 	bool reads_padding;  /* masked tokens affect the result, so a sequence or source must have its own length */
 	int64_t positions;   /* maximum tokens of a sequence: rows of the position table, or MODEL_UNBOUNDED */

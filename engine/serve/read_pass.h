@@ -52,12 +52,12 @@ typedef struct read_pass_piece {
 	int32_t slot;         /* state of the earlier pieces, or destination of the source */
 	const bool *absent;   /* [count] with form.masked; borrowed until read_pass_end */
 	const int32_t *rows; /* [n_rows] token indices in the piece, 1 ≤ n_rows ≤ form.rows; or one, instead of the last
-	                      * token */
+	                      * token. Borrowed until read_pass_end */
 	int64_t n_rows;
 	float factor; /* scales the word vectors, for ATTRIBUTION_GRADIENT */
 	float *log; /* [count][log_floats], written in order, borrowed until read_pass_end; NULL without form.log. With
 	             * form.both: all logs (explain_logs_floats) */
-	/* With form.both: the source's ids, count and absent. */
+	/* With form.both: the source's ids, count and absent; borrowed likewise. */
 	const int32_t *source;
 	int64_t n_source;
 	const bool *source_absent;

@@ -61,9 +61,9 @@ void scheduler_free(scheduler *s);
  * next call of this function or of scheduler_model_unload. STATUS_BUSY: max_models are loaded and all are in use. */
 status scheduler_model(scheduler *s, const char *id, const char *folder, dtype weights, served_model **out, error *err);
 /* Load like scheduler_model without blocking: each call works for about a millisecond. STATUS_OK with *out NULL: not
- * complete, call again. Only one model is loaded at a time. The call has no effect while another model, or this one
- * with other weights, is being loaded. An error abandons the load. scheduler_model abandons a load started here unless
- * it is of the same model. */
+ * complete, call again. Only one model is loaded at a time. While another model, or this one
+ * with other weights, is being loaded, the call at most unloads an idle copy with other weights. An error abandons the
+ * load. scheduler_model abandons a load started here unless it is of the same model. */
 status scheduler_model_step(scheduler *s, const char *id, const char *folder, dtype weights, served_model **out,
                             error *err);
 /* True if the model `id` is being loaded. */
@@ -82,7 +82,7 @@ const tokenizer *served_model_tokenizer(const served_model *m);
 
 typedef struct session_options {
 	position_policy policy;
-	bool explain; /* keep a log of every token, which explanations of the session need */
+	bool explain; /* keep the log: for each token, the numbers that importance weights are computed from */
 	bool durable; /* the caller stores an export after each change */
 } session_options;
 
@@ -209,8 +209,8 @@ typedef struct generation_result {
 	int64_t completion_tokens;
 	int64_t cached_tokens;                    /* prompt tokens whose state was reused from another request */
 	double queue_ms, prompt_ms, predicted_ms; /* waiting for a turn; reading the prompt; generating */
-	float *log; /* with request.explain and STATUS_OK: the log of all tokens read (explain/explain.h); freed by
-	             * `finished` */
+	float *log; /* with request.explain and STATUS_OK: the log of all tokens read (explain/explain.h); `finished`
+	             * takes it and calls free(). Otherwise NULL */
 } generation_result;
 
 typedef struct generation_request {
@@ -385,6 +385,7 @@ typedef struct score_task_request {
  *   STATUS_INVALID "input"    no tokens, more than scheduler_score_limit, or a token outside the vocabulary
  *   STATUS_INVALID "target"   not an output of the model
  *   STATUS_BUSY               max_generations score tasks are running
+ *   STATUS_UNAVAILABLE        scheduler_free is running
  *   STATUS_NOMEM */
 status scheduler_score(scheduler *s, served_model *m, const score_task_request *r, score_task **out, error *err);
 /* Cancel x: `finished` is called with STATUS_CANCELLED before the next slice. */

@@ -105,6 +105,19 @@ def test_explain_gives_the_numbers_of_the_service(service, model, folder, exampl
     assert lines[-1] == f"score {parts['score']:+.6f} of \"{parts['target']['token']['text']}\""
 
 
+def test_explain_names_the_class_of_a_classifier(service, example):
+    lines = "".join(json.dumps({"text": word, "label": label}) + "\n" for word, label in (("good", "yes"), ("bad", "no")) * 8)
+    job = service.ok("POST", "/v1/fine_tuning/jobs", {
+        "training_file": service.upload(lines, "train.jsonl"), "seed": 1,
+        "additive": {"objective": "classification", "size": {"hidden": 16, "heads": 2, "layers": 1}, "max_steps": 2, "batch_size": 4}})
+    done = service.wait_job(job["id"])
+    parts = service.ok("POST", "/v1/explain", {"model": done["fine_tuned_model"], "input": "good", "method": "contributions"})["contributions"]
+    lines = example("explain", service.data / "models" / done["fine_tuned_model"], "good").splitlines()
+    rows = [line.split(" ", 2) for line in lines[:len(parts["tokens"])]]
+    assert [(contribution, weight) for contribution, weight, _ in rows] == [(f"{value:+.6f}", "-") for value in parts["tokens"]]
+    assert lines[-1] == f"score {parts['score']:+.6f} of class {parts['target']['token']['id']}"
+
+
 def test_train_makes_the_model_that_the_service_makes(service, model, example, tmp_path):
     (tmp_path / "recipe.json").write_text(json.dumps({"model": "additive", "seed": 1, "additive": SMALL | {"max_steps": 60}}))
     (tmp_path / "text.txt").write_text(TEXT)

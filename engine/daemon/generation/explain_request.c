@@ -446,7 +446,7 @@ static status explain_request_prepare(explain_request *x, const json_t *params, 
 	return STATUS_OK;
 }
 
-/* Explain a log, which is freed by this function. */
+/* Explain a log. Takes over its contents, also on an error, and frees them once the answer is made. */
 static void explain_request_explain(stream *s, session_log *log)
 {
 	explain_request *x = memory_new(1, sizeof *x);

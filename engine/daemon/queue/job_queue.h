@@ -86,7 +86,7 @@ typedef struct job_kind {
 	const char *noun;               /* in messages */
 	const char *prefix;             /* start of its ids */
 	const char *use;                /* message of the error for deleting a model that its jobs use */
-	const char *hidden[3];          /* members that clients do not see */
+	const char *hidden[3];          /* at most two members that clients do not see, then NULL */
 	int max_active, max_drafts;     /* jobs that have not ended; requests for jobs in progress */
 	int max_page;                   /* optional: limit of a page of jobs */
 	size_t job_bytes;               /* size of the struct that begins with a queued_job */
@@ -119,8 +119,8 @@ struct job_queue {
 	job_watch *watches; /* streams that follow jobs of this kind */
 };
 
-/* Create a queue and load the jobs that have not ended; those that were running come first. *out must be freed also
- * after an error. */
+/* Create a queue and load the jobs that have not ended: running ones first, then queued, then paused (jobs/jobs.h).
+ * *out must be freed also after an error. */
 status job_queue_new(job_queue **out, const job_parts *parts, const job_kind *kind, error *err);
 void job_queue_free(job_queue *q);
 
@@ -160,8 +160,8 @@ status job_queue_progress(job_queue *q, queued_job *j, json_t *next, json_t *eve
 /* Write the result into `next` and let the job succeed. The caller keeps its reference to the result. next: as for
  * job_queue_change. */
 status job_queue_succeed(job_queue *q, queued_job *j, json_t *next, json_t *result, error *err);
-/* Cancel a job and its run; the job is freed. *answer: what clients see (new reference). On error nothing changes and
- * *answer is NULL. */
+/* Cancel a job and its run; the job is freed. *answer: the document that clients see (new reference). On error nothing
+ * changes and *answer is NULL. */
 status job_queue_cancel(job_queue *q, queued_job *j, json_t **answer, error *err);
 
 /* Start the first waiting job if none is running. Jobs during which the engine has died too often fail here. */
