@@ -4,6 +4,8 @@
  *   ds_ij = p_ij (drop(dy_i·v_j) - D_i);  dq_i = scale Σ_j ds_ij k_j;  dbias[t] = Σ_{t_i - j = t} ds_ij
  *   dk_j = scale Σ_i ds_ij q_i;  dv_j = Σ_i drop(p_ij) dy_i
  *
+ * Over 600 lines, since its launches share their walks over tiles.
+ *
  * There are three launches, without atomics, so that two runs give the same bits. The first stores D and M as [B, H, N]
  * in scratch. For dk and dv, a block per tile of keys walks over the tiles of queries that see it, in every head that
  * reads the keys. For dq, a block per tile of queries walks over the tiles of keys that it sees. Scores and dy vᵀ are

@@ -1,4 +1,5 @@
-/* scheduler.c - chooses the step that runs next.
+/* scheduler.c - chooses the step that runs next, and completes it. Over 600 lines, since a step that is completed
+ * decides which one may run next.
  *
  * Turns are round-robin: one decode step for each model with generations to decode, then one step of prompts
  * (scheduler_prompts.c), then one slice of a score task (scheduler_score.c). The generations of a decode step move to

@@ -1,14 +1,14 @@
-/* ops.h - every op: its parameters, its equation, its shapes, and the function
- * that appends it to a graph.
+/* ops.h - every op: its parameters, its equation, its shapes, and the function that appends it to a graph. A reference,
+ * with one section for each op, so it is long.
  *
- * Notation: f32 unless said otherwise; `…` is any leading dimensions; [i32]
- * is an integer tensor; "?" marks an optional input (pass VALUE_NONE). [real] is an activation: f32, or bf16 on
- * backends that have it; what is computed from it is computed in f32 and rounded once when it is stored. All [real]
- * arguments of an op have one type, and [real] outputs have it too. Gradients of parameters, statistics and scores
- * are f32 whatever the activations are. Shapes are
- * compared as matrix views [rows, last dimension]: where x is [B, N, D], [B·N, D] will do.
- * Each builder returns VALUE_NONE after a failure, which the graph remembers
- * (graph_status), so calls chain without tests in between. */
+ * Notation: f32 unless said otherwise; `…` is any leading dimensions; [i32] is an integer tensor; "?" marks an optional
+ * input (pass VALUE_NONE). [real] is an activation: f32, or bf16 on backends that have it. Results are computed from it
+ * in f32 and rounded once when they are stored. All [real] arguments of an op have one type, and [real] outputs have it
+ * too. Gradients of parameters, statistics and scores are f32 whatever the activations are. Shapes are compared as
+ * matrix views [rows, last dimension]: [B·N, D] is accepted for [B, N, D].
+ *
+ * Each builder returns VALUE_NONE after a failure, which the graph remembers (graph_status), so calls chain without
+ * tests in between. */
 #ifndef ENGINE_TENSOR_OPS_H
 #define ENGINE_TENSOR_OPS_H
 
@@ -370,8 +370,8 @@ value op_dropout(graph *g, value x, value rng, float p, uint32_t stream);
 
 /* hide_keys: rng [i32] [4] (as dropout's), mask? [i32] [B, N] -> mask [i32] [B, N]: the given one (none: ones) without
  * some of the keys `first` … N - 1 of a row, drawn at random: c = min(⌊(n + beyond) p⌋, n - 1) of them, n the keys that
- * are not masked. Key e = (part·B + b)·N + i has word e % 4 of philox(seed, stream, step, e / 4); hidden are the c keys with the
- * smallest words, of equal ones the first. (Forgetful causal masking, Liu et al. 2022.) */
+ * are not masked. Key e = (part·B + b)·N + i has word e % 4 of philox(seed, stream, step, e / 4); hidden are the c keys
+ * with the smallest words, of equal ones the first. (Forgetful causal masking, Liu et al. 2022.) */
 typedef struct hide_keys_params {
 	int64_t batch, length; /* B, N */
 	int64_t first, beyond;
@@ -480,9 +480,9 @@ typedef struct stream_values {
  * With key_step the ring holds 8-bit codes in softmax_code_state_floats() floats, a quarter as many. The rows of k are
  * then those of a quantize with QUANTIZE_ROWS, and key_step is its step (one for each row). v are whole multiples of
  * value_step from -128 to 127 (QUANTIZE_FIXED). Nothing is rounded then, so results have the bits of the same call with
- * a ring of floats. k is not absent, and memories are floats. With query_step, q are such multiples too (h ≤ 2^16). Then
- * q·k may be computed as query_step · key_step times a sum of products of codes, exact in 32 bits. Scores
- * then differ from those of a ring of floats by their rounding. */
+ * a ring of floats. k is not absent, and memories are floats. With query_step, q are such multiples too (h ≤ 2^16).
+ * Then q·k may be computed as query_step · key_step times a sum of products of codes, exact in 32 bits. Scores then
+ * differ from those of a ring of floats by their rounding. */
 typedef struct softmax_stream_params {
 	int64_t heads, window;
 	int64_t offset; /* floats from the start of a slot */

@@ -7,7 +7,7 @@
  * time and the bytes that must move. Inputs are read once, outputs and in-place updates are written once; for tables
  * and pools only the used rows count. Products and softmax attention also have FLOPs, two per multiply-add. Every op
  * has a line, which says if it has no case or no kernel. With the name of an op, only its lines are printed. Small
- * shapes stay in the cache between calls. */
+ * shapes stay in the cache between calls. The file is long because it has a case for each op. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
