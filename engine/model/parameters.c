@@ -139,3 +139,9 @@ void parameter_store(const parameter_spec *p, const float *values, float *stored
 	else
 		memcpy(stored, values, (size_t)shape_count(p->shape) * sizeof *stored);
 }
+
+bool parameter_name_ends(const char *name, const char *end)
+{
+	size_t n = strlen(name), m = strlen(end);
+	return n >= m && strcmp(name + n - m, end) == 0;
+}

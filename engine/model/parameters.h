@@ -48,6 +48,8 @@ shape parameter_stored_shape(const parameter_spec *p);
 /* Convert values from the checkpoint's layout to the graph's, and back. */
 void parameter_load(const parameter_spec *p, const float *stored, float *values);
 void parameter_store(const parameter_spec *p, const float *values, float *stored);
+/* True if the name of a tensor ends so. */
+bool parameter_name_ends(const char *name, const char *end);
 
 /* Ordered list of parameter_spec; grows as needed. Starts zeroed; `status` is STATUS_NOMEM once an item could not be
  * added. */

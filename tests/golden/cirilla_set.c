@@ -185,7 +185,7 @@ status cirilla_set_read(golden *g, cirilla_set *c, error *err)
 
 status cirilla_set_plan(golden *g, const cirilla_set *c, forward_spec spec, float *gradients, plan **out, error *err)
 {
-	/* visible[]: their order. */
+	/* In the order of c->visible. */
 	static const char *const visible[CIRILLA_MASKS] = {"source_visible", "cross_visible", "visible"};
 	forward_input inputs[CIRILLA_MASKS + 2];
 	int n = 0;

@@ -170,8 +170,7 @@ static void cirilla_parameters(const void *config, parameter_list *list)
 
 static bool ignores(const char *name)
 {
-	size_t n = strlen(name);
-	return strstr(name, "pos_enc_") && n > 3 && strcmp(name + n - 3, ".pe") == 0;
+	return strstr(name, "pos_enc_") && parameter_name_ends(name, ".pe");
 }
 
 const architecture architecture_cirilla = {

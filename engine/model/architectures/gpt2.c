@@ -218,15 +218,9 @@ static void gpt2_parameters(const void *config, parameter_list *list)
 	builder_layernorm_parameters(list, d, PREFIX "ln_f");
 }
 
-static bool gpt2_ends_with(const char *text, const char *end)
-{
-	size_t n = strlen(text), m = strlen(end);
-	return n >= m && strcmp(text + n - m, end) == 0;
-}
-
 static bool is_mask(const char *name)
 {
-	return gpt2_ends_with(name, ".attn.bias") || gpt2_ends_with(name, ".attn.masked_bias");
+	return parameter_name_ends(name, ".attn.bias") || parameter_name_ends(name, ".attn.masked_bias");
 }
 
 /* --- forward -------------------------------------------------------------------------- */

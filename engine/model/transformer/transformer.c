@@ -165,16 +165,10 @@ void transformer_parameters(const void *config, parameter_list *list)
 	stack_parameters(transformer_head(c), list);
 }
 
-static bool transformer_ends_with(const char *text, const char *end)
-{
-	size_t n = strlen(text), m = strlen(end);
-	return n >= m && strcmp(text + n - m, end) == 0;
-}
-
 bool transformer_ignores(const char *name)
 {
-	return transformer_ends_with(name, "rotary_pos_emb.inv_freq") ||
-	       transformer_ends_with(name, "rotary_pos_emb.scale") || strcmp(name, "encoder.to_logits.weight") == 0 ||
+	return parameter_name_ends(name, "rotary_pos_emb.inv_freq") ||
+	       parameter_name_ends(name, "rotary_pos_emb.scale") || strcmp(name, "encoder.to_logits.weight") == 0 ||
 	       strcmp(name, "encoder.to_logits.bias") == 0;
 }
 
