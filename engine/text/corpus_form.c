@@ -69,7 +69,9 @@ static const struct {
     {"PAR1", 4, "Parquet", 0},
     {"ARROW1", 6, "Arrow", 0},
     {"%PDF-", 5, "PDF", 0},
-    {"\xFD" "7zXZ", 5, "compressed by xz", 0},
+    {"\xFD"
+     "7zXZ",
+     5, "compressed by xz", 0},
     {"BZh", 3, "compressed by bzip2", 0},
     {"7z\xBC\xAF", 4, "a 7z archive", 0},
     {"SQLite format 3", 16, "an SQLite database", 0},
@@ -79,8 +81,17 @@ static const struct {
 /* True if every other one of the first bytes is NUL, as in UTF-16 without a byte order mark. */
 static bool is_wide(const char *text, size_t bytes)
 {
-	return bytes >= 4 && ((!text[0] && text[1] && !text[2] && text[3]) ||
-	                      (text[0] && !text[1] && text[2] && !text[3]));
+	return bytes >= 4 &&
+	       ((!text[0] && text[1] && !text[2] && text[3]) || (text[0] && !text[1] && text[2] && !text[3]));
+}
+
+/* True if the bytes are the first ones of a signature. */
+static bool may_be_foreign(const char *text, size_t bytes)
+{
+	for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
+		if (!foreign[i].at && bytes < foreign[i].n && memcmp(text, foreign[i].bytes, bytes) == 0)
+			return true;
+	return false;
 }
 
 static status refuse_foreign(const char *text, size_t bytes, error *err)
@@ -205,10 +216,8 @@ status corpus_form_find(corpus_form *out, corpus_hint hint, const char *text, si
 		return error_set(err, STATUS_INVALID, NULL,
 		                 "the file's name is that of a table; make JSON lines of it, or upload it with the "
 		                 "format \"text\" to read it as running text");
-	answer data = is_data(hint, text, bytes, ended);
-	*out = data == UNKNOWN ? CORPUS_FORM_UNKNOWN
-	       : data == NO    ? CORPUS_FORM_TEXT
-	                       : find_layout(text, bytes, ended);
+	answer data = !ended && may_be_foreign(text, bytes) ? UNKNOWN : is_data(hint, text, bytes, ended);
+	*out = data == UNKNOWN ? CORPUS_FORM_UNKNOWN : data == NO ? CORPUS_FORM_TEXT : find_layout(text, bytes, ended);
 	if (*out == CORPUS_FORM_UNKNOWN && bytes >= CORPUS_FORM_BYTES)
 		*out = CORPUS_FORM_VALUES;
 	return STATUS_OK;

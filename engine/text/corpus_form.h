@@ -38,8 +38,9 @@ typedef enum corpus_form {
 } corpus_form;
 
 /* Decide from the first bytes of the text, without a byte order mark. ended: these bytes are the whole text. The result
- * is never unknown then, nor from CORPUS_FORM_BYTES bytes on. STATUS_INVALID: the file is refused. */
-enum { CORPUS_FORM_BYTES = 64 << 20 };
+ * is never unknown then, nor from CORPUS_FORM_BYTES bytes on. STATUS_INVALID: the file is refused; a tar archive, if the
+ * first CORPUS_FORM_TAR_BYTES are given. */
+enum { CORPUS_FORM_BYTES = 64 << 20, CORPUS_FORM_TAR_BYTES = 262 };
 status corpus_form_find(corpus_form *out, corpus_hint hint, const char *text, size_t bytes, bool ended, error *err);
 
 #endif

@@ -257,13 +257,18 @@ static void files_in_other_formats_are_refused_by_their_name(void **state)
 	             {"\xFD"
 	              "7zXZ\0",
 	              6, "compressed by xz"},
-	             {"BZh91AY", 7, "bzip2"}};
-	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		collected c;
-		error err;
-		assert_int_equal(read_bytes(cases[i].bytes, cases[i].n, 64, &c, &err), STATUS_INVALID);
-		assert_non_null(strstr(err.message, cases[i].name));
-	}
+	             {"BZh91AY", 7, "bzip2"},
+	             {"\xEF\xBB\xBF"
+	              "SQLite format 3\0{",
+	              20, "SQLite"}};
+	static const size_t pieces[] = {16, 64};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+		for (size_t k = 0; k < sizeof pieces / sizeof *pieces; k++) {
+			collected c;
+			error err;
+			assert_int_equal(read_bytes(cases[i].bytes, cases[i].n, pieces[k], &c, &err), STATUS_INVALID);
+			assert_non_null(strstr(err.message, cases[i].name));
+		}
 	char tar[512] = "a.txt";
 	memcpy(tar + 257, "ustar", 5);
 	collected c;
