@@ -60,7 +60,7 @@ struct shift_call {
 	const int32_t *slot, *position, *length, *mask, *start; /* the last two may be NULL */
 	const float *front;                                     /* rows before token 0; NULL: in the slot */
 	int64_t rows, stored;                                   /* stored: offset in the slot */
-	int64_t sequences, n, d, high, width, segment;
+	int64_t sequences, n, d, low, high, width, segment;
 	int64_t slot_floats, offset;
 
 	__device__ __forceinline__ float *ring(int64_t s) const
@@ -74,7 +74,7 @@ struct shift_call {
 	}
 	__device__ __forceinline__ float shifted(int64_t s, const token_span &tokens, int64_t i, int64_t c) const
 	{
-		const int64_t shift = shift_of(0, high + 1, width, c), before = position[s];
+		const int64_t shift = shift_of(low, high - low + 1, width, c), before = position[s];
 		if (i >= length[s] || shift > shift_behind(before + i, segment) + rows)
 			return 0.0f;
 		if (shift > before + i)
@@ -133,9 +133,10 @@ status cuda_shift_stream(backend *b, const op_call *call)
 	o.sequences = call->in[2].shape.dim[0];
 	o.n = x.dim[1];
 	o.d = x.dim[2];
+	o.low = p->low;
 	o.high = p->high;
 	o.segment = p->segment;
-	o.width = o.d / (o.high + 1);
+	o.width = o.d / (o.high - o.low + 1);
 	o.slot_floats = call->in[1].shape.dim[1];
 	o.offset = p->offset;
 	const bool both = !o.start && o.n == 1;

@@ -313,7 +313,8 @@ value op_scale_columns(graph *g, value x, value w, int64_t group);
 
 /* shift_rows: channels are cut into high - low + 1 segments of ⌊C / segments⌋, and segment i of row t is that of row
  * t - (low + i), zeros where the sequence has no such row; what is left of the channels stays. With a mask a row whose
- * mask is 0 counts as zeros wherever the shift is not 0. low ≤ 0 ≤ high; causal: low = 0.
+ * mask is 0 counts as zeros wherever the shift is not 0. low ≤ high, 0 ≤ high; causal: low ≥ 0. low = high = 1 is the
+ * row before.
  * x [B, N, C] [real], mask? [i32] [B, N], like? [B, N, C] (its shape alone, where x is rows without sequences) -> y of
  * that shape. `transposed`: the gradient, segment i of row t from row t + (low + i). */
 typedef struct shift_params {
@@ -327,15 +328,16 @@ typedef struct slot_rows {
 	int64_t count, offset; /* count 0: there are none */
 } slot_rows;
 
-/* Its recurrent form with low = 0: reads `length[b]` tokens into slot `slot[b]` of a state pool, as softmax_stream
+/* Its recurrent form with low ≥ 0: reads `length[b]` tokens into slot `slot[b]` of a state pool, as softmax_stream
  * does. x [B, N, C], pool [slots, slot_floats] (updated in place), slot, position, length [i32] [B], mask? [i32] [B,
  * N], start? [i32] [S], before? […, C] (rows before every sequence) -> y [B, N, C]; tokens that no sequence reads are
  * 0. The state is a ring of the rows of the last `high` tokens, shift_state_floats() floats at `offset` in the slot.
  * Token t is at place t mod high, zeros if it was masked. The contents at position 0 do not matter. With `segment`, a
  * token sees no row of a token of an earlier segment of that many tokens, and `before` is absent. With `stored`, the
- * slot has the rows [count, C] that come first, in place of `before`. */
+ * slot has the rows [count, C] that come first, in place of `before`. The gradient needs sequences that all read N
+ * tokens, without start, segment and rows before; earlier tokens are constants. */
 typedef struct shift_stream_params {
-	int64_t high;
+	int64_t low, high;
 	int64_t offset;  /* floats from the start of a slot */
 	int64_t segment; /* 0: none */
 	slot_rows stored;

@@ -52,7 +52,7 @@ static void sequences(const op_call *call, int64_t first, int64_t last)
 	const int32_t *mask = kernel_optional(call, 5);
 	const float *front = kernel_optional(call, 7); /* rows before token 0 */
 	const int64_t rows = front ? shape_rows(call->in[7].shape) : p->stored.count;
-	const int64_t d = call->in[0].shape.dim[2], segments = p->high + 1, width = d / segments;
+	const int64_t d = call->in[0].shape.dim[2], width = d / (p->high - p->low + 1);
 	for (int64_t b = first; b < last; b++) {
 		const sequence tokens = sequence_at(call, START, b);
 		const int64_t slot = ((const int32_t *)call->in[2].data)[b],
@@ -69,7 +69,7 @@ static void sequences(const op_call *call, int64_t first, int64_t last)
 		for (int64_t i = 0; i < length && y; i++) {
 			const int64_t behind = shift_behind(before + i, p->segment);
 			shift_put(y + i * d, x + i * d, d);
-			for (int64_t k = 1; k < segments; k++) {
+			for (int64_t k = p->low > 0 ? p->low : 1; k <= p->high; k++) {
 				const float *from = NULL;
 				if (k > behind + rows)
 					from = NULL;
@@ -79,7 +79,8 @@ static void sequences(const op_call *call, int64_t first, int64_t last)
 					from = ring + shift_row(d, p->high, before + i - k);
 				else
 					from = front + (rows + before + i - k) * d;
-				shift_put(y + i * d + k * width, from ? from + k * width : NULL, width);
+				const int64_t c = (k - p->low) * width;
+				shift_put(y + i * d + c, from ? from + c : NULL, width);
 			}
 		}
 		if (y)

@@ -54,7 +54,7 @@ status reference_shift_stream(backend *unused, const op_call *call)
 			const int64_t behind = shift_behind(t, p->segment);
 			const float *x = from + row * d;
 			for (int64_t c = 0; c < d && y; c++) {
-				const int64_t shift = shift_of(0, p->high, d, c);
+				const int64_t shift = shift_of(p->low, p->high, d, c);
 				const float moved = shift == 0              ? x[c]
 				                    : behind + rows < shift ? 0
 				                    : t < shift             ? before[(rows + t - shift) * d + c]

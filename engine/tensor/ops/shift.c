@@ -19,10 +19,10 @@ value op_shift_rows(graph *g, value x, value mask, shift_params params)
 
 static status check_segments(int64_t low, int64_t high, int64_t channels, error *err)
 {
-	if (low > 0 || high < 0 || low < -INT32_MAX || high > INT32_MAX || high - low + 1 > channels)
+	if (low > high || high < 0 || low < -INT32_MAX || high > INT32_MAX || high - low + 1 > channels)
 		return error_set(err, STATUS_INVALID, "high",
 		                 "shifts from %" PRId64 " to %" PRId64
-		                 " need 0 among them and a channel each of %" PRId64,
+		                 " must ascend to 0 or more, with a channel each of %" PRId64,
 		                 low, high, channels);
 	return STATUS_OK;
 }
@@ -79,7 +79,9 @@ status op_shift_stream_check(op_call *call, error *err)
 	if (x.rank != 3)
 		return error_set(err, STATUS_INVALID, "x", "x is %s, must be [batch, length, channels]",
 		                 shape_text(x, text, sizeof text));
-	TRY(check_segments(0, p->high, x.dim[2], err));
+	if (p->low < 0)
+		return error_set(err, STATUS_INVALID, "low", "low is %" PRId64 ", must be at least 0", p->low);
+	TRY(check_segments(p->low, p->high, x.dim[2], err));
 	if (!memory_product(p->high, x.dim[2], &floats) || pool.rank != 2 || p->offset < 0 || p->offset > pool.dim[1] ||
 	    floats > pool.dim[1] - p->offset)
 		return error_set(err, STATUS_INVALID, "pool",
@@ -97,5 +99,19 @@ status op_shift_stream_check(op_call *call, error *err)
 	}
 	TRY(check_stored(call, 1, p->stored, x.dim[2], 7, "before", err));
 	check_output(call, 0, DTYPE_F32, x);
+	return STATUS_OK;
+}
+
+status op_shift_stream_backward(graph *g, const op_node *node)
+{
+	const shift_stream_params *p = node->params;
+	const value mask = node->n_in > 5 ? node->in[5] : VALUE_NONE;
+	if ((node->n_in > 6 && node->in[6] != VALUE_NONE) || (node->n_in > 7 && node->in[7] != VALUE_NONE) ||
+	    p->segment || p->stored.count)
+		return graph_fail(g, STATUS_UNSUPPORTED, "start",
+		                  "sequences of different lengths, segments and rows before have no gradient");
+	graph_accumulate(g, node->in[0],
+	                 shift(g, graph_output_gradient(g, node, 0), mask, node->out[0],
+	                       (shift_params){.low = p->low, .high = p->high, .transposed = true}));
 	return STATUS_OK;
 }

@@ -138,11 +138,12 @@ static void build_shift_rows(graph *g, const int64_t *arg) /* batch, length, cha
 	              (shift_params){arg[3], arg[4], arg[6]});
 }
 
-/* sequences, tokens, channels, high, rows in front (negative: in the slots), masked, segment; of a stream */
-static void shift_stream_case(graph *g, const int64_t *arg, bool ragged)
+/* A stream: sequences, tokens, channels, high, rows in front (negative: in the slots), masked, segment, low. all: every
+ * sequence reads all tokens. */
+static void shift_stream_case(graph *g, const int64_t *arg, bool ragged, bool all)
 {
 	const int64_t end = STREAM_OFFSET + shift_state_floats(arg[2], arg[3]), stored = arg[4] < 0 ? -arg[4] : 0;
-	const shift_stream_params p = {arg[3], STREAM_OFFSET, arg[6], {stored, end}};
+	const shift_stream_params p = {arg[7], arg[3], STREAM_OFFSET, arg[6], {stored, end}};
 	const stream_values before = stream_before(g, arg, end + source_state_floats(arg[2], 0, stored));
 	if (stored)
 		op_source_store(g, f32(g, "rows in front", SHAPE3(arg[0], stored, arg[2])),
@@ -151,19 +152,26 @@ static void shift_stream_case(graph *g, const int64_t *arg, bool ragged)
 	value front = arg[4] > 0 ? f32(g, "front", SHAPE2(arg[4], arg[2])) : VALUE_NONE;
 	op_shift_stream(g, f32(g, "x before", stream_shape(arg, arg[2], false)), before.pool, before.slot,
 	                before.position, before.length, before.mask, before.start, front, p);
-	const stream_values at = stream_now(g, arg, before, ragged);
+	stream_values at = stream_now(g, arg, before, ragged);
+	if (all)
+		at.length = op_fill_integer(g, SHAPE1(arg[0]), (int32_t)arg[1]);
 	op_shift_stream(g, f32(g, "x", stream_shape(arg, arg[2], ragged)), at.pool, at.slot, at.position, at.length,
 	                at.mask, at.start, front, p);
 }
 
 static void build_shift_stream(graph *g, const int64_t *arg)
 {
-	shift_stream_case(g, arg, false);
+	shift_stream_case(g, arg, false, false);
 }
 
 static void build_ragged_shift_stream(graph *g, const int64_t *arg)
 {
-	shift_stream_case(g, arg, true);
+	shift_stream_case(g, arg, true, false);
+}
+
+static void build_shift_stream_gradient(graph *g, const int64_t *arg)
+{
+	shift_stream_case(g, arg, false, true);
 }
 
 static void build_hide_keys(graph *g, const int64_t *arg) /* batch, length, percent, first, beyond, masked */
@@ -262,6 +270,9 @@ static const op_case cases[] = {
     {OP_shift_rows, "causal, masked", build_shift_rows, {2, 7, 7, 0, 2, 1}, 0, 0, 0, 0, STEP},
     {OP_shift_rows, "both ways", build_shift_rows, {2, 7, 11, -2, 2}, 0, 0, 0, 0, STEP},
     {OP_shift_rows, "both ways, masked", build_shift_rows, {2, 7, 11, -1, 1, 1}, 0, 0, 0, 0, STEP},
+    {OP_shift_rows, "the row before", build_shift_rows, {2, 7, 8, 1, 1}, 0, 0, 0, 0, STEP},
+    {OP_shift_rows, "the row before, masked", build_shift_rows, {2, 7, 5, 1, 1, 1}, 0, 0, 0, 0, STEP},
+    {OP_shift_rows, "two and three rows before", build_shift_rows, {2, 7, 5, 2, 3, 1}, 0, 0, 0, 0, STEP},
     {OP_shift_rows, "whole packs", build_shift_rows, {3, 9, 56, -1, 1, 1}, 0, 0, 0, 0, STEP},
     {OP_shift_rows, "further than there are rows", build_shift_rows, {2, 3, 40, 0, 9, 0}, 0, 0, 0, 0, STEP},
     {OP_shift_rows, "transposed, masked", build_shift_rows, {2, 7, 11, -1, 1, 1, 1}, 0, 0, 0, 0, STEP},
@@ -271,6 +282,12 @@ static const op_case cases[] = {
     {OP_shift_stream, "one token, masked", build_shift_stream, {5, 1, 7, 1, 0, 1}, 0, 1, 0, 0, 0},
     {OP_shift_stream, "many tokens", build_shift_stream, {3, 21, 13, 3}, 0, 21, 0, 0, 0},
     {OP_shift_stream, "many tokens, masked", build_shift_stream, {3, 21, 13, 3, 0, 1}, 0, 21, 0, 0, 0},
+    {OP_shift_stream, "the row before", build_shift_stream, {3, 21, 13, 1, 0, 1, 0, 1}, 0, 21, 0, 0, 0},
+    {OP_shift_stream, "one token, the row before", build_shift_stream, {5, 1, 8, 1, 0, 0, 0, 1}, 0, 1, 0, 0, 0},
+    {OP_shift_stream, "ragged, the row before", build_ragged_shift_stream, {7, 97, 31, 1, 0, 0, 0, 1}, 0, 97, 0, 0, 0},
+    {OP_shift_stream, "ragged, two and three", build_ragged_shift_stream, {7, 97, 31, 3, 0, 1, 0, 2}, 0, 97, 0, 0, 0},
+    {OP_shift_stream, "gradient", build_shift_stream_gradient, {3, 6, 5, 2}, 0, 6, 0, 0, STEP},
+    {OP_shift_stream, "gradient, masked", build_shift_stream_gradient, {3, 6, 5, 1, 0, 1, 0, 1}, 0, 6, 0, 0, STEP},
     {OP_shift_stream, "a long memory", build_shift_stream, {2, 5, 40, 30}, 0, 5, 0, 0, 0},
     {OP_shift_stream, "rows in front", build_shift_stream, {3, 9, 13, 4, 2, 1}, 0, 9, 0, 0, 0},
     {OP_shift_stream, "rows in the slots", build_shift_stream, {3, 9, 13, 4, -2, 1}, 0, 9, 0, 0, 0},
