@@ -217,17 +217,19 @@ typedef struct activation_params {
 } activation_params;
 value op_activation(graph *g, value x, activation_kind kind);
 
-/* glu: y = a ⊙ f(b) with a and b the halves of each row; x […, 2D] = a | b [real] -> y […, D] [real]. f is of any kind:
- * SILU is SwiGLU (Shazeer 2020), SIGMOID the first gated linear unit (Dauphin et al. 2017).
- * glu_grad: x, dy -> dx […, 2D] = da | db: da = dy ⊙ f(b), db = dy ⊙ a ⊙ f'(b); `frozen`: da = share · dy ⊙ f(b),
+/* glu: y = a ⊙ f(b) with a and b the halves of each row; x […, 2D] = a | b [real], with gate_first b | a -> y […, D]
+ * [real]. f is of any kind: SILU is SwiGLU (Shazeer 2020), SIGMOID the first gated linear unit (Dauphin et al. 2017).
+ * glu_grad: x, dy -> dx […, 2D], da and db in the order of x: da = dy ⊙ f(b), db = dy ⊙ a ⊙ f'(b); `frozen`: da = share · dy ⊙ f(b),
  * db = (1 - share) dy ⊙ a ⊙ f(b) / b, where ⟨da, a⟩ + ⟨db, b⟩ = ⟨dy, y⟩. A SIGMOID is a constant then: its share is 1.
  */
 typedef struct glu_params {
 	activation_kind kind;
 	bool frozen; /* gradient only */
 	float share; /* where frozen */
+	bool gate_first;
 } glu_params;
 value op_glu(graph *g, value x, activation_kind kind);
+value op_glu_gate_first(graph *g, value x, activation_kind kind);
 
 /* trilinear: the products of each pair of channels of a block of 16. k, u […, T] [real], T a multiple of 16
  *   -> p […, 16T] [real], p[b·T + i] = k[i xor b] u[i], b = 0…15.

@@ -5,9 +5,11 @@
 
 ACTIVATION_INLINE void values(const activation_kind kind, const op_call *call, int64_t first, int64_t last)
 {
+	const bool gate_first = ((const glu_params *)call->params)->gate_first;
 	const int64_t d = shape_last(call->out[0].shape);
 	for (int64_t r = first; r < last; r++) {
-		const float *a = (const float *)call->in[0].data + r * 2 * d, *b = a + d;
+		const float *x = (const float *)call->in[0].data + r * 2 * d;
+		const float *a = x + gate_first * d, *b = x + !gate_first * d;
 		float *y = (float *)call->out[0].data + r * d;
 #pragma omp simd
 		for (int64_t j = 0; j < d; j++)
@@ -20,16 +22,16 @@ ACTIVATION_INLINE void gradients(const activation_kind kind, const bool frozen, 
 {
 	const glu_params *p = call->params;
 	const float to_a = frozen ? p->share : 1.0f, to_b = frozen ? 1.0f - p->share : 1.0f;
-	const int64_t d = shape_last(call->out[0].shape) / 2;
+	const int64_t d = shape_last(call->out[0].shape) / 2, at_a = p->gate_first * d, at_b = !p->gate_first * d;
 	for (int64_t r = first; r < last; r++) {
 		const float *x = (const float *)call->in[0].data + r * 2 * d,
 		            *dy = (const float *)call->in[1].data + r * d;
 		float *dx = (float *)call->out[0].data + r * 2 * d;
 #pragma omp simd
 		for (int64_t j = 0; j < d; j++) {
-			const float a = x[j], b = x[d + j];
-			dx[j] = to_a * dy[j] * activation_value(kind, b);
-			dx[d + j] =
+			const float a = x[at_a + j], b = x[at_b + j];
+			dx[at_a + j] = to_a * dy[j] * activation_value(kind, b);
+			dx[at_b + j] =
 			    to_b * dy[j] * a * (frozen ? activation_secant(kind, b) : activation_slope(kind, b));
 		}
 	}

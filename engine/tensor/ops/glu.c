@@ -10,6 +10,11 @@ value op_glu(graph *g, value x, activation_kind kind)
 	return graph_apply_one(g, OP_glu, &x, 1, &(glu_params){.kind = kind});
 }
 
+value op_glu_gate_first(graph *g, value x, activation_kind kind)
+{
+	return graph_apply_one(g, OP_glu, &x, 1, &(glu_params){.kind = kind, .gate_first = true});
+}
+
 static status check_halves(const op_call *call, const glu_params *p, shape *half, error *err)
 {
 	TRY(check_real(call, 0, "x", err));

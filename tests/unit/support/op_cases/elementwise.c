@@ -74,15 +74,16 @@ static void build_activation_grad(graph *g, const int64_t *arg) /* rows, width, 
 	graph_apply(g, OP_activation_grad, (value[]){x, real(g, arg, "dy", SHAPE2(arg[0], arg[1]))}, 2, &p, &dx);
 }
 
-static void build_glu(graph *g, const int64_t *arg) /* rows, width of a half, kind */
+static void build_glu(graph *g, const int64_t *arg) /* rows, width of a half, kind, gate first */
 {
-	op_glu(g, real(g, arg, "x wide feature", SHAPE3(1, arg[0], 2 * arg[1])), (activation_kind)arg[2]);
+	value x = real(g, arg, "x wide feature", SHAPE3(1, arg[0], 2 * arg[1]));
+	(arg[3] ? op_glu_gate_first : op_glu)(g, x, (activation_kind)arg[2]);
 }
 
-static void build_glu_grad(graph *g, const int64_t *arg) /* rows, width of a half, kind, frozen */
+static void build_glu_grad(graph *g, const int64_t *arg) /* rows, width of a half, kind, frozen, gate first */
 {
 	value dx, x = real(g, arg, arg[3] ? "x with zeros" : "x wide", SHAPE3(1, arg[0], 2 * arg[1]));
-	glu_params p = {(activation_kind)arg[2], arg[3], 0.3f};
+	glu_params p = {(activation_kind)arg[2], arg[3], 0.3f, arg[4]};
 	graph_apply(g, OP_glu_grad, (value[]){x, real(g, arg, "dy", SHAPE2(arg[0], arg[1]))}, 2, &p, &dx);
 }
 
@@ -152,7 +153,10 @@ static void build_lerp(graph *g, const int64_t *arg) /* rows, width */
 	{OP_glu, name ", whole packs", build_glu, {5, 24, kind}, 0, 0, 2e-6, 2e-6, STEP}, \
 	{OP_glu_grad, name, build_glu_grad, {3, 31, kind}, 0, 0, 4e-6, 4e-6, 0}, \
 	{OP_glu_grad, name ", whole packs", build_glu_grad, {5, 24, kind}, 0, 0, 4e-6, 4e-6, 0}, \
-	{OP_glu_grad, name ", frozen", build_glu_grad, {3, 104, kind, 1}, 0, 0, 4e-6, 4e-6, 0}
+	{OP_glu_grad, name ", frozen", build_glu_grad, {3, 104, kind, 1}, 0, 0, 4e-6, 4e-6, 0}, \
+	{OP_glu, name ", gate first", build_glu, {5, 24, kind, 1}, 0, 0, 2e-6, 2e-6, STEP}, \
+	{OP_glu_grad, name ", gate first", build_glu_grad, {3, 31, kind, 0, 1}, 0, 0, 4e-6, 4e-6, 0}, \
+	{OP_glu_grad, name ", frozen, gate first", build_glu_grad, {3, 104, kind, 1, 1}, 0, 0, 4e-6, 4e-6, 0}
 /* clang-format on */
 
 static const op_case cases[] = {
