@@ -176,19 +176,22 @@ typedef struct layernorm_grad_params {
 } layernorm_grad_params;
 
 /* normalize: each row is cut into `groups` equal parts, and each part divided by its length:
- *   y = gain ⊙ x · scale / max(‖part‖₂, floor);  floor: a normal number above 0.
- * x […, D] [real], gain? [D] or [1] f32 (with one group) -> y […, D] [real], inverse [rows · groups] f32 =
- * 1 / max(‖part‖₂, floor). scale √D and a gain [D]: RMSNorm (Zhang and Sennrich 2019); scale 1 and a gain [1]:
- * ScaleNorm (Nguyen and Salazar 2019); a group for each head and no gain: normalised queries and keys. */
+ *   y = gain ⊙ x · scale / max(√(‖part‖² + eps), floor);  eps ≥ 0;  floor: a normal number above 0.
+ * x […, D] [real], gain? [D] or [1] f32 -> y […, D] [real], inverse [rows · groups] f32 = 1 / max(√(‖part‖² + eps),
+ * floor). w = D / groups is the width of a part. Scale √w, eps w ε and a gain [D] are RMSNorm (Zhang and Sennrich 2019)
+ * of each part: x / √(mean(x²) + ε). Scale 1 and a gain [1]: ScaleNorm (Nguyen and Salazar 2019); a group for each head
+ * and no gain: normalised queries and keys. */
 typedef struct normalize_params {
 	int64_t groups;
 	float scale, floor;
+	float eps;
 	bool frozen; /* gradient only */
 } normalize_params;
 value op_normalize(graph *g, value x, value gain, normalize_params params);
 /* normalize_grad: x, gain?, inverse, dy -> dx […, D] [real], dgain f32 of gain's shape (none: [0]).
- * With y' = gain ⊙ dy and x̂ = x · inverse: dx = scale · inverse (y' - x̂ (x̂·y')); `frozen`, and where the norm is not
- * above the floor, so that inverse is a constant: dx = scale · inverse · y'. dgain = scale Σ_rows dy ⊙ x̂. */
+ * With y' = gain ⊙ dy and x̂ = x · inverse: dx = scale · inverse (y' - x̂ (x̂·y')), with x̂·y' of each part; `frozen`,
+ * and where the norm is not above the floor, so that inverse is a constant: dx = scale · inverse · y'.
+ * dgain = scale Σ_rows dy ⊙ x̂, over the channels too where gain is one. */
 
 /* gelu: y = x Φ(x) with Φ the exact normal distribution (erf form), or with `tanh`
  *   y = x/2 (1 + tanh(√(2/π) (x + 0.044715 x³)))      (Hendrycks and Gimpel 2016)
