@@ -64,7 +64,7 @@ status cuda_glu(backend *b, const op_call *call)
 	return cuda_by_type(call->out[0].type, [&](auto *type) {
 		typedef std::remove_pointer_t<decltype(type)> T;
 		const glu_params *p = (const glu_params *)call->params;
-		return by_activation(p->kind, [&](auto c) {
+		return by_gate(p->kind, [&](auto c) {
 			const int64_t rows = shape_rows(call->out[0].shape), width = shape_last(call->out[0].shape);
 			const glu_values<T, decltype(c)::kind> f = {(const T *)call->in[0].data, (T *)call->out[0].data,
 			                                            width, p->gate_first * width,
@@ -78,7 +78,7 @@ status cuda_glu_grad(backend *b, const op_call *call)
 {
 	return cuda_by_type(call->out[0].type, [&](auto *type) {
 		typedef std::remove_pointer_t<decltype(type)> T;
-		return by_activation(((const glu_params *)call->params)->kind,
-		                     [&](auto c) { return run_grad<T, decltype(c)::kind>(b, call); });
+		return by_gate(((const glu_params *)call->params)->kind,
+		               [&](auto c) { return run_grad<T, decltype(c)::kind>(b, call); });
 	});
 }

@@ -176,19 +176,22 @@ typedef struct layernorm_grad_params {
 } layernorm_grad_params;
 
 /* normalize: each row is cut into `groups` equal parts, and each part divided by its length:
- *   y = gain ⊙ x · scale / max(‖part‖₂, floor);  floor: a normal number above 0.
- * x […, D] [real], gain? [D] or [1] f32 (with one group) -> y […, D] [real], inverse [rows · groups] f32 =
- * 1 / max(‖part‖₂, floor). scale √D and a gain [D]: RMSNorm (Zhang and Sennrich 2019); scale 1 and a gain [1]:
- * ScaleNorm (Nguyen and Salazar 2019); a group for each head and no gain: normalised queries and keys. */
+ *   y = gain ⊙ x · scale / max(√(‖part‖² + eps), floor);  eps ≥ 0;  floor: a normal number above 0.
+ * x […, D] [real], gain? [D] or [1] f32 -> y […, D] [real], inverse [rows · groups] f32 = 1 / max(√(‖part‖² + eps),
+ * floor). w = D / groups is the width of a part. Scale √w, eps w ε and a gain [D] are RMSNorm (Zhang and Sennrich 2019)
+ * of each part: x / √(mean(x²) + ε). Scale 1 and a gain [1]: ScaleNorm (Nguyen and Salazar 2019); a group for each head
+ * and no gain: normalised queries and keys. */
 typedef struct normalize_params {
 	int64_t groups;
 	float scale, floor;
+	float eps;
 	bool frozen; /* gradient only */
 } normalize_params;
 value op_normalize(graph *g, value x, value gain, normalize_params params);
 /* normalize_grad: x, gain?, inverse, dy -> dx […, D] [real], dgain f32 of gain's shape (none: [0]).
- * With y' = gain ⊙ dy and x̂ = x · inverse: dx = scale · inverse (y' - x̂ (x̂·y')); `frozen`, and where the norm is not
- * above the floor, so that inverse is a constant: dx = scale · inverse · y'. dgain = scale Σ_rows dy ⊙ x̂. */
+ * With y' = gain ⊙ dy and x̂ = x · inverse: dx = scale · inverse (y' - x̂ (x̂·y')), with x̂·y' of each part; `frozen`,
+ * and where the norm is not above the floor, so that inverse is a constant: dx = scale · inverse · y'.
+ * dgain = scale Σ_rows dy ⊙ x̂, over the channels too where gain is one. */
 
 /* gelu: y = x Φ(x) with Φ the exact normal distribution (erf form), or with `tanh`
  *   y = x/2 (1 + tanh(√(2/π) (x + 0.044715 x³)))      (Hendrycks and Gimpel 2016)
@@ -199,14 +202,17 @@ typedef struct gelu_params {
 value op_gelu(graph *g, value x, bool tanh);
 
 /* activation: y = f(x), [real], of a kind before ACTIVATION_GELU (op_gelu and op_tanh are ops of their own).
- *   RELU max(x, 0)   RELU2 max(x, 0)²   SILU x σ(x)   SIGMOID σ(x) = 1 / (1 + e^{-x})   GELU, GELU_TANH: gelu's forms
+ *   RELU max(x, 0)   RELU2 max(x, 0)²   SILU x σ(x)   SIGMOID σ(x) = 1 / (1 + e^{-x})   LOG_SIGMOID log σ(x)
+ *   GELU, GELU_TANH: gelu's forms
  * activation_grad: x, dy -> dx = dy · f'(x), f'(0) = 0 of RELU; `frozen`: dx = dy · (f(x) - f(0)) / x, at 0 the limit
- * (RELU: 0). f(0) is not 0 of SIGMOID alone: its ½ counts as a bias (SUM_BIASES). */
+ * (RELU: 0). f(0) is ½ of SIGMOID and -log 2 of LOG_SIGMOID, and 0 of all others: it counts as a bias (SUM_BIASES).
+ * LOG_SIGMOID has a small relative error at every x, also where σ(x) is nearly 1. */
 typedef enum activation_kind {
 	ACTIVATION_RELU,
 	ACTIVATION_RELU2,
 	ACTIVATION_SILU,
 	ACTIVATION_SIGMOID,
+	ACTIVATION_LOG_SIGMOID,
 	ACTIVATION_GELU,
 	ACTIVATION_GELU_TANH,
 	ACTIVATION_KINDS
@@ -218,8 +224,10 @@ typedef struct activation_params {
 value op_activation(graph *g, value x, activation_kind kind);
 
 /* glu: y = a ⊙ f(b) with a and b the halves of each row; x […, 2D] = a | b [real], with gate_first b | a -> y […, D]
- * [real]. f is of any kind: SILU is SwiGLU (Shazeer 2020), SIGMOID the first gated linear unit (Dauphin et al. 2017).
- * glu_grad: x, dy -> dx […, 2D], da and db in the order of x: da = dy ⊙ f(b), db = dy ⊙ a ⊙ f'(b); `frozen`: da = share · dy ⊙ f(b),
+ * [real]. f is of any kind but LOG_SIGMOID: SILU is SwiGLU (Shazeer 2020), SIGMOID the first gated linear unit (Dauphin
+ * et al. 2017).
+ * glu_grad: x, dy -> dx […, 2D], da and db in the order of x: da = dy ⊙ f(b), db = dy ⊙ a ⊙ f'(b); `frozen`: da = share
+ * · dy ⊙ f(b),
  * db = (1 - share) dy ⊙ a ⊙ f(b) / b, where ⟨da, a⟩ + ⟨db, b⟩ = ⟨dy, y⟩. A SIGMOID is a constant then: its share is 1.
  */
 typedef struct glu_params {

@@ -1,6 +1,6 @@
 /* activation.h - the functions of activation_kind without branches or calls, for loops that become vector code: f(x),
- * f'(x), and (f(x) - f(0)) / x with its limit at 0. Each takes at most one vector exp. `kind` is a constant where they
- * are called, so that no switch is left (EACH_ACTIVATION).
+ * f'(x), and (f(x) - f(0)) / x with its limit at 0. Each takes at most one vector exp and one log. `kind` is a constant
+ * where they are called, so that no switch is left (EACH_ACTIVATION).
  *
  * gelu is x Φ(x) with the exact normal distribution Φ, or with (1 + tanh u(x)) / 2 in its place, which is the logistic
  * function of 2u. */
@@ -11,7 +11,8 @@
 #include "engine/tensor/ops.h"
 
 #define ACTIVATION_INLINE static inline __attribute__((always_inline))
-#define EACH_ACTIVATION(DO) DO(RELU) DO(RELU2) DO(SILU) DO(SIGMOID) DO(GELU) DO(GELU_TANH)
+#define EACH_GATE(DO) DO(RELU) DO(RELU2) DO(SILU) DO(SIGMOID) DO(GELU) DO(GELU_TANH)
+#define EACH_ACTIVATION(DO) EACH_GATE(DO) DO(LOG_SIGMOID)
 
 enum { ACTIVATION_COST = 4 }; /* cost of an element, in additions: one exp */
 
@@ -37,6 +38,18 @@ ACTIVATION_INLINE logistic logistic_of(float x, float small)
 	return (logistic){x < 0.0f ? small * large : large, small * large * large};
 }
 
+/* log(1 + x) for x from 0 to 1. 1 + x is rounded; x - ((1 + x) - 1) is its error, exactly. */
+ACTIVATION_INLINE float log_one_plus(float x)
+{
+	const float sum = 1.0f + x;
+	return math_log(sum) + (x - (sum - 1.0f)) / sum;
+}
+
+ACTIVATION_INLINE float log_sigmoid(float x)
+{
+	return (x < 0.0f ? x : 0.0f) - log_one_plus(math_exp(-fabsf(x)));
+}
+
 ACTIVATION_INLINE float activation_value(const activation_kind kind, float x)
 {
 	switch (kind) {
@@ -48,6 +61,8 @@ ACTIVATION_INLINE float activation_value(const activation_kind kind, float x)
 		return x / (1.0f + math_exp(-x));
 	case ACTIVATION_SIGMOID:
 		return 1.0f / (1.0f + math_exp(-x));
+	case ACTIVATION_LOG_SIGMOID:
+		return log_sigmoid(x);
 	case ACTIVATION_GELU:
 		return x * distribution(x, math_exp(-0.5f * x * x));
 	default:
@@ -73,6 +88,8 @@ ACTIVATION_INLINE float activation_slope(const activation_kind kind, float x)
 		return s.value + x * s.slope;
 	case ACTIVATION_SIGMOID:
 		return s.slope;
+	case ACTIVATION_LOG_SIGMOID:
+		return logistic_of(-x, bell).value;
 	case ACTIVATION_GELU: /* φ(x) = e^{-x²/2} / √(2π) */
 		return distribution(x, bell) + x * (0x1.988454p-2f * bell);
 	default:
@@ -90,6 +107,16 @@ ACTIVATION_INLINE float logistic_secant(float x)
 	return t < 0.5f ? near : far;
 }
 
+/* Secant of log σ(x) = x/2 - log(2 cosh(x/2)); near 0, where that divides small differences, its series. */
+ACTIVATION_INLINE float log_sigmoid_secant(float x)
+{
+	const float square = x * x;
+	const float far = (log_sigmoid(x) + 0x1.62e43p-1f) / x;
+	const float near =
+	    0.5f - x * (0.125f + square * (-0x1.555556p-8f + square * (0x1.6c16c2p-12f - 0x1.ba1ba2p-16f * square)));
+	return fabsf(x) < 0.5f ? near : far;
+}
+
 ACTIVATION_INLINE float activation_secant(const activation_kind kind, float x)
 {
 	switch (kind) {
@@ -101,6 +128,8 @@ ACTIVATION_INLINE float activation_secant(const activation_kind kind, float x)
 		return 1.0f / (1.0f + math_exp(-x));
 	case ACTIVATION_SIGMOID:
 		return logistic_secant(x);
+	case ACTIVATION_LOG_SIGMOID:
+		return log_sigmoid_secant(x);
 	case ACTIVATION_GELU:
 		return distribution(x, math_exp(-0.5f * x * x));
 	default:

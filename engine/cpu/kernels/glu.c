@@ -50,12 +50,12 @@ ACTIVATION_INLINE void gradients(const activation_kind kind, const bool frozen, 
 	{                                                                                                              \
 		gradients(ACTIVATION_##KIND, true, call, first, last);                                                 \
 	}
-EACH_ACTIVATION(RANGES)
+EACH_GATE(RANGES)
 
 #define VALUES(KIND) [ACTIVATION_##KIND] = values_##KIND,
 #define GRADIENTS(KIND) [ACTIVATION_##KIND] = {gradients_##KIND, frozen_##KIND},
-static const kernel_range values_of[ACTIVATION_KINDS] = {EACH_ACTIVATION(VALUES)};
-static const kernel_range gradients_of[ACTIVATION_KINDS][2] = {EACH_ACTIVATION(GRADIENTS)};
+static const kernel_range values_of[ACTIVATION_KINDS] = {EACH_GATE(VALUES)};
+static const kernel_range gradients_of[ACTIVATION_KINDS][2] = {EACH_GATE(GRADIENTS)};
 
 /* By rows of output 0. */
 static status by_rows(backend *b, const op_call *call, int64_t cost, kernel_range fn)

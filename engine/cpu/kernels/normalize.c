@@ -32,15 +32,16 @@ static void parts_of_normalize(const op_call *call, int64_t first, int64_t last)
 #pragma omp simd reduction(+ : squares)
 		for (int64_t j = 0; j < width; j++)
 			squares += from[j] * from[j];
-		const float norm = sqrtf(squares), inverse = 1.0f / (norm > p->floor ? norm : p->floor);
+		const float norm = sqrtf(squares + p->eps), inverse = 1.0f / (norm > p->floor ? norm : p->floor);
 		const float factor = p->scale * inverse * gain.all;
 		if (inverses)
 			inverses[i] = inverse;
 		float *to = y ? y + i * width : NULL;
 		if (to && gain.each) {
+			const float *each = gain.each + i % p->groups * width;
 #pragma omp simd
 			for (int64_t j = 0; j < width; j++)
-				to[j] = gain.each[j] * (from[j] * factor);
+				to[j] = each[j] * (from[j] * factor);
 		} else if (to) {
 #pragma omp simd
 			for (int64_t j = 0; j < width; j++)
@@ -117,10 +118,13 @@ status KERNEL(normalize_grad)(backend *b, const op_call *call)
 		if (columns > 0)
 			memset(dgain, 0, (size_t)columns * sizeof *dgain);
 		const int64_t last = kernel_min(rows, (part + 1) * size) * p->groups;
-		for (int64_t i = part * size * p->groups; i < last; i++)
-			plain += part_grad(width, x + i * width, gain.each, p->scale * inverse[i] * gain.all,
-			                   inverse[i], p->frozen || inverse[i] >= highest, dy + i * width,
-			                   dx ? dx + i * width : NULL, dgain);
+		for (int64_t i = part * size * p->groups; i < last; i++) {
+			const int64_t channel = gain.each ? i % p->groups * width : 0;
+			plain +=
+			    part_grad(width, x + i * width, gain.each ? gain.each + channel : NULL,
+			              p->scale * inverse[i] * gain.all, inverse[i], p->frozen || inverse[i] >= highest,
+			              dy + i * width, dx ? dx + i * width : NULL, dgain + channel);
+		}
 		if (columns > 0 && !gain.each)
 			*dgain = plain;
 	}

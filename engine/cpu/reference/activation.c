@@ -39,6 +39,11 @@ static double sigmoid(double x)
 	return 1 / (1 + exp(-x));
 }
 
+static double log_sigmoid(double x)
+{
+	return fmin(x, 0) - log1p(exp(-fabs(x)));
+}
+
 double reference_activation_value(activation_kind kind, double x)
 {
 	switch (kind) {
@@ -50,6 +55,8 @@ double reference_activation_value(activation_kind kind, double x)
 		return x * sigmoid(x);
 	case ACTIVATION_SIGMOID:
 		return sigmoid(x);
+	case ACTIVATION_LOG_SIGMOID:
+		return log_sigmoid(x);
 	case ACTIVATION_GELU:
 		return x * cumulative(x);
 	default:
@@ -69,6 +76,8 @@ double reference_activation_slope(activation_kind kind, double x)
 		return s + x * rise;
 	case ACTIVATION_SIGMOID:
 		return rise;
+	case ACTIVATION_LOG_SIGMOID:
+		return sigmoid(-x);
 	case ACTIVATION_GELU:
 		return cumulative(x) + x * density(x);
 	default:
@@ -87,6 +96,8 @@ double reference_activation_secant(activation_kind kind, double x)
 		return sigmoid(x);
 	case ACTIVATION_SIGMOID:
 		return x == 0 ? 0.25 : 0.5 * tanh(0.5 * x) / x;
+	case ACTIVATION_LOG_SIGMOID:
+		return x == 0 ? 0.5 : (log_sigmoid(x) + M_LN2) / x;
 	case ACTIVATION_GELU:
 		return cumulative(x);
 	default:

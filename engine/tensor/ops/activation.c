@@ -25,6 +25,11 @@ status op_activation_check(op_call *call, error *err)
 	return STATUS_OK;
 }
 
+static float value_at_zero(activation_kind kind)
+{
+	return kind == ACTIVATION_SIGMOID ? 0.5f : kind == ACTIVATION_LOG_SIGMOID ? -0x1.62e43p-1f : 0.0f;
+}
+
 status op_activation_backward(graph *g, const op_node *node)
 {
 	activation_params params = *(const activation_params *)node->params;
@@ -32,10 +37,11 @@ status op_activation_backward(graph *g, const op_node *node)
 	const value dy = graph_output_gradient(g, node, 0);
 	value dx;
 	params.frozen = rule.frozen;
-	if (rule.frozen && rule.collects && params.kind == ACTIVATION_SIGMOID) {
-		/* The gradient of a sigmoid times f(0) = ½ is a bias's part. */
+	const float at_zero = value_at_zero(params.kind);
+	if (rule.frozen && rule.collects && at_zero != 0) {
+		/* dy · f(0) is a bias's part. */
 		const shape s = SHAPE1(shape_last(graph_value(g, dy)->shape));
-		graph_collect(g, SUM_BIASES, op_dot_rows(g, dy, op_fill(g, s, 0.5f), 1));
+		graph_collect(g, SUM_BIASES, op_dot_rows(g, dy, op_fill(g, s, at_zero), 1));
 	}
 	TRY(graph_apply(g, OP_activation_grad, (value[]){node->in[0], dy}, 2, &params, &dx));
 	graph_accumulate(g, node->in[0], dx);

@@ -24,11 +24,10 @@ static status check_arguments(const op_call *call, const normalize_params *p, er
 	if (!(p->floor >= FLT_MIN && p->floor <= FLT_MAX))
 		return error_set(err, STATUS_INVALID, "floor", "floor is %g, must be a normal number above 0",
 		                 (double)p->floor);
+	if (!(p->eps >= 0 && p->eps <= FLT_MAX))
+		return error_set(err, STATUS_INVALID, "eps", "eps is %g, must be a number from 0", (double)p->eps);
 	if (!check_present(call, 1))
 		return STATUS_OK;
-	if (p->groups != 1)
-		return error_set(err, STATUS_INVALID, "gain", "a gain is for rows of one group, not of %" PRId64,
-		                 p->groups);
 	if (shape_count(call->in[1].shape) == 1)
 		return check_count(call, 1, "gain", DTYPE_F32, 1, "one for all channels", err);
 	return check_shape(call, 1, "gain", DTYPE_F32, SHAPE1(width), "x's last dimension, or 1", err);

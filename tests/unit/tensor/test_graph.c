@@ -121,6 +121,15 @@ static void errors_name_the_argument(void **state)
 	expect_error(g, STATUS_INVALID, "dropout.p", "below 1");
 
 	g = graph_new();
+	op_normalize(g, graph_input(g, "x", DTYPE_F32, SHAPE2(1, 6)), VALUE_NONE,
+	             (normalize_params){.groups = 1, .scale = 1, .floor = 1e-5f, .eps = -1});
+	expect_error(g, STATUS_INVALID, "normalize.eps", "eps is -1, must be a number from 0");
+
+	g = graph_new();
+	op_glu(g, graph_input(g, "x", DTYPE_F32, SHAPE2(1, 6)), ACTIVATION_LOG_SIGMOID);
+	expect_error(g, STATUS_INVALID, "glu.kind", "no kind of gate");
+
+	g = graph_new();
 	graph_output(g, VALUE_NONE, "y");
 	expect_error(g, STATUS_INVALID, "y", "no value");
 }

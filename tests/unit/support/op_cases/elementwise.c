@@ -63,7 +63,7 @@ static void build_gelu_grad(graph *g, const int64_t *arg) /* rows, width, tanh f
 
 static void build_activation(graph *g, const int64_t *arg) /* rows, width, kind, content */
 {
-	static const char *const contents[] = {"x wide feature", "x wide", "x with zeros"};
+	static const char *const contents[] = {"x wide feature", "x wide", "x with zeros", "x loud"};
 	op_activation(g, real(g, arg, contents[arg[3]], SHAPE2(arg[0], arg[1])), (activation_kind)arg[2]);
 }
 
@@ -193,6 +193,17 @@ static const op_case cases[] = {
     ACTIVATION("relu2", ACTIVATION_RELU2),
     ACTIVATION("silu", ACTIVATION_SILU),
     ACTIVATION("sigmoid", ACTIVATION_SIGMOID),
+    ACTIVATION("log sigmoid", ACTIVATION_LOG_SIGMOID),
+    {OP_activation, "log sigmoid, relative", build_activation, {7, LONG, ACTIVATION_LOG_SIGMOID, 1}, 0, 0, 0, 1e-6, 0},
+    {OP_activation,
+     "log sigmoid, extreme",
+     build_activation,
+     {7, LONG, ACTIVATION_LOG_SIGMOID, 3},
+     0,
+     0,
+     2e-38,
+     1e-6,
+     0},
     {OP_glu, "no row", build_glu, {0, 3, ACTIVATION_SILU}, 0, 0, 0, 0, 0},
     {OP_glu, "long", build_glu, {67, 1027, ACTIVATION_SILU}, 0, 0, 2e-6, 2e-6, 0},
     {OP_glu_grad, "no row", build_glu_grad, {0, 3, ACTIVATION_SILU}, 0, 0, 0, 0, 0},

@@ -18,10 +18,11 @@ static void build_layernorm_grad(graph *g, const int64_t *arg) /* rows, width, f
 	            &(layernorm_grad_params){arg[2], arg[3], 1e-5f}, grads);
 }
 
-/* rows, width, groups, gain: 0 none, 1 one for all, 2 of each channel; the floor in tenths */
+/* rows, width, groups, gain: 0 none, 1 one for all, 2 of each channel; the floor in tenths; frozen; eps in tenths */
 static void normalize_inputs(graph *g, const int64_t *arg, value in[2], normalize_params *p)
 {
-	*p = (normalize_params){.groups = arg[2], .scale = 3, .floor = arg[4] ? (float)arg[4] / 10 : 1e-5f};
+	*p = (normalize_params){
+	    .groups = arg[2], .scale = 3, .floor = arg[4] ? (float)arg[4] / 10 : 1e-5f, .eps = (float)arg[6] / 10};
 	in[0] = real(g, arg, "x", SHAPE2(arg[0], arg[1]));
 	in[1] = arg[3] ? f32(g, "gain", SHAPE1(arg[3] == 1 ? 1 : arg[1])) : VALUE_NONE;
 }
@@ -34,7 +35,7 @@ static void build_normalize(graph *g, const int64_t *arg)
 	op_normalize(g, in[0], in[1], p);
 }
 
-static void build_normalize_grad(graph *g, const int64_t *arg) /* as normalize_inputs, frozen */
+static void build_normalize_grad(graph *g, const int64_t *arg) /* as normalize_inputs */
 {
 	normalize_params p;
 	value in[2], y[2], grads[2];
@@ -53,6 +54,16 @@ static void build_normalize_grad(graph *g, const int64_t *arg) /* as normalize_i
 	{id, "odd, one gain", build, {3, 31, 1, 1}, 0, 0, tolerance, tolerance, step}, \
 	{id, "groups", build, {3, 33, 3, 0}, 0, 0, tolerance, tolerance, step}, \
 	{id, "groups of whole packs", build, {19, 96, 6, 0}, 0, 0, tolerance, tolerance, step}, \
+	{id, "groups, a gain for each channel", build, {7, 33, 3, 2}, 0, 0, tolerance, tolerance, step}, \
+	{id, "groups, one gain", build, {3, 33, 3, 1}, 0, 0, 2 * tolerance, tolerance, step}, \
+	{id, "groups of whole packs, a gain for each channel", build, {19, 96, 6, 2}, 0, 0, tolerance, tolerance, step}, \
+	{id, "groups of whole packs, one gain", build, {19, 96, 6, 1}, 0, 0, 5 * tolerance, tolerance, step}, \
+	{id, "many rows of groups", build, {301, 40, 5, 2}, 0, 0, 10 * tolerance, tolerance, 0}, \
+	{id, "few rows of many groups", build, {2, 1536, 192, 2}, 0, 0, tolerance, tolerance, 0}, \
+	{id, "many rows of odd groups", build, {301, 21, 7, 2}, 0, 0, 10 * tolerance, tolerance, 0}, \
+	{id, "eps", build, {3, NARROW, 1, 2, 0, 0, 40}, 0, 0, tolerance, tolerance, step}, \
+	{id, "eps, groups of whole packs", build, {19, 96, 6, 2, 0, 0, 7}, 0, 0, tolerance, tolerance, step}, \
+	{id, "eps, some below the floor", build, {9, 12, 3, 2, 20, 0, 10}, 0, 0, tolerance, tolerance, 0}, \
 	{id, "some below the floor", build, {9, 12, 3, 0, 20}, 0, 0, tolerance, tolerance, 0}, \
 	{id, "all below the floor", build, {3, 40, 1, 2, 200}, 0, 0, tolerance, tolerance, step}, \
 	{id, "whole packs", build, {99, 40, 1, 2}, 0, 0, 10 * tolerance, tolerance, 0}, \
@@ -87,6 +98,7 @@ static const op_case cases[] = {
     NORMALIZE(OP_normalize, build_normalize, 3e-6, STEP / 8),
     NORMALIZE(OP_normalize_grad, build_normalize_grad, 1e-5, 0),
     {OP_normalize_grad, "frozen", build_normalize_grad, {3, NARROW, 1, 2, 0, 1}, 0, 0, 1e-5, 1e-5, 0},
+    {OP_normalize_grad, "frozen, groups", build_normalize_grad, {9, 96, 6, 2, 0, 1, 5}, 0, 0, 2e-5, 1e-5, 0},
     {OP_normalize_grad, "frozen, whole packs", build_normalize_grad, {99, 40, 1, 1, 0, 1}, 0, 0, 1e-4, 1e-5, 0},
 };
 
