@@ -484,6 +484,11 @@ static void bench_rows(walk *w, int64_t rows, int64_t d)
 	              .params = &(layernorm_grad_params){0},
 	              .n_in = 5,
 	              .in = {reals(w, s), reals(w, vector), reals(w, per_row), reals(w, per_row), reals(w, s)}});
+	bench(w, text, (trial){.id = OP_mix_columns, .n_in = 3, .in = {reals(w, s), reals(w, s), reals(w, vector)}});
+	bench(w, text,
+	      (trial){.id = OP_mix_columns_grad,
+	              .n_in = 4,
+	              .in = {reals(w, s), reals(w, s), reals(w, vector), reals(w, s)}});
 	bench(w, text, (trial){.id = OP_gelu, .params = &erf, .n_in = 1, .in = {reals(w, s)}});
 	bench(w, text, (trial){.id = OP_gelu_grad, .params = &erf, .n_in = 2, .in = {reals(w, s), reals(w, s)}});
 	bench(w, tanh_text, (trial){.id = OP_gelu, .params = &tanh, .n_in = 1, .in = {reals(w, s)}});

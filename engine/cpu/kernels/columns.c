@@ -1,5 +1,5 @@
-/* scale_columns, scale_columns_grad: the gradient of the factors is a sum over all rows. Parts of rows are summed into
- * scratch, one number for each column, and the parts are added in order. */
+/* scale_columns, mix_columns and their gradients: the gradient of a factor of columns is a sum over all rows. Parts of
+ * rows are summed into scratch, one number for each column, and the parts are added in order. */
 #include "engine/cpu/kernels/kernels.h"
 
 #include <string.h>
@@ -66,5 +66,71 @@ status KERNEL(scale_columns_grad)(backend *b, const op_call *call)
 			sum += sums[c];
 		dw[k] = sum;
 	}
+	return STATUS_OK;
+}
+
+static void mix_rows(const op_call *call, int64_t first, int64_t last)
+{
+	const int64_t width = shape_last(call->out[0].shape);
+	const float *w = call->in[2].data;
+	for (int64_t r = first; r < last; r++) {
+		const float *x = (const float *)call->in[0].data + r * width;
+		const float *other = (const float *)call->in[1].data + r * width;
+		float *y = (float *)call->out[0].data + r * width;
+#pragma omp simd
+		for (int64_t c = 0; c < width; c++)
+			y[c] = x[c] + w[c] * (other[c] - x[c]);
+	}
+}
+
+status KERNEL(mix_columns)(backend *b, const op_call *call)
+{
+	const shape s = call->out[0].shape;
+	return kernel_for(b, call, shape_rows(s), shape_count(s), mix_rows);
+}
+
+/* One row of the gradient, in one pass: dx may overwrite an argument. dx, dother and sum may be NULL; sum += dw. */
+static inline void mix_grad_row(int64_t width, const float *x, const float *other, const float *w, const float *dy,
+                                float *dx, float *dother, float *sum)
+{
+#pragma omp simd
+	for (int64_t c = 0; c < width; c++) {
+		const float by = dy[c];
+		if (sum)
+			sum[c] += by * (other[c] - x[c]);
+		if (dother)
+			dother[c] = w[c] * by;
+		if (dx)
+			dx[c] = (1.0f - w[c]) * by;
+	}
+}
+
+size_t KERNEL(mix_columns_grad_scratch)(const backend *b, const op_call *call)
+{
+	(void)b;
+	const int64_t rows = shape_rows(call->in[0].shape), parts = kernel_parts(rows, kernel_part_rows(rows));
+	return call->out[2].data ? (size_t)(parts * shape_last(call->in[0].shape)) * sizeof(float) : 0;
+}
+
+status KERNEL(mix_columns_grad)(backend *b, const op_call *call)
+{
+	const int64_t rows = shape_rows(call->in[0].shape), width = shape_last(call->in[0].shape);
+	const int64_t size = kernel_part_rows(rows), parts = kernel_parts(rows, size);
+	const float *x = call->in[0].data, *other = call->in[1].data, *w = call->in[2].data, *dy = call->in[3].data;
+	float *dx = call->out[0].data, *dother = call->out[1].data, *dw = call->out[2].data, *sums = call->scratch;
+	const int threads = kernel_threads(b, rows * width * 2);
+#pragma omp parallel for schedule(static) num_threads(threads)
+	for (int64_t part = 0; part < parts; part++) {
+		float *sum = dw ? sums + part * width : NULL;
+		if (sum)
+			memset(sum, 0, (size_t)width * sizeof *sum);
+		for (int64_t r = part * size; r < kernel_min(rows, (part + 1) * size); r++) {
+			const int64_t i = r * width;
+			mix_grad_row(width, x + i, other + i, w, dy + i, dx ? dx + i : NULL, dother ? dother + i : NULL,
+			             sum);
+		}
+	}
+	if (dw)
+		kernel_sum_parts(dw, sums, parts, width, 1.0f);
 	return STATUS_OK;
 }

@@ -30,3 +30,39 @@ status reference_scale_columns_grad(backend *unused, const op_call *call)
 	}
 	return STATUS_OK;
 }
+
+/* x, other [rows, C], w [C] -> y = x + w ⊙ (other - x) */
+status reference_mix_columns(backend *unused, const op_call *call)
+{
+	(void)unused;
+	const int64_t width = shape_last(call->in[0].shape);
+	const float *x = call->in[0].data, *other = call->in[1].data, *w = call->in[2].data;
+	float *y = call->out[0].data;
+	for (int64_t i = 0; i < shape_count(call->in[0].shape); i++)
+		y[i] = (float)((double)x[i] + (double)w[i % width] * ((double)other[i] - (double)x[i]));
+	return STATUS_OK;
+}
+
+/* x, other [rows, C], w [C], dy [rows, C] -> dx = (1 - w) ⊙ dy, dother = w ⊙ dy, dw = Σ_rows dy ⊙ (other - x) */
+status reference_mix_columns_grad(backend *unused, const op_call *call)
+{
+	(void)unused;
+	const int64_t rows = shape_rows(call->in[0].shape), width = shape_last(call->in[0].shape);
+	const float *x = call->in[0].data, *other = call->in[1].data, *w = call->in[2].data, *dy = call->in[3].data;
+	float *dx = call->out[0].data, *dother = call->out[1].data, *dw = call->out[2].data;
+	for (int64_t c = 0; c < width; c++) {
+		double sum = 0;
+		for (int64_t r = 0; r < rows; r++) {
+			const int64_t i = r * width + c;
+			const double by = (double)dy[i];
+			sum += by * ((double)other[i] - (double)x[i]);
+			if (dother)
+				dother[i] = (float)((double)w[c] * by);
+			if (dx)
+				dx[i] = (float)((1 - (double)w[c]) * by);
+		}
+		if (dw)
+			dw[c] = (float)sum;
+	}
+	return STATUS_OK;
+}

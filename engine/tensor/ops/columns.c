@@ -1,4 +1,4 @@
-/* scale_columns, scale_columns_grad. */
+/* scale_columns, scale_columns_grad, mix_columns, mix_columns_grad. */
 #include "engine/tensor/ops.h"
 #include "engine/tensor/ops/check.h"
 #include "engine/tensor/ops/table.h"
@@ -51,5 +51,46 @@ status op_scale_columns_grad_check(op_call *call, error *err)
 	TRY(check_like(call, 1, "dy", 0, "x", err));
 	TRY(check_group(p, call->in[0].shape, err));
 	check_output(call, 0, DTYPE_F32, SHAPE1(shape_last(call->in[0].shape) / p->group));
+	return STATUS_OK;
+}
+
+value op_mix_columns(graph *g, value x, value other, value w)
+{
+	return graph_apply_one(g, OP_mix_columns, (value[]){x, other, w}, 3, NULL);
+}
+
+/* x, other and w, arguments 0 to 2. */
+static status check_mixture(const op_call *call, error *err)
+{
+	TRY(check_real(call, 0, "x", err));
+	TRY(check_like(call, 1, "other", 0, "x", err));
+	return check_shape(call, 2, "w", DTYPE_F32, SHAPE1(shape_last(call->in[0].shape)), "x's last dimension", err);
+}
+
+status op_mix_columns_check(op_call *call, error *err)
+{
+	TRY(check_mixture(call, err));
+	check_output(call, 0, call->in[0].type, call->in[0].shape);
+	check_by_rows(call, 3, 1);
+	return STATUS_OK;
+}
+
+status op_mix_columns_backward(graph *g, const op_node *node)
+{
+	value in[] = {node->in[0], node->in[1], node->in[2], graph_output_gradient(g, node, 0)}, grads[3];
+	TRY(graph_apply(g, OP_mix_columns_grad, in, 4, NULL, grads));
+	for (int i = 0; i < 3; i++)
+		graph_accumulate(g, node->in[i], grads[i]);
+	return STATUS_OK;
+}
+
+status op_mix_columns_grad_check(op_call *call, error *err)
+{
+	TRY(check_mixture(call, err));
+	TRY(check_like(call, 3, "dy", 0, "x", err));
+	check_output(call, 0, call->in[0].type, call->in[0].shape);
+	check_output(call, 1, call->in[0].type, call->in[0].shape);
+	check_output(call, 2, DTYPE_F32, call->in[2].shape);
+	check_by_rows(call, 11, 3); /* as long as dw is not requested */
 	return STATUS_OK;
 }
