@@ -443,6 +443,43 @@ attention_values op_additive_stream(graph *g, value x, value w, value pool, valu
 /* Floats of state for one round: layout in engine/tensor/ops/additive_stream.h. */
 int64_t additive_state_floats(int64_t d, int64_t heads, int64_t window);
 
+/* Tokens of a call of a recurrent form, and the slots that they go to. */
+typedef struct stream_values {
+	value pool, slot, position, length, mask, start;
+} stream_values;
+
+/* forgetting_attention: additive attention with given scores, which forgets. A score belongs to a token and a head, the
+ * same for every reader. v [B, N, D] [real], a [B, N, H] f32, f? [B, N, H] or [H] f32 (≤ 0; absent: 0), mask? [i32] [B,
+ * N] (0: the token is skipped, so that it neither counts nor forgets)
+ *   -> g [B, N, D] [real], log_normalizer l [B, N, H] f32.
+ *   g_t = Σ_{j≤t} e^{a_j + f_{j+1} + … + f_t - l_t} v_j,  where l_t makes the weights sum to 1. With l = -inf and g = 0
+ *   before the first token:
+ *   p = l + f_t;  l' = log(e^p + e^{a_t});  w = e^{a_t - l'};  g' = g + w (v_t - g)
+ * H divides D; a head may have one channel. Before the first token that counts g is 0 and l -inf. Only g has a gradient.
+ * g is a mean and l a log-sum, so neither overflows at any length.
+ * forgetting_attention_grad: v, a, f?, mask?, g, l, dg -> dv [B, N, D] [real], da [B, N, H], df of f's shape (none: [0]).
+ * With G and L the gradients of g_t and l_t, from the last token on, and w as above:
+ *   δ = w G·(v_t - g_t);  dv = w G;  da = δ + w L;  df = -δ + (1 - w) L;  G_{t-1} += (1 - w) G;  L_{t-1} += df
+ * df [H] is the sum over rows in a fixed order. `frozen`, where w is a constant: dv = w G, da = df = 0. */
+typedef struct forgetting_params {
+	bool frozen;
+} forgetting_params;
+typedef struct pooled_values {
+	value pooled, log_normalizer;
+} pooled_values;
+pooled_values op_forgetting_attention(graph *g, value v, value a, value f, value mask);
+
+/* The recurrent form: reads `length[b]` tokens into slot `slot[b]` of a state pool, as additive_stream does. v, a, pool
+ * [slots, slot_floats] (updated in place), slot, position, length, mask?, start?, f? -> g, log_normalizer; tokens that
+ * no sequence reads are 0. The state is l [H] | g [D] at `offset` in the slot; its contents at position 0 do not matter.
+ * Tokens are added one after another: state and outputs have the same bits however a sequence is cut. The gradient
+ * needs sequences that all read N tokens, without start; earlier tokens are constants. */
+typedef struct forgetting_stream_params {
+	int64_t offset; /* floats from the start of a slot */
+} forgetting_stream_params;
+pooled_values op_forgetting_stream(graph *g, value v, value a, value f, stream_values at, int64_t offset);
+int64_t forgetting_state_floats(int64_t d, int64_t heads);
+
 /* Softmax attention per head: H heads of queries and, G dividing H, G of keys and values; head n of the queries reads
  * head n / (H / G) of the others. q [B, N, H·h] [real], k [B, S, G·h] [real], v [B, S, G·w] [real]; or k and v absent
  * and q [B, N, 3D] = query | key | value of a token, with S = N, G = H and h = w = D / H. mask? [i32] [B, S] (0: no
@@ -473,11 +510,6 @@ value op_softmax_attention(graph *g, value q, value k, value v, value mask, valu
  *   D_i = dy_i·y_i;  ds_ij = p_ij (drop(dy_i·v_j) - D_i), 0 for an empty W(i);  dq_i = scale Σ_j ds_ij k_j;
  *   dk_j = scale Σ_i ds_ij q_i;  dv_j = Σ_i drop(p_ij) dy_i;  dbias[t] = Σ_{t_i - j = t + bias_first} ds_ij: sums over
  *   i and j also over the heads that read a head of keys, of dbias over B. `frozen`, where p is a constant: ds = 0. */
-
-/* Tokens of a call of a recurrent form, and the slots that they go to. */
-typedef struct stream_values {
-	value pool, slot, position, length, mask, start;
-} stream_values;
 
 /* The recurrent form with a key-value cache: reads `length[b]` tokens into slot `slot[b]` of a state pool, as
  * additive_stream does. q [B, N, H·h], k? [B, N, G·h], v? [B, N, G·w], pool [slots, slot_floats] (updated in place),

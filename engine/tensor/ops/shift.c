@@ -1,4 +1,5 @@
 /* shift_rows, shift_stream, and the size of its state. */
+#include "engine/tensor/graph_internal.h"
 #include "engine/tensor/ops.h"
 #include "engine/tensor/ops/check.h"
 #include "engine/tensor/ops/table.h"

@@ -136,6 +136,7 @@ static void every_op_on_activations_has_a_case_in_bf16(void **state)
 	                                 OP_source_attention,
 	                                 OP_linear_stream,
 	                                 OP_linear_stream_grad,
+	                                 OP_forgetting_stream,
 	                                 OP_fill,
 	                                 OP_accumulate,
 	                                 OP_lerp,

@@ -1,0 +1,364 @@
+/* forgetting_attention, forgetting_stream and the gradient, over whole sequences or a slot's next tokens.
+ *
+ * A unit of work is a sequence for a group of neighbouring heads; its tokens come one after another, so a sequence that
+ * is cut in any way leaves the same bits, and both forms are one loop. Heads are independent, so the grouping changes
+ * no bit. A token takes one exponential and one logarithm of each head, in vectors over the heads, and one pass over the
+ * channels: at d 128 and 16 heads about 60 ns, a hundredth of the products of a layer, so no scan in parts is needed. */
+#include <math.h>
+#include <string.h>
+
+#include "engine/cpu/kernels/attention.h"
+#include "engine/tensor/ops/sequence.h"
+
+enum {
+	COST = 4,
+	GRAD_COST = 8,
+	HEADS = 16, /* maximum heads of a unit */
+	LINE = 8,   /* heads of a unit are a multiple of this, so that units rarely share a cache line */
+	START = 7,  /* the input of the stream */
+	STREAM_F = 8,
+};
+
+/* A call, taken apart. Row r of a tensor is at r·d or r·heads. */
+typedef struct pooling {
+	const float *v, *a, *f; /* f NULL: 0 */
+	const int32_t *mask;    /* NULL: no token is skipped */
+	float *g, *l;           /* l may be NULL */
+	int64_t d, heads, dh;
+	int64_t f_stride; /* 0: one rate of each head */
+	int64_t group, groups;
+} pooling;
+
+/* Heads head … head + heads - 1 of tokens first … first + length - 1. */
+typedef struct unit {
+	int64_t head, heads, first, length;
+} unit;
+
+static pooling pooling_of(const op_call *call, int f, int mask, int threads)
+{
+	const int64_t d = call->in[0].shape.dim[2], heads = shape_last(call->in[1].shape);
+	pooling p = {.v = call->in[0].data,
+	             .a = call->in[1].data,
+	             .f = kernel_optional(call, f),
+	             .mask = kernel_optional(call, mask),
+	             .d = d,
+	             .heads = heads,
+	             .dh = d / heads};
+	p.f_stride = p.f && shape_count(call->in[f].shape) != heads ? heads : 0;
+	p.group = kernel_min(HEADS, kernel_parts(kernel_parts(heads, threads), LINE) * LINE);
+	p.groups = kernel_parts(heads, p.group);
+	return p;
+}
+
+static unit forgetting_unit(const pooling *p, int64_t index, sequence tokens, int64_t length)
+{
+	const int64_t head = index % p->groups * p->group;
+	return (unit){head, kernel_min(p->group, p->heads - head), tokens.first, length};
+}
+
+/* --- forward ------------------------------------------------------------------------------------------------ */
+
+/* l := log(e^{l + f} + e^a), and the token's weight. e^-|p - a| is at most 1; with l = -inf it is 0. */
+ATTENTION_INLINE void weigh(const float *a, const float *f, float *l, float *weight, int64_t heads)
+{
+#pragma omp simd
+	for (int64_t h = 0; h < heads; h++) {
+		const float p = l[h] + (f ? f[h] : 0.0f), over = p - a[h], e = math_exp(-fabsf(over));
+		weight[h] = (over > 0.0f ? e : 1.0f) / (1.0f + e);
+		l[h] = (over > 0.0f ? p : a[h]) + math_log(1.0f + e);
+	}
+}
+
+ATTENTION_INLINE void pool_token(const float *v, const float *weight, float *state, float *g, int64_t heads,
+                                 const int64_t dh)
+{
+	for (int64_t h = 0; h < heads; h++) {
+		const float w = weight[h];
+#pragma omp simd
+		for (int64_t i = h * dh; i < (h + 1) * dh; i++) {
+			state[i] += w * (v[i] - state[i]);
+			g[i] = state[i];
+		}
+	}
+}
+
+/* One channel a head: heads are the vector. */
+ATTENTION_INLINE void pool_heads(const float *v, const float *weight, float *state, float *g, int64_t heads)
+{
+#pragma omp simd
+	for (int64_t h = 0; h < heads; h++) {
+		state[h] += weight[h] * (v[h] - state[h]);
+		g[h] = state[h];
+	}
+}
+
+/* Read the unit's tokens into its state l [heads], g [heads · dh]. */
+ATTENTION_INLINE void read_unit(const pooling *p, const unit *u, float *l, float *state, const int64_t dh)
+{
+	float weight[HEADS];
+	for (int64_t t = u->first; t < u->first + u->length; t++) {
+		const int64_t channel = t * p->d + u->head * dh, head = t * p->heads + u->head;
+		if (p->mask && !p->mask[t]) {
+			memcpy(p->g + channel, state, (size_t)(u->heads * dh) * sizeof *state);
+		} else {
+			weigh(p->a + head, p->f ? p->f + (p->f_stride ? head : u->head) : NULL, l, weight, u->heads);
+			if (dh == 1)
+				pool_heads(p->v + channel, weight, state, p->g + channel, u->heads);
+			else
+				pool_token(p->v + channel, weight, state, p->g + channel, u->heads, dh);
+		}
+		if (p->l)
+			memcpy(p->l + head, l, (size_t)u->heads * sizeof *l);
+	}
+}
+
+/* Call f with the width of a head as a constant, if it is a usual one. */
+#define FORGETTING_WIDTHS(dh, f, ...)                                                                                  \
+	((dh) == 1 ? f(__VA_ARGS__, 1) : (dh) == 8 ? f(__VA_ARGS__, 8) : (dh) == 16 ? f(__VA_ARGS__, 16)               \
+	                                           : ATTENTION_WIDTHS(dh, f, __VA_ARGS__))
+
+static void read_tokens(const pooling *p, const unit *u, float *l, float *state)
+{
+	FORGETTING_WIDTHS(p->dh, read_unit, p, u, l, state);
+}
+
+static void empty(float *l, float *state, int64_t heads, int64_t channels)
+{
+	for (int64_t h = 0; h < heads; h++)
+		l[h] = -INFINITY;
+	memset(state, 0, (size_t)channels * sizeof *state);
+}
+
+/* l of the unit and its g, for each thread. */
+static int64_t state_floats(const op_call *call)
+{
+	return HEADS + HEADS * (shape_last(call->in[0].shape) / shape_last(call->in[1].shape));
+}
+
+size_t KERNEL(forgetting_attention_scratch)(const backend *b, const op_call *call)
+{
+	const int threads = kernel_threads(b, shape_count(call->in[0].shape) * COST);
+	return (size_t)(kernel_spare_floats(call, 0) + threads * state_floats(call)) * sizeof(float);
+}
+
+status KERNEL(forgetting_attention)(backend *b, const op_call *call)
+{
+	const shape v = call->in[0].shape;
+	const int threads = kernel_threads(b, shape_count(v) * COST);
+	float *memory = call->scratch;
+	pooling p = pooling_of(call, 2, 3, threads);
+	p.g = kernel_output(call, 0, &memory);
+	p.l = call->out[1].data;
+	const int64_t count = v.dim[0] * p.groups, floats = state_floats(call);
+#pragma omp parallel for schedule(static, 1) num_threads(threads) if (threads > 1)
+	for (int thread = 0; thread < threads; thread++)
+		for (int64_t i = thread; i < count; i += threads) {
+			const sequence tokens = {i / p.groups * v.dim[1], v.dim[1]};
+			const unit u = forgetting_unit(&p, i, tokens, v.dim[1]);
+			float *l = memory + thread * floats;
+			empty(l, l + HEADS, u.heads, u.heads * p.dh);
+			read_tokens(&p, &u, l, l + HEADS);
+		}
+	return STATUS_OK;
+}
+
+/* --- the recurrent form ------------------------------------------------------------------------------------- */
+
+static void forgetting_session(const op_call *call, const pooling *p, int64_t i)
+{
+	const int64_t row = i / p->groups;
+	const sequence tokens = sequence_at(call, START, row);
+	const int32_t slot = ((const int32_t *)call->in[3].data)[row], length = ((const int32_t *)call->in[5].data)[row];
+	const unit u = forgetting_unit(p, i, tokens, length);
+	float *state = (float *)call->in[2].data + slot * call->in[2].shape.dim[1] +
+	               ((const forgetting_stream_params *)call->params)->offset;
+	float *l = state + u.head, *g = state + p->heads + u.head * p->dh;
+	assert(length >= 0 && length <= tokens.room && slot >= 0 && slot < call->in[2].shape.dim[0]);
+	if (length > 0 && ((const int32_t *)call->in[4].data)[row] == 0)
+		empty(l, g, u.heads, u.heads * p->dh);
+	read_tokens(p, &u, l, g);
+	for (int64_t t = tokens.first + length; t < tokens.first + tokens.room; t++) {
+		memset(p->g + t * p->d + u.head * p->dh, 0, (size_t)(u.heads * p->dh) * sizeof *p->g);
+		if (p->l)
+			memset(p->l + t * p->heads + u.head, 0, (size_t)u.heads * sizeof *p->l);
+	}
+}
+
+size_t KERNEL(forgetting_stream_scratch)(const backend *b, const op_call *call)
+{
+	(void)b;
+	return (size_t)kernel_spare_floats(call, 0) * sizeof(float);
+}
+
+status KERNEL(forgetting_stream)(backend *b, const op_call *call)
+{
+	const int threads = kernel_threads(b, shape_count(call->in[0].shape) * COST);
+	float *memory = call->scratch;
+	const int64_t rows = sequence_count(call, START);
+	pooling p = pooling_of(call, STREAM_F, 6, rows < threads ? threads : 1);
+	p.g = kernel_output(call, 0, &memory);
+	p.l = call->out[1].data;
+	const int64_t count = rows * p.groups;
+	if (threads == 1) { /* entering a parallel region costs as much as a step */
+		for (int64_t i = 0; i < count; i++)
+			forgetting_session(call, &p, i);
+		return STATUS_OK;
+	}
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
+	for (int64_t i = 0; i < count; i++)
+		forgetting_session(call, &p, i);
+	return STATUS_OK;
+}
+
+/* --- gradient ------------------------------------------------------------------------------------------------ */
+
+typedef struct gradient {
+	pooling p;
+	const float *g, *l, *dg;
+	float *dv, *da, *df; /* df NULL: not by token */
+	float *sums;         /* [B, H]: df of each sequence, for one rate of each head */
+	bool frozen;
+} gradient;
+
+/* w = e^{a - l} and 1 - w. before: l of the token before; NULL: for the first of the call. */
+ATTENTION_INLINE void factors(const float *a, const float *f, const float *l, const float *before, float *weight,
+                              float *keep, int64_t heads)
+{
+#pragma omp simd
+	for (int64_t h = 0; h < heads; h++) {
+		weight[h] = math_exp(a[h] - l[h]);
+		keep[h] = before ? math_exp(before[h] + (f ? f[h] : 0.0f) - l[h]) : 1.0f - weight[h];
+	}
+}
+
+/* sum: the gradient of g that later tokens have brought, which becomes that of the token before. delta = w G·(v - g). */
+ATTENTION_INLINE void pull_token(const float *v, const float *g, const float *dg, const float *weight,
+                                 const float *keep, float *sum, float *dv, float *delta, int64_t heads, const int64_t dh)
+{
+	for (int64_t h = 0; h < heads; h++) {
+		const float w = weight[h], kept = keep[h];
+		float dot = 0.0f;
+#pragma omp simd reduction(+ : dot)
+		for (int64_t i = h * dh; i < (h + 1) * dh; i++) {
+			const float both = sum[i] + dg[i];
+			dot += both * (v[i] - g[i]);
+			dv[i] = w * both;
+			sum[i] = kept * both;
+		}
+		delta[h] = w * dot;
+	}
+}
+
+/* One channel a head. */
+ATTENTION_INLINE void pull_heads(const float *v, const float *g, const float *dg, const float *weight,
+                                 const float *keep, float *sum, float *dv, float *delta, int64_t heads)
+{
+#pragma omp simd
+	for (int64_t h = 0; h < heads; h++) {
+		const float both = sum[h] + dg[h];
+		delta[h] = weight[h] * both * (v[h] - g[h]);
+		dv[h] = weight[h] * both;
+		sum[h] = keep[h] * both;
+	}
+}
+
+/* da, df and the gradient of l of the token before. */
+ATTENTION_INLINE void pull_scores(const gradient *o, const float *weight, const float *keep, const float *delta,
+                                  float *later, float *da, float *df, float *total, int64_t heads)
+{
+#pragma omp simd
+	for (int64_t h = 0; h < heads; h++) {
+		const float to_a = delta[h] + weight[h] * later[h], to_f = keep[h] * later[h] - delta[h];
+		da[h] = o->frozen ? 0.0f : to_a;
+		later[h] = o->frozen ? 0.0f : to_f;
+	}
+	for (int64_t h = 0; h < heads && df; h++)
+		df[h] = later[h];
+	for (int64_t h = 0; h < heads && total; h++)
+		total[h] += later[h];
+}
+
+/* sum: [heads · dh]; total: [heads], or NULL. */
+ATTENTION_INLINE void pull_unit(const gradient *o, const unit *u, float *sum, float *total, const int64_t dh)
+{
+	const pooling *p = &o->p;
+	float weight[HEADS], keep[HEADS], delta[HEADS], later[HEADS] = {0};
+	memset(sum, 0, (size_t)(u->heads * dh) * sizeof *sum);
+	for (int64_t t = u->first + u->length - 1; t >= u->first; t--) {
+		const int64_t channel = t * p->d + u->head * dh, head = t * p->heads + u->head;
+		const float *dg = o->dg + channel, *l = o->l + head;
+		float *df = o->df ? o->df + head : NULL;
+		if (p->mask && !p->mask[t]) {
+			for (int64_t i = 0; i < u->heads * dh; i++)
+				sum[i] += dg[i];
+			memset(o->dv + channel, 0, (size_t)(u->heads * dh) * sizeof *sum);
+			memset(o->da + head, 0, (size_t)u->heads * sizeof *sum);
+			if (df)
+				memset(df, 0, (size_t)u->heads * sizeof *sum);
+			continue;
+		}
+		factors(p->a + head, p->f ? p->f + (p->f_stride ? head : u->head) : NULL, l,
+		        t > u->first ? l - p->heads : NULL, weight, keep, u->heads);
+		if (dh == 1)
+			pull_heads(p->v + channel, o->g + channel, dg, weight, keep, sum, o->dv + channel, delta,
+			           u->heads);
+		else
+			pull_token(p->v + channel, o->g + channel, dg, weight, keep, sum, o->dv + channel, delta,
+			           u->heads, dh);
+		pull_scores(o, weight, keep, delta, later, o->da + head, df, total, u->heads);
+	}
+}
+
+static void pull_tokens(const gradient *o, const unit *u, float *sum, float *total)
+{
+	FORGETTING_WIDTHS(o->p.dh, pull_unit, o, u, sum, total);
+}
+
+/* dv and da if nobody asks for them; the sums of each thread's unit; df of each sequence. */
+size_t KERNEL(forgetting_attention_grad_scratch)(const backend *b, const op_call *call)
+{
+	const int threads = kernel_threads(b, shape_count(call->in[0].shape) * GRAD_COST);
+	return (size_t)(kernel_spare_floats(call, 0) + kernel_spare_floats(call, 1) + threads * state_floats(call) +
+	                call->in[0].shape.dim[0] * shape_last(call->in[1].shape)) *
+	       sizeof(float);
+}
+
+static void add_sequences(const gradient *o, int64_t sequences, float *df)
+{
+	memset(df, 0, (size_t)o->p.heads * sizeof *df);
+	for (int64_t b = 0; b < sequences; b++)
+		for (int64_t h = 0; h < o->p.heads; h++)
+			df[h] += o->sums[b * o->p.heads + h];
+}
+
+status KERNEL(forgetting_attention_grad)(backend *b, const op_call *call)
+{
+	const shape v = call->in[0].shape;
+	const int threads = kernel_threads(b, shape_count(v) * GRAD_COST);
+	float *memory = call->scratch, *df = call->out[2].data;
+	gradient o = {.p = pooling_of(call, 2, 3, threads),
+	              .g = call->in[4].data,
+	              .l = call->in[5].data,
+	              .dg = call->in[6].data,
+	              .dv = kernel_output(call, 0, &memory),
+	              .da = kernel_output(call, 1, &memory),
+	              .frozen = ((const forgetting_params *)call->params)->frozen};
+	const bool shared = o.p.f && !o.p.f_stride && df;
+	const int64_t count = v.dim[0] * o.p.groups, floats = state_floats(call);
+	o.df = o.p.f_stride ? df : NULL;
+	o.sums = memory + threads * floats;
+	if (shared)
+		memset(o.sums, 0, (size_t)(v.dim[0] * o.p.heads) * sizeof *o.sums);
+#pragma omp parallel for schedule(static, 1) num_threads(threads) if (threads > 1)
+	for (int thread = 0; thread < threads; thread++)
+		for (int64_t i = thread; i < count; i += threads) {
+			const int64_t row = i / o.p.groups;
+			const unit u =
+			    forgetting_unit(&o.p, i, (sequence){row * v.dim[1], v.dim[1]}, v.dim[1]);
+			pull_tokens(&o, &u, memory + thread * floats,
+			            shared ? o.sums + row * o.p.heads + u.head : NULL);
+		}
+	if (shared)
+		add_sequences(&o, v.dim[0], df);
+	return STATUS_OK;
+}
