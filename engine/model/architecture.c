@@ -157,6 +157,7 @@ void model_size_complete(model_size *s)
 	s->hidden = s->hidden ? s->hidden : SMALL_HIDDEN;
 	if (s->heads)
 		return;
+	s->usual_heads = true;
 	s->heads = at_least(s->hidden / HEAD_WIDTH, SMALL_HEADS);
 	while (s->hidden % s->heads != 0)
 		s->heads--;

@@ -69,6 +69,7 @@ static inline int64_t model_dims_piece(const model_dims *d, int64_t first, int64
 typedef struct model_size {
 	int64_t parameters; /* approximate number in the layers; determines width and number of layers if not given */
 	int64_t hidden, heads, layers;
+	bool usual_heads;  /* model_size_complete has chosen the heads */
 	int64_t inputs;    /* number of token ids */
 	int64_t classes;   /* for a classifier */
 	int64_t positions; /* maximum tokens of a sequence, for models with a limit */

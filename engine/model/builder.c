@@ -1,6 +1,8 @@
 #include "engine/model/builder.h"
 
 #include <assert.h>
+#include <float.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -241,6 +243,24 @@ value builder_layernorm(const builder *b, value x, float eps, const char *format
 	va_end(args);
 	value weight = builder_parameter(b, "%s.weight", prefix), bias = builder_parameter(b, "%s.bias", prefix);
 	return op_layernorm(b->g, x, weight, bias, eps);
+}
+
+value builder_rms(const builder *b, value x, int64_t parts, double eps, const char *format, ...)
+{
+	char name[NAME_BYTES];
+	va_list args;
+	va_start(args, format);
+	vsnprintf(name, sizeof name, format, args);
+	va_end(args);
+	const value gain = builder_parameter(b, "%s", name);
+	if (x == VALUE_NONE)
+		return x;
+	const double width = (double)(shape_last(graph_value(b->g, x)->shape) / parts);
+	return op_normalize(b->g, x, gain,
+	                    (normalize_params){.groups = parts,
+	                                       .scale = (float)sqrt(width),
+	                                       .floor = FLT_MIN,
+	                                       .eps = (float)(width * eps)});
 }
 
 int64_t builder_rows(const builder *b, value v)

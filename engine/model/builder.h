@@ -61,6 +61,10 @@ value builder_parameter(const builder *b, const char *format, ...) __attribute__
 value builder_linear(const builder *b, value x, const char *format, ...) __attribute__((format(printf, 3, 4)));
 value builder_layernorm(const builder *b, value x, float eps, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+/* Append the RMS norm of each of `parts` equal parts of a row, x / √(mean(x²) + eps), times the gain [D] of this full
+ * name. */
+value builder_rms(const builder *b, value x, int64_t parts, double eps, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
 /* Return the tokens or rows of each sequence in v [B, N, D]; 0 for VALUE_NONE (after an error). */
 int64_t builder_rows(const builder *b, value v);
 /* Return the rows before the tokens (FORWARD_ROWS_BEFORE); 0: none. */

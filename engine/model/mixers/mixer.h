@@ -236,4 +236,37 @@ extern const explainer attention_explainer, attention_stepped_explainer, attenti
 /* Explainers of an attention to a source. */
 extern const explainer attention_source_explainer, attention_source_whole_explainer;
 
+/* Additive attention that forgets, over a row n that is normalised already:
+ *   n^s = n + μ_s ⊙ (n_before - n), s = v, a, g         with shift (token_shift.h); otherwise n
+ *   v, a = n^v Wvᵀ, n^a Waᵀ;  f = log σ(n^a Wfᵀ + β), or -softplus(θ), or 0
+ *   y = (RMS(A(v, a, f)) ⊙ SiLU(n^g Wgᵀ)) Woᵀ           RMS of each head, with norm; SiLU with gate
+ * A is op_forgetting_attention or op_forgetting_stream. a and f are numbers of a token and head, [B, N, H]. The state is
+ * A's, and with shift the row before. Parameters: Wv, Wg, Wo [D, D], Wa, Wf [H, D], beta or theta [H], mu [3, D], gain
+ * [D]. No dropout site. */
+enum { FORGETTING_MAX_HEADS = 1024 };
+typedef enum forget_kind {
+	FORGET_DATA,     /* as the token says */
+	FORGET_CONSTANT, /* one rate of each head */
+	FORGET_NONE
+} forget_kind;
+typedef struct forgetting_options {
+	int64_t hidden, heads;
+	forget_kind forget;
+	bool shift, gate, norm;
+	float rate[FORGETTING_MAX_HEADS]; /* initial values of beta or theta */
+} forgetting_options;
+extern const mixer mixer_forgetting;
+extern const explainer forgetting_explainer;
+
+/* Softmax attention over the last `window` tokens, in the place of mixer_forgetting in some layers:
+ *   n^s as above, s = q, k, v, g;  q, k = rotary(n^q Wqᵀ), rotary(n^k Wkᵀ);  v = n^v Wvᵀ
+ *   y = (A(q, k, v) ⊙ SiLU(n^g Wgᵀ)) Woᵀ
+ * A is op_softmax_attention or op_softmax_stream. Parameters: Wq, Wk, Wv, Wg, Wo [D, D], mu [4, D]. No dropout site. */
+typedef struct rotary_window_options {
+	attention_options attention; /* for attention_explainer */
+	bool shift, gate;
+	double base; /* of the rotary embedding */
+} rotary_window_options;
+extern const mixer mixer_rotary_window;
+
 #endif

@@ -1,0 +1,263 @@
+/* Additive attention that forgets, in a block with RMS norms and SwiGLU.
+ *
+ *   h = dropout(E[token])
+ *   each layer:  h = h + dropout(mix(RMS(h; norm1)))               mix: mixer_forgetting, or mixer_rotary_window in the
+ *                                                                  layers that window_layers lists
+ *                h = h + dropout((SiLU(u) ⊙ q) W2ᵀ),  u | q = RMS(h; norm2) W1ᵀ
+ *   logits = RMS(h; norm) Eᵀ
+ *
+ *   {"model_type": "additive2", "hidden_size": 128, "vocab_size": 259, "n_heads": 16, "n_layer": 6,
+ *    "intermediate_size": 384, "forget": "data" | "const" | "none", "tau": [2, 512], "shift": true, "gate": true,
+ *    "group_norm": true, "dropout": 0.1, "window_layers": [2, 5], "window": 128, "window_heads": 4,
+ *    "rotary_base": 10000}
+ *
+ * tau: the time constants, in tokens, with which a new model's first and last head forget; those between are geometric.
+ * W_o and W_2 start as zeros, so that a layer begins as the identity, and scores start equal. There are no positions:
+ * sequences have no limit.
+ *
+ * Dropout sites (Philox streams): 0 the embedding; 1 + 2l, 2 + 2l in layer l the mixer and the feed-forward. */
+#include <math.h>
+#include <stdio.h>
+
+#include "engine/model/architecture.h"
+#include "engine/model/config.h"
+
+enum {
+	MAX_HIDDEN = 1 << 16,
+	MAX_VOCABULARY = 1 << 24,
+	MAX_WINDOW = 1 << 20,
+	HEAD_WIDTH = 8, /* channels of a head of a new model */
+	FEED_FORWARD = 3, /* inner width over hidden width of a new model */
+	USUAL_LENGTH = 1024,
+	PREFIX_BYTES = 64,
+};
+#define EPSILON 1e-6
+#define LAYER "layers.%d."
+
+static const char *const forgets[] = {"data", "const", "none", NULL};
+
+typedef struct additive2_config {
+	model_dims dims;
+	int64_t inner;
+	double dropout, shortest, longest; /* time constants */
+	int64_t window, window_heads;
+	bool windowed[ARCHITECTURE_MAX_LAYERS];
+	forgetting_options forgetting;
+	rotary_window_options rotary;
+} additive2_config;
+
+/* --- configuration --------------------------------------------------------------------------------------- */
+
+static void read_window_layers(additive2_config *c, config_reader *r)
+{
+	const json_t *list = json_object_get(r->json, "window_layers"), *layer;
+	size_t i;
+	if (list && !json_is_null(list) && !json_is_array(list))
+		config_fail(r, "window_layers", "window_layers must be a list of layers, the first of which is 0");
+	json_array_foreach(list, i, layer)
+	{
+		const json_int_t l = json_integer_value(layer);
+		if (!json_is_integer(layer) || l < 0 || l >= c->dims.layers)
+			config_fail(r, "window_layers", "every layer of window_layers must be an integer from 0 to %lld",
+			            (long long)c->dims.layers - 1);
+		else
+			c->windowed[l] = true;
+	}
+}
+
+static void read_tau(additive2_config *c, config_reader *r)
+{
+	const json_t *tau = json_object_get(r->json, "tau");
+	c->shortest = 2;
+	c->longest = 512;
+	if (!tau)
+		return;
+	c->shortest = json_number_value(json_array_get(tau, 0));
+	c->longest = json_number_value(json_array_get(tau, 1));
+	if (json_array_size(tau) != 2 || !(c->shortest >= 0.1) || !(c->longest >= c->shortest) || !(c->longest <= 1e9))
+		config_fail(r, "tau", "tau must be two ascending numbers from 0.1 to 1e9");
+}
+
+/* Set the initial rates: σ(β) = e^{-1/τ} and softplus(θ) = 1/τ. */
+static void set_rates(additive2_config *c)
+{
+	forgetting_options *o = &c->forgetting;
+	for (int64_t h = 0; h < o->heads; h++) {
+		const double part = (double)h / (double)(o->heads > 1 ? o->heads - 1 : 1);
+		const double logit = log(expm1(1 / (c->shortest * pow(c->longest / c->shortest, part))));
+		o->rate[h] = (float)(o->forget == FORGET_DATA ? -logit : logit);
+	}
+}
+
+static void set_mixers(additive2_config *c, config_reader *r)
+{
+	static const attention_layout layout = {.names = {"Wq", "Wk", "Wv", "Wo"}};
+	const int64_t d = c->dims.hidden, width = d / c->window_heads;
+	c->rotary.attention = (attention_options){.layout = &layout,
+	                                          .hidden = d,
+	                                          .heads = c->window_heads,
+	                                          .kv_heads = c->window_heads,
+	                                          .key_width = width,
+	                                          .value_width = width,
+	                                          .causal = true,
+	                                          .reach.capacity = c->window,
+	                                          .scoring.scale = 1 / sqrt((double)width)};
+	c->rotary.shift = c->forgetting.shift;
+	c->rotary.gate = c->forgetting.gate;
+	if (d % c->window_heads != 0 || width % 2 != 0)
+		for (int64_t l = 0; l < c->dims.layers; l++)
+			if (c->windowed[l])
+				config_fail(r, "window_heads",
+				            "window_heads must divide hidden_size into heads of an even width");
+	set_rates(c);
+}
+
+/* Number of scalars in all parameters, at most; the limits of the keys keep this far from overflow. */
+static int64_t additive2_count_parameters(const additive2_config *c)
+{
+	const int64_t d = c->dims.hidden;
+	return c->dims.inputs * d + c->dims.layers * (5 * d * d + 2 * c->dims.heads * d + 3 * c->inner * d + 8 * d);
+}
+
+static status additive2_read_config(void *config, const json_t *json, error *err)
+{
+	static const char *const keys[] = {
+	    "hidden_size", "vocab_size", "n_heads",       "n_layer", "intermediate_size", "forget",      "tau", "shift",
+	    "gate",        "group_norm", "window_layers", "window",  "window_heads",      "rotary_base", "dropout", NULL,
+	};
+	additive2_config *c = config;
+	forgetting_options *o = &c->forgetting;
+	config_reader r = config_begin(json, &architecture_additive2, keys, err);
+	c->dims.hidden = o->hidden = config_integer(&r, "hidden_size", 128, 1, MAX_HIDDEN);
+	c->dims.inputs = c->dims.outputs = config_integer(&r, "vocab_size", 8000, 1, MAX_VOCABULARY);
+	c->dims.heads = o->heads = config_integer(&r, "n_heads", 16, 1, FORGETTING_MAX_HEADS);
+	c->dims.layers = config_integer(&r, "n_layer", 6, 1, ARCHITECTURE_MAX_LAYERS);
+	c->inner = config_integer(&r, "intermediate_size", 402, 1, MAX_HIDDEN);
+	c->dims.positions = MODEL_UNBOUNDED;
+	c->dims.trained = config_trained(&r, USUAL_LENGTH, MODEL_UNBOUNDED);
+	o->forget = (forget_kind)config_choice(&r, "forget", forgets);
+	read_tau(c, &r);
+	o->shift = config_bool(&r, "shift", true);
+	o->gate = config_bool(&r, "gate", true);
+	o->norm = config_bool(&r, "group_norm", true);
+	c->dropout = config_number(&r, "dropout", 0.1, 0, 0.999);
+	read_window_layers(c, &r);
+	c->window = config_integer(&r, "window", 128, 1, MAX_WINDOW);
+	c->window_heads = config_integer(&r, "window_heads", 4, 1, MAX_HIDDEN);
+	c->rotary.base = config_number(&r, "rotary_base", 10000, 1, 1e9);
+	config_check_heads(&r, &c->dims, "n_heads", "hidden_size");
+	config_check_parameters(&r, additive2_count_parameters(c));
+	c->dims.form = &form_causal;
+	c->dims.dropout = (float)c->dropout;
+	set_mixers(c, &r);
+	return r.status;
+}
+
+static bool additive2_complete(json_t *json, const model_size *size)
+{
+	if (!config_set_size(json, "hidden_size", size->hidden) || !config_set_size(json, "n_layer", size->layers) ||
+	    !config_set_size(json, "vocab_size", size->inputs) ||
+	    !config_set_size(json, CONFIG_TRAINED, size->length) ||
+	    !config_set_dropout(json, "dropout", size->dropout))
+		return false;
+	const json_int_t d = json_integer_value(json_object_get(json, "hidden_size"));
+	const json_int_t heads = size->usual_heads && d % HEAD_WIDTH == 0 && d / HEAD_WIDTH <= FORGETTING_MAX_HEADS
+	                             ? d / HEAD_WIDTH
+	                             : size->heads;
+	return config_set_size(json, "n_heads", heads) && config_set_size(json, "intermediate_size", FEED_FORWARD * d);
+}
+
+static json_t *write_window_layers(const additive2_config *c)
+{
+	json_t *list = json_array();
+	for (int64_t l = 0; list && l < c->dims.layers; l++)
+		if (c->windowed[l] && json_array_append_new(list, json_integer(l)) != 0) {
+			json_decref(list);
+			return NULL;
+		}
+	return list;
+}
+
+static json_t *additive2_write_config(const void *config)
+{
+	const additive2_config *c = config;
+	const forgetting_options *o = &c->forgetting;
+	return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:[f, f], s:b, s:b, s:b, s:f, s:o, s:I, s:I, s:f}",
+	                 "model_type", architecture_additive2.model_type, "hidden_size", (json_int_t)o->hidden,
+	                 "vocab_size", (json_int_t)c->dims.inputs, "n_heads", (json_int_t)o->heads, "n_layer",
+	                 (json_int_t)c->dims.layers, "intermediate_size", (json_int_t)c->inner, CONFIG_TRAINED,
+	                 (json_int_t)c->dims.trained, "forget", forgets[o->forget], "tau", c->shortest, c->longest,
+	                 "shift", o->shift, "gate", o->gate, "group_norm", o->norm, "dropout", c->dropout,
+	                 "window_layers", write_window_layers(c), "window", (json_int_t)c->window, "window_heads",
+	                 (json_int_t)c->window_heads, "rotary_base", c->rotary.base);
+}
+
+static const mixer *additive2_layer_mixer(const void *config, int64_t layer, const void **options)
+{
+	const additive2_config *c = config;
+	*options = c->windowed[layer] ? (const void *)&c->rotary : &c->forgetting;
+	return c->windowed[layer] ? &mixer_rotary_window : &mixer_forgetting;
+}
+
+/* --- parameters and forward ------------------------------------------------------------------------------- */
+
+static void additive2_parameters(const void *config, parameter_list *list)
+{
+	const additive2_config *c = config;
+	const int64_t d = c->dims.hidden;
+	const float std = (float)(1 / sqrt((double)d));
+	parameter_list_add_matrix(list, std, c->dims.inputs, d, false, "embedding");
+	parameter_list_by_row(list);
+	for (int l = 0; l < c->dims.layers; l++) {
+		char prefix[PREFIX_BYTES];
+		const void *options;
+		snprintf(prefix, sizeof prefix, LAYER "mix.", l);
+		parameter_list_add(list, INIT_ONE, 0, SHAPE1(d), LAYER "norm1", l);
+		additive2_layer_mixer(c, l, &options)->parameters(options, prefix, list);
+		parameter_list_add(list, INIT_ONE, 0, SHAPE1(d), LAYER "norm2", l);
+		parameter_list_add_matrix(list, std, 2 * c->inner, d, false, LAYER "W1", l);
+		parameter_list_add_matrix(list, 0, d, c->inner, false, LAYER "W2", l);
+	}
+	parameter_list_add(list, INIT_ONE, 0, SHAPE1(d), "norm");
+}
+
+static value additive2_layer_forward(builder *b, const additive2_config *c, int l, value h)
+{
+	const float p = (float)c->dropout;
+	char prefix[PREFIX_BYTES];
+	const void *options;
+	snprintf(prefix, sizeof prefix, LAYER "mix.", l);
+	const mixer *m = additive2_layer_mixer(c, l, &options);
+	const value n = builder_rms(b, h, 1, EPSILON, LAYER "norm1", l);
+	h = op_add(b->g, h, builder_dropout(b, m->forward(b, options, l, prefix, n), p));
+	if (l == c->dims.layers - 1)
+		h = builder_needed_rows(b, h);
+	const value inner = op_linear(b->g, builder_rms(b, h, 1, EPSILON, LAYER "norm2", l),
+	                              builder_parameter(b, LAYER "W1", l), VALUE_NONE, 1);
+	const value outer = op_linear(b->g, op_glu_gate_first(b->g, inner, ACTIVATION_SILU),
+	                              builder_parameter(b, LAYER "W2", l), VALUE_NONE, 1);
+	return op_add(b->g, h, builder_dropout(b, outer, p));
+}
+
+static void additive2_forward(const void *config, builder *b)
+{
+	const additive2_config *c = config;
+	value h = builder_dropout(b, builder_embed(b, "embedding", -1, 1, NULL), (float)c->dropout);
+	builder_boundary(b);
+	for (int l = 0; l < c->dims.layers; l++, builder_boundary(b))
+		h = additive2_layer_forward(b, c, l, h);
+	builder_vocabulary(b, builder_rms(b, h, 1, EPSILON, "norm"), builder_parameter(b, "embedding"), VALUE_NONE, 1);
+}
+
+const architecture architecture_additive2 = {
+    .name = "additive2",
+    .model_type = "additive2",
+    .config_bytes = sizeof(additive2_config),
+    .config_read = additive2_read_config,
+    .complete = additive2_complete,
+    .config_write = additive2_write_config,
+    .parameters = additive2_parameters,
+    .mixer = additive2_layer_mixer,
+    .carries_states = true,
+    .forward = additive2_forward,
+};
