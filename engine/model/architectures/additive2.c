@@ -206,7 +206,8 @@ static void additive2_parameters(const void *config, parameter_list *list)
 	const additive2_config *c = config;
 	const int64_t d = c->dims.hidden;
 	const float std = (float)(1 / sqrt((double)d));
-	parameter_list_add_matrix(list, std, c->dims.inputs, d, false, "embedding");
+	parameter_list_add_matrix(list, std, c->dims.inputs, d, false, "embedding.weight");
+	parameter_list_alias(list, "embedding", false);
 	parameter_list_by_row(list);
 	for (int l = 0; l < c->dims.layers; l++) {
 		char prefix[PREFIX_BYTES];
@@ -242,11 +243,11 @@ static value additive2_layer_forward(builder *b, const additive2_config *c, int 
 static void additive2_forward(const void *config, builder *b)
 {
 	const additive2_config *c = config;
-	value h = builder_dropout(b, builder_embed(b, "embedding", -1, 1, NULL), (float)c->dropout);
+	value h = builder_dropout(b, builder_embed(b, "embedding.weight", -1, 1, NULL), (float)c->dropout);
 	builder_boundary(b);
 	for (int l = 0; l < c->dims.layers; l++, builder_boundary(b))
 		h = additive2_layer_forward(b, c, l, h);
-	builder_vocabulary(b, builder_rms(b, h, 1, EPSILON, "norm"), builder_parameter(b, "embedding"), VALUE_NONE, 1);
+	builder_vocabulary(b, builder_rms(b, h, 1, EPSILON, "norm"), builder_parameter(b, "embedding.weight"), VALUE_NONE, 1);
 }
 
 const architecture architecture_additive2 = {

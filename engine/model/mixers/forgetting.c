@@ -19,8 +19,11 @@ static void forgetting_parameters(const void *options, const char *prefix, param
 	if (o->forget == FORGET_DATA)
 		parameter_list_add_matrix(list, 0, o->heads, d, false, "%sWf", prefix);
 	if (o->forget != FORGET_NONE) {
-		parameter_list_add(list, INIT_VALUES, 0, SHAPE1(o->heads), "%s%s", prefix,
-		                   o->forget == FORGET_DATA ? "beta" : "theta");
+		/* theta is the one row of a table, for explanations. */
+		const bool data = o->forget == FORGET_DATA;
+		parameter_list_add(list, INIT_VALUES, 0, data ? SHAPE1(o->heads) : SHAPE2(1, o->heads), "%s%s", prefix,
+		                   data ? "beta" : "theta");
+		parameter_list_stored(list, SHAPE1(o->heads));
 		parameter_list_values(list, o->rate);
 	}
 	if (o->shift)

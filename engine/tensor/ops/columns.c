@@ -64,7 +64,7 @@ static status check_mixture(const op_call *call, error *err)
 {
 	TRY(check_real(call, 0, "x", err));
 	TRY(check_like(call, 1, "other", 0, "x", err));
-	return check_shape(call, 2, "w", DTYPE_F32, SHAPE1(shape_last(call->in[0].shape)), "x's last dimension", err);
+	return check_count(call, 2, "w", DTYPE_F32, shape_last(call->in[0].shape), "one for each channel", err);
 }
 
 status op_mix_columns_check(op_call *call, error *err)
