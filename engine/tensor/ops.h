@@ -471,7 +471,8 @@ pooled_values op_forgetting_attention(graph *g, value v, value a, value f, value
 
 /* The recurrent form: reads `length[b]` tokens into slot `slot[b]` of a state pool, as additive_stream does. v, a, pool
  * [slots, slot_floats] (updated in place), slot, position, length, mask?, start?, f? -> g, log_normalizer; tokens that
- * no sequence reads are 0. The state is l [H] | g [D] at `offset` in the slot; its contents at position 0 do not matter.
+ * no sequence reads are 0. The state is l [H] | rest [H] | g [D] at `offset` in the slot; its contents at position 0 do
+ * not matter. rest is what rounding l to f32 has left, so that the rounding of l does not add up over the tokens.
  * Tokens are added one after another: state and outputs have the same bits however a sequence is cut. The gradient
  * needs sequences that all read N tokens, without start; earlier tokens are constants. */
 typedef struct forgetting_stream_params {

@@ -58,14 +58,27 @@ static unit forgetting_unit(const pooling *p, int64_t index, sequence tokens, in
 
 /* --- forward ------------------------------------------------------------------------------------------------ */
 
-/* l := log(e^{l + f} + e^a), and the token's weight. e^-|p - a| is at most 1; with l = -inf it is 0. */
-ATTENTION_INLINE void weigh(const float *a, const float *f, float *l, float *weight, int64_t heads)
+/* Return what the rounding of sum = a + b has left (Knuth's two-sum). */
+static inline float rounding(float a, float b, float sum)
+{
+	const float added = sum - a;
+	return (a - (sum - added)) + (b - added);
+}
+
+/* l := log(e^{l + f} + e^a), and the token's weight. l is the sum of l and rest. e^-|p - a| is at most 1; with l = -inf
+ * it is 0. */
+ATTENTION_INLINE void weigh(const float *a, const float *f, float *l, float *rest, float *weight, int64_t heads)
 {
 #pragma omp simd
 	for (int64_t h = 0; h < heads; h++) {
-		const float p = l[h] + (f ? f[h] : 0.0f), over = p - a[h], e = math_exp(-fabsf(over));
-		weight[h] = (over > 0.0f ? e : 1.0f) / (1.0f + e);
-		l[h] = (over > 0.0f ? p : a[h]) + math_log(1.0f + e);
+		const float rate = f ? f[h] : 0.0f, p = l[h] + rate;
+		const float p_rest = rest[h] + (l[h] == -INFINITY ? 0.0f : rounding(l[h], rate, p));
+		const float over = p - a[h] + p_rest, e = math_exp(-fabsf(over)), sum = 1.0f + e;
+		const float more = math_log(sum) + (e - (sum - 1.0f)) / sum + (over > 0.0f ? p_rest : 0.0f);
+		const float top = over > 0.0f ? p : a[h];
+		weight[h] = (over > 0.0f ? e : 1.0f) / sum;
+		l[h] = top + more;
+		rest[h] = rounding(top, more, l[h]);
 	}
 }
 
@@ -92,8 +105,8 @@ ATTENTION_INLINE void pool_heads(const float *v, const float *weight, float *sta
 	}
 }
 
-/* Read the unit's tokens into its state l [heads], g [heads · dh]. */
-ATTENTION_INLINE void read_unit(const pooling *p, const unit *u, float *l, float *state, const int64_t dh)
+/* Read the unit's tokens into its state l [heads], rest [heads], g [heads · dh]. */
+ATTENTION_INLINE void read_unit(const pooling *p, const unit *u, float *l, float *rest, float *state, const int64_t dh)
 {
 	float weight[HEADS];
 	for (int64_t t = u->first; t < u->first + u->length; t++) {
@@ -101,7 +114,8 @@ ATTENTION_INLINE void read_unit(const pooling *p, const unit *u, float *l, float
 		if (p->mask && !p->mask[t]) {
 			memcpy(p->g + channel, state, (size_t)(u->heads * dh) * sizeof *state);
 		} else {
-			weigh(p->a + head, p->f ? p->f + (p->f_stride ? head : u->head) : NULL, l, weight, u->heads);
+			weigh(p->a + head, p->f ? p->f + (p->f_stride ? head : u->head) : NULL, l, rest, weight,
+			      u->heads);
 			if (dh == 1)
 				pool_heads(p->v + channel, weight, state, p->g + channel, u->heads);
 			else
@@ -117,22 +131,23 @@ ATTENTION_INLINE void read_unit(const pooling *p, const unit *u, float *l, float
 	((dh) == 1 ? f(__VA_ARGS__, 1) : (dh) == 8 ? f(__VA_ARGS__, 8) : (dh) == 16 ? f(__VA_ARGS__, 16)               \
 	                                           : ATTENTION_WIDTHS(dh, f, __VA_ARGS__))
 
-static void read_tokens(const pooling *p, const unit *u, float *l, float *state)
+static void read_tokens(const pooling *p, const unit *u, float *l, float *rest, float *state)
 {
-	FORGETTING_WIDTHS(p->dh, read_unit, p, u, l, state);
+	FORGETTING_WIDTHS(p->dh, read_unit, p, u, l, rest, state);
 }
 
-static void empty(float *l, float *state, int64_t heads, int64_t channels)
+static void empty(float *l, float *rest, float *state, int64_t heads, int64_t channels)
 {
 	for (int64_t h = 0; h < heads; h++)
 		l[h] = -INFINITY;
+	memset(rest, 0, (size_t)heads * sizeof *rest);
 	memset(state, 0, (size_t)channels * sizeof *state);
 }
 
-/* l of the unit and its g, for each thread. */
+/* A unit's state, for each thread. */
 static int64_t state_floats(const op_call *call)
 {
-	return HEADS + HEADS * (shape_last(call->in[0].shape) / shape_last(call->in[1].shape));
+	return 2 * HEADS + HEADS * (shape_last(call->in[0].shape) / shape_last(call->in[1].shape));
 }
 
 size_t KERNEL(forgetting_attention_scratch)(const backend *b, const op_call *call)
@@ -156,8 +171,8 @@ status KERNEL(forgetting_attention)(backend *b, const op_call *call)
 			const sequence tokens = {i / p.groups * v.dim[1], v.dim[1]};
 			const unit u = forgetting_unit(&p, i, tokens, v.dim[1]);
 			float *l = memory + thread * floats;
-			empty(l, l + HEADS, u.heads, u.heads * p.dh);
-			read_tokens(&p, &u, l, l + HEADS);
+			empty(l, l + HEADS, l + 2 * HEADS, u.heads, u.heads * p.dh);
+			read_tokens(&p, &u, l, l + HEADS, l + 2 * HEADS);
 		}
 	return STATUS_OK;
 }
@@ -172,11 +187,11 @@ static void forgetting_session(const op_call *call, const pooling *p, int64_t i)
 	const unit u = forgetting_unit(p, i, tokens, length);
 	float *state = (float *)call->in[2].data + slot * call->in[2].shape.dim[1] +
 	               ((const forgetting_stream_params *)call->params)->offset;
-	float *l = state + u.head, *g = state + p->heads + u.head * p->dh;
+	float *l = state + u.head, *rest = l + p->heads, *g = state + 2 * p->heads + u.head * p->dh;
 	assert(length >= 0 && length <= tokens.room && slot >= 0 && slot < call->in[2].shape.dim[0]);
 	if (length > 0 && ((const int32_t *)call->in[4].data)[row] == 0)
-		empty(l, g, u.heads, u.heads * p->dh);
-	read_tokens(p, &u, l, g);
+		empty(l, rest, g, u.heads, u.heads * p->dh);
+	read_tokens(p, &u, l, rest, g);
 	for (int64_t t = tokens.first + length; t < tokens.first + tokens.room; t++) {
 		memset(p->g + t * p->d + u.head * p->dh, 0, (size_t)(u.heads * p->dh) * sizeof *p->g);
 		if (p->l)

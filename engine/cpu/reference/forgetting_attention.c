@@ -1,4 +1,4 @@
-/* Token by token, with the state in double. The state in a slot is l [H] | g [D]. */
+/* Token by token, with the state in double. The state in a slot is l [H] | rest [H] | g [D]. */
 #include <math.h>
 #include <string.h>
 
@@ -182,14 +182,15 @@ status reference_forgetting_stream(backend *unused, const op_call *call)
 		float *state = (float *)call->in[2].data + slot[b] * call->in[2].shape.dim[1] + p->offset;
 		for (int64_t h = 0; h < heads && length[b] > 0; h++) {
 			reading r = forgetting_head(call, 8, 6, tokens.first, h);
-			float *kept = state + heads + h * r.width;
-			double l = position[b] ? (double)state[h] : -INFINITY;
+			float *kept = state + 2 * heads + h * r.width;
+			double l = position[b] ? (double)state[h] + (double)state[heads + h] : -INFINITY;
 			for (int64_t c = 0; c < r.width; c++)
 				g[c] = position[b] ? (double)kept[c] : 0;
 			r.g = offset(call->out[0].data, tokens.first * d + h * r.width);
 			r.l = offset(call->out[1].data, tokens.first * heads + h);
 			read_tokens(&r, length[b], &l, g);
 			state[h] = (float)l;
+			state[heads + h] = l == -INFINITY ? 0 : (float)(l - (double)state[h]);
 			for (int64_t c = 0; c < r.width; c++)
 				kept[c] = (float)g[c];
 		}
