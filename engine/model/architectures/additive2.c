@@ -243,7 +243,9 @@ static value additive2_layer_forward(builder *b, const additive2_config *c, int 
 static void additive2_forward(const void *config, builder *b)
 {
 	const additive2_config *c = config;
-	value h = builder_dropout(b, builder_embed(b, "embedding.weight", -1, 1, NULL), (float)c->dropout);
+	value h = builder_embed(b, "embedding.weight", -1, 1, NULL);
+	builder_normed_words(b);
+	h = builder_dropout(b, h, (float)c->dropout);
 	builder_boundary(b);
 	for (int l = 0; l < c->dims.layers; l++, builder_boundary(b))
 		h = additive2_layer_forward(b, c, l, h);

@@ -17,6 +17,7 @@
 
 enum { N = 37, H = 3, DH = 5, D = H * DH };
 
+static const forgetting_options forgetting = {.hidden = D, .heads = H};
 static const additive_options additive_global = {.hidden = D, .heads = H}, additive_seven = {D, H, .window = 7};
 static const attention_layout one_product = {.names = {[ATTENTION_QUERY] = "qkv", [ATTENTION_OUTPUT] = "out"}},
                               four_products = {.names = {"q", "k", "v", "out"}};
@@ -41,6 +42,7 @@ static const struct kind {
 	bool causal;
 	bool sparse; /* some tokens of a range have no weight; ranges begin where segments begin */
 } kinds[] = {
+    {&forgetting_explainer, &forgetting, 0, true, false},
     {&additive_explainer, &additive_global, 0, true, false}, {&additive_explainer, &additive_seven, 7, true, false},
     {&attention_explainer, &softmax_wide, 0, true, false},   {&attention_explainer, &softmax_five, 5, true, false},
     {&attention_explainer, &softmax_causal, 0, true, false}, {&attention_explainer, &softmax_both, 0, false, false},
@@ -182,7 +184,7 @@ static void rows_are_the_weights_with_which_the_ops_mix_values(void **state)
 		memcpy(data + (size_t)i * 2 * D, q + i * D, sizeof(float[D]));
 		memcpy(data + (size_t)i * 2 * D + D, keys + i * D, sizeof(float[D]));
 	}
-	for (int c = 2; c < KINDS; c++) {
+	for (int c = 3; c < KINDS; c++) {
 		const explainer *e = kinds[c].explainer;
 		memset(y, 0xff, sizeof y);
 		attend(&kinds[c], q, keys, v, y);
