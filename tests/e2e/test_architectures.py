@@ -80,7 +80,7 @@ def test_the_command_line_trains_one(service, architecture, tmp_path):
     wanted = {"gpt2": {"n_embd": 32, "n_head": 4, "n_layer": 1, "n_positions": 40, "attn_pdrop": 0, "embd_pdrop": 0,
                        "resid_pdrop": 0},
               "linear": sizes, "dilated": sizes,
-              "additive2": {"hidden_size": 32, "n_heads": 4, "n_layer": 1, "intermediate_size": 96, "dropout": 0},
+              "additive2": {"hidden_size": 32, "n_heads": 4, "n_layer": 1, "intermediate_size": 80, "dropout": 0},
               "trilinear": {"hidden_size": 32, "key_size": 16, "n_heads": 4, "n_layer": 1, "n_positions": 40, "channel_keep": 1},
               "transformer": {"dim": 32, "heads": 4, "depth": 1, "max_seq_len": 40, "attn_dim_head": 8}}[architecture]
     assert {k: made["config"][k] for k in wanted} == wanted

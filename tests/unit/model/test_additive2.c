@@ -121,13 +121,17 @@ static void a_new_model_forgets_at_geometric_rates_and_predicts_from_the_token_a
 	}
 }
 
+/* A layer has about 12 d² parameters. */
 static void a_new_model_has_heads_of_8_channels_unless_heads_are_given(void **state)
 {
 	(void)state;
 	static const struct {
 		model_size size;
-		int64_t heads;
-	} cases[] = {{{.hidden = 128}, 16}, {{.hidden = 36}, 4}, {{.hidden = 128, .heads = 2}, 2}};
+		int64_t heads, inner;
+	} cases[] = {{{.hidden = 128}, 16, 368},
+	             {{.hidden = 36}, 4, 96},
+	             {{.hidden = 128, .heads = 2}, 2, 368},
+	             {{.hidden = 4}, 4, 16}};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		model_size size = cases[i].size;
 		json_t *json = json_object();
@@ -136,7 +140,7 @@ static void a_new_model_has_heads_of_8_channels_unless_heads_are_given(void **st
 		model_size_complete(&size);
 		assert_true(architecture_additive2.complete(json, &size));
 		assert_int_equal(json_integer_value(json_object_get(json, "n_heads")), cases[i].heads);
-		assert_int_equal(json_integer_value(json_object_get(json, "intermediate_size")), 3 * size.hidden);
+		assert_int_equal(json_integer_value(json_object_get(json, "intermediate_size")), cases[i].inner);
 		json_decref(json);
 	}
 }
@@ -146,8 +150,9 @@ static void a_configuration_is_written_as_it_was_read(void **state)
 	(void)state;
 	for (int k = 0; k < MODELS; k++)
 		fixture_check_written(&architecture_additive2, models[k]);
-	fixture_check_written(&architecture_additive2, "{\"tau\": [1.5, 64.0], \"rotary_base\": 500.0, \"dropout\": 0.0,"
-	                                               " \"trained_length\": 77}");
+	fixture_check_written(&architecture_additive2,
+	                      "{\"tau\": [1.5, 64.0], \"rotary_base\": 500.0, \"dropout\": 0.0,"
+	                      " \"trained_length\": 77}");
 }
 
 static void bad_configurations_are_refused_by_the_name_of_the_key(void **state)
