@@ -1,4 +1,4 @@
-"""Training of the reference model: the measure for the engine's trainer.
+"""Training of the reference models: the measure for the engine's trainer.
 
 The recipe is the trainer's: AdamW on all parameters, one learning-rate schedule, clipping at a global norm. So are the
 blocks, their order (engine/text/dataset.h states the permutation) and, with --model, the initial weights. Without
@@ -24,6 +24,7 @@ import torch
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import packages  # noqa: F401, E402
 import tensors  # noqa: E402
+from additive_client import torch as models  # noqa: E402
 from additive_client.torch import additive as reference  # noqa: E402
 
 FIRST_BYTE = 3
@@ -176,9 +177,10 @@ def read_json(text):
 
 
 def make_model(config, folder, seed):
-    fields = {key: value for key, value in config.items() if key in reference.Config.__dataclass_fields__}
+    build, known = models.KINDS[config.get("model_type", "FastformerForCausalLM")]
+    fields = {key: value for key, value in config.items() if key in known.__dataclass_fields__}
     torch.manual_seed(seed)
-    model = reference.AdditiveLM(reference.Config(**fields))
+    model = build(known(**fields))
     if folder:
         arrays, _ = tensors.read(os.path.join(folder, "model.safetensors"))
         model.load_state_dict({name: torch.tensor(array) for name, array in arrays.items()})
