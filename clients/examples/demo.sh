@@ -50,7 +50,7 @@ echo "listening on $ADDITIVE_URL"
 
 # At most 64 KiB are held back, since the demo validates five times.
 held=$(wc -c <"$text" | awk '{ f = 65536 / $1; print (f < 0.1 ? f : 0.1) }')
-shape="--hidden 128 --heads 4 --layers 6 --config window_sizes=[4,8,16,32,64,256] --sequence 256 --batch 8 --dropout 0.05 --validation-fraction $held"
+shape="--hidden 128 --layers 6 --sequence 256 --batch 8 --dropout 0.05 --validation-fraction $held"
 field() { sed -n 's/.*"'"$1"'": *"\{0,1\}\([^",}]*\).*/\1/p' | head -1; }
 
 say "2. Measure this machine with a few steps, then train for about $seconds seconds"

@@ -4,9 +4,9 @@ set -euo pipefail
 . "$(dirname "$0")/common.sh"
 [ $# -ge 1 ] || { echo "usage: train.sh FILE-ID [STEPS]" >&2; exit 2; }
 job=$(post /v1/fine_tuning/jobs '{
-	"model": "additive", "training_file": '"$(quote "$1")"', "suffix": "example",
+	"training_file": '"$(quote "$1")"', "suffix": "example",
 	"additive": {
-		"config": {"hidden_size": 128, "n_heads": 4, "n_layer": 4, "window_sizes": [4, 16, 64, 256]},
+		"size": {"hidden": 128, "layers": 4},
 		"sequence_length": 256, "batch_size": 8, "max_steps": '"${2:-500}"', "learning_rate": 0.002, "eval_every": 50
 	}
 }' | id_of)
