@@ -482,6 +482,40 @@ static void an_additive_model_has_the_padding_row_of_its_tokenizer(void **state)
 	}
 }
 
+static void matrices_with_a_row_for_each_token_or_class_are_not_hidden(void **state)
+{
+	(void)state;
+	for (int k = 0; architecture_at(k); k++) {
+		const architecture *a = architecture_at(k);
+		parameter_list list = {0};
+		int hidden = 0;
+		model_size size = {.hidden = 32,
+		                   .heads = 2,
+		                   .layers = 1,
+		                   .inputs = 77,
+		                   .positions = 50,
+		                   .length = 50,
+		                   .classes = 5,
+		                   .source = 50};
+		json_t *json = json_object();
+		void *config = calloc(1, a->config_bytes);
+		model_size_complete(&size);
+		assert_true(a->complete(json, &size));
+		assert_int_equal(a->config_read(config, json, NULL), STATUS_OK);
+		a->parameters(config, &list);
+		for (int i = 0; i < list.count; i++) {
+			const parameter_spec *p = &list.items[i];
+			hidden += p->hidden;
+			if (p->hidden && (p->shape.rank != 2 || p->shape.dim[0] == 77 || p->shape.dim[0] == 5))
+				fail_msg("%s: %s is hidden", a->name, p->name);
+		}
+		assert_true(hidden > 0);
+		parameter_list_free(&list);
+		free(config);
+		json_decref(json);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -500,6 +534,7 @@ int main(void)
 	    cmocka_unit_test(the_state_grows_only_with_the_windows),
 	    cmocka_unit_test(an_additive_model_has_the_padding_row_of_its_tokenizer),
 	    cmocka_unit_test(a_size_is_completed_to_a_model_of_every_architecture),
+	    cmocka_unit_test(matrices_with_a_row_for_each_token_or_class_are_not_hidden),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
