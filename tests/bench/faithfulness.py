@@ -11,8 +11,8 @@
                     tables over the seeds, with intervals of 95 % (1,000 bootstrap samples of the predictions)
 
 Models of bytes, d 128, 6 layers, 4 heads, trained on blocks of 512. The kinds are additive attention with windows
-4 … 64 and one global layer, additive attention with global layers only, GPT-2 and linear attention. The last tenth of
-a text is held out."""
+4 … 64 and one global layer, additive attention with global layers only, additive attention that forgets, GPT-2 and
+linear attention. The last tenth of a text is held out."""
 
 import argparse
 import contextlib
@@ -32,6 +32,7 @@ SHAPE = {"hidden_size": 128, "n_heads": 4, "n_layer": 6, "n_positions": TRAINED}
 KINDS = {
     "windows": ("additive", {**SHAPE, "window_sizes": [4, 8, 16, 32, 64, TRAINED]}),
     "global": ("additive", {**SHAPE, "use_local_att": False}),
+    "forgetting": ("additive2", {"hidden_size": 128, "n_heads": 16, "n_layer": 6, "intermediate_size": 368}),
     "gpt2": ("gpt2", {"n_embd": 128, "n_head": 4, "n_layer": 6, "n_positions": TRAINED}),
     "linear": ("linear", SHAPE),
 }

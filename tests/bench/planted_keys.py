@@ -5,7 +5,7 @@
 
 For lines that a model answers right, each method names the tokens with the largest numbers, without the reader ("=").
 
-    planted_keys.py PROGRAMS [--architecture additive|gpt2|linear] [--config JSON] [--steps 2500] [--lines 200] [--seeds 3]
+    planted_keys.py PROGRAMS [--architecture additive|additive2|gpt2|linear] [--config JSON] [--steps 2500] [--lines 200] [--seeds 3]
 
 PROGRAMS: the folder of additived and additive-httpd. Prints JSON. Each method and baseline has three numbers over
 all seeds. The first is the share of lines whose first token is the key. The second is the number of the first two
@@ -24,6 +24,7 @@ LENGTH, FILLER = 24, "abcdefghijklmnopq"  # bytes of a line, its end included
 CORPUS, SAMPLES = 60000, 1000
 CONFIGS = {
     "additive": {"hidden_size": 64, "n_heads": 4, "n_layer": 4, "use_local_att": False, "n_positions": LENGTH},
+    "additive2": {"hidden_size": 64, "n_heads": 8, "n_layer": 4, "intermediate_size": 176},
     "gpt2": {"n_embd": 64, "n_head": 4, "n_layer": 4, "n_positions": LENGTH},
     "linear": {"hidden_size": 64, "n_heads": 4, "n_layer": 4, "n_positions": LENGTH},
 }
