@@ -17,10 +17,9 @@ static void add_layer(explain_log *l, const attention_site *at)
 {
 	log_part parts[EXPLAINER_MAX_PARTS];
 	const int64_t n = l->layers++;
-	l->explainer = at->explainer;
 	l->rounds = at->explainer->n_rounds;
-	l->heads = at->heads;
-	l->options[n] = at->options;
+	l->heads = at->heads > l->heads ? at->heads : l->heads;
+	l->layer[n] = *at;
 	l->at[n] = l->floats;
 	l->key_at[n] = l->key_floats;
 	for (int i = at->explainer->parts(at->options, parts); i-- > 0;)
@@ -123,7 +122,7 @@ static int64_t explain_read_tokens(const explain_log *l)
 
 static explain_site site(const explain_log *l, int64_t layer, int64_t round, int64_t head)
 {
-	return (explain_site){.options = l->options[layer],
+	return (explain_site){.options = l->layer[layer].options,
 	                      .log = l->data + l->at[layer],
 	                      .stride = l->floats,
 	                      .tokens = explain_read_tokens(l),
@@ -136,7 +135,8 @@ static explain_site site(const explain_log *l, int64_t layer, int64_t round, int
 
 explain_range explain_reads(const explain_log *l, int64_t layer, int64_t position)
 {
-	return l->explainer->range(l->options[layer], position, explain_read_tokens(l));
+	const attention_site *at = &l->layer[layer];
+	return at->explainer->range(at->options, position, explain_read_tokens(l));
 }
 
 int64_t explain_reach(const explain_log *l, int64_t position)
@@ -152,20 +152,20 @@ int64_t explain_reach(const explain_log *l, int64_t position)
 void explain_scores(const explain_log *l, int64_t layer, int64_t round, int64_t head, int which, double *out)
 {
 	const explain_site s = site(l, layer, round, head);
-	l->explainer->scores(&s, l->tokens, which, out);
+	l->layer[layer].explainer->scores(&s, l->tokens, which, out);
 }
 
 double explain_half_life(const explain_log *l, int64_t layer, int64_t round, int64_t head, int64_t position)
 {
 	const explain_site s = site(l, layer, round, head);
-	return l->explainer->half_life(&s, position + 1);
+	return l->layer[layer].explainer->half_life(&s, position + 1);
 }
 
 status explain_alpha(const explain_log *l, int64_t layer, int64_t round, int64_t head, int64_t position, double *alpha)
 {
 	assert(position >= 0 && position < l->tokens);
 	explain_site s = site(l, layer, round, head);
-	return l->explainer->row(&s, position, alpha);
+	return l->layer[layer].explainer->row(&s, position, alpha);
 }
 
 /* --- aggregates ------------------------------------------------------------------------ */
@@ -207,7 +207,8 @@ status explain_mean(const explain_log *l, const explain_selection *pick, int64_t
 		out[j] = 0;
 	for (int64_t i = 0; i < l->layers * l->rounds * l->heads && result == STATUS_OK; i++) {
 		int64_t layer = i / l->heads / l->rounds, round = i / l->heads % l->rounds, head = i % l->heads;
-		if (!pick->layers[layer] || !pick->rounds[round] || !pick->heads[head])
+		if (!pick->layers[layer] || !pick->rounds[round] || !pick->heads[head] ||
+		    head >= l->layer[layer].heads)
 			continue;
 		explain_range r = explain_reads(l, layer, position);
 		result = explain_alpha(l, layer, round, head, position, alpha);
@@ -244,17 +245,29 @@ status explain_pull(const explainer *e, const explain_site *s, const double *v, 
 static status pull_layer(const explain_log *l, const explain_selection *pick, int64_t layer, const double *v, double *y,
                          int64_t n)
 {
-	for (int64_t i = 0; i < l->rounds * l->heads; i++) {
-		explain_site s = site(l, layer, i / l->heads, i % l->heads);
+	const attention_site *at = &l->layer[layer];
+	for (int64_t i = 0; i < l->rounds * at->heads; i++) {
+		explain_site s = site(l, layer, i / at->heads, i % at->heads);
 		if ((!pick->rounds || pick->rounds[s.round]) && (!pick->heads || pick->heads[s.head]))
-			TRY(explain_pull(l->explainer, &s, v, n, y));
+			TRY(explain_pull(at->explainer, &s, v, n, y));
 	}
 	return STATUS_OK;
 }
 
+int64_t explain_pull_tokens(const explain_log *l)
+{
+	int64_t least = 0;
+	for (int64_t i = 0; i < l->layers; i++) {
+		const int64_t n = l->layer[i].explainer->pull_tokens;
+		least = n && (!least || n < least) ? n : least;
+	}
+	return least;
+}
+
 static bool can_pull(const explain_log *l, int64_t n)
 {
-	return l->explainer->pull_tokens == 0 || n <= l->explainer->pull_tokens;
+	const int64_t most = explain_pull_tokens(l);
+	return most == 0 || n <= most;
 }
 
 status explain_mean_of_all(const explain_log *l, const explain_selection *pick, double *out)
@@ -281,7 +294,9 @@ status explain_mean_of_all(const explain_log *l, const explain_selection *pick, 
 static status rollout_layer(const explain_log *l, const explain_selection *pick, int64_t layer, double *v, double *y,
                             int64_t n)
 {
-	double matrices = (double)(count(pick->rounds, l->rounds) * count(pick->heads, l->heads));
+	double matrices = (double)(count(pick->rounds, l->rounds) * count(pick->heads, l->layer[layer].heads));
+	if (matrices == 0)
+		return STATUS_OK; /* no selected head is one of this layer */
 	for (int64_t j = 0; j < n; j++)
 		y[j] = 0;
 	TRY(pull_layer(l, pick, layer, v, y, n));
@@ -329,7 +344,7 @@ static status add_source_rows(const explain_log *l, const explain_selection *pic
                               double *scratch, double *out)
 {
 	for (int64_t i = 0; i < l->layers * l->heads; i++) {
-		if (!pick->layers[i / l->heads] || !pick->heads[i % l->heads])
+		if (!pick->layers[i / l->heads] || !pick->heads[i % l->heads] || i % l->heads >= l->layer[i / l->heads].heads)
 			continue;
 		TRY(explain_alpha(l, i / l->heads, 0, i % l->heads, position, scratch));
 		for (int64_t j = 0; j < l->sources; j++)

@@ -1,6 +1,6 @@
 /* explain.h - importance weights: which tokens a prediction read, per layer, head and round.
  *
- * They are computed from a log by the explainer of the layers' mixers (model/explainer.h). A log is a few numbers per
+ * They are computed from a log by the explainers of the layers' mixers (model/explainer.h). A log is a few numbers per
  * token that a forward pass with spec.explain writes. Reading a log needs the model's configuration, not the model. */
 #ifndef ENGINE_EXPLAIN_EXPLAIN_H
 #define ENGINE_EXPLAIN_EXPLAIN_H
@@ -14,13 +14,14 @@ enum { EXPLAIN_MAX_TOKENS = 1 << 16 };
 /* The log of one sequence at one place. Configuration and data are borrowed. */
 typedef struct explain_log {
 	attention_place place;
-	const explainer *explainer;
-	int64_t tokens, layers, rounds, heads;        /* layers 0: the model has no such attention */
+	int64_t tokens, layers, rounds;               /* layers 0: the model has no such attention */
+	int64_t heads;                                /* of the layer that has most */
 	int64_t floats;                               /* per token */
 	const float *data;                            /* [tokens][floats] */
 	int64_t before;                               /* tokens of the sequence before those of the log */
-	const void *options[ARCHITECTURE_MAX_LAYERS]; /* options of each layer's mixer */
-	int64_t at[ARCHITECTURE_MAX_LAYERS];          /* offset of each layer's floats within a token */
+	/* For each layer: its attention, and the offset of its floats within a token. */
+	attention_site layer[ARCHITECTURE_MAX_LAYERS];
+	int64_t at[ARCHITECTURE_MAX_LAYERS];
 	/* With ATTENTION_TO_SOURCE: the same for the tokens of the source, which are read. */
 	int64_t sources, key_floats;
 	const float *keys; /* [sources][key_floats] */
@@ -58,6 +59,8 @@ double explain_half_life(const explain_log *l, int64_t layer, int64_t round, int
 /* Write alpha[j - first] for j = first … end - 1 of the tokens that the position reads; they sum to 1. STATUS_NOMEM. */
 status explain_alpha(const explain_log *l, int64_t layer, int64_t round, int64_t head, int64_t position, double *alpha);
 
+/* Return the largest number of tokens for which rollout takes only seconds; 0: any. */
+int64_t explain_pull_tokens(const explain_log *l);
 /* y_j += Σ_i v_i p_ij for i, j < n, by the explainer's function if it has one, otherwise row by row. STATUS_NOMEM. */
 status explain_pull(const explainer *e, const explain_site *s, const double *v, int64_t n, double *y);
 
@@ -71,7 +74,7 @@ status explain_pull(const explainer *e, const explain_site *s, const double *v, 
  * matrices, never N × N.
  *
  * STATUS_INVALID: nothing is selected, the position is out of range, or a weight is not finite. STATUS_TOO_LARGE:
- * rollout follows more tokens than the explainer's pull_tokens. STATUS_NOMEM. */
+ * rollout follows more tokens than explain_pull_tokens. STATUS_NOMEM. */
 typedef struct explain_selection {
 	const bool *layers; /* [layers] */
 	const bool *heads;  /* [heads] */
@@ -95,7 +98,7 @@ status explain_twice(const explain_logs *l, const explain_selection *pick, int64
  * log needs no data. */
 int64_t explain_rollout_first(const explain_log *l, const explain_selection *pick, int64_t position);
 /* Average the means of all positions into out[tokens]: the weights of a vector that is the mean of all hidden vectors.
- * STATUS_TOO_LARGE: more tokens than the explainer's pull_tokens. */
+ * STATUS_TOO_LARGE: more tokens than explain_pull_tokens. */
 status explain_mean_of_all(const explain_log *l, const explain_selection *pick, double *out);
 /* Aggregate what a model's prediction reads into out[tokens], and for a model with a source into source[sources]: by
  * the function above that fits how its head reads. position: for a form with many rows the row of the prediction,

@@ -65,7 +65,7 @@ status outputs_new(outputs **out, const model *m, const plan *p, attention_place
 	for (int64_t l = 0; l < log->layers && o->items; l++) {
 		log_part parts[EXPLAINER_MAX_PARTS];
 		int64_t at = keys ? log->key_at[l] : log->at[l];
-		int n = log->explainer->parts(log->options[l], parts);
+		int n = log->layer[l].explainer->parts(log->layer[l].options, parts);
 		for (int i = 0; i < n; i++) {
 			if (parts[i].of_source != keys)
 				continue;

@@ -114,7 +114,17 @@ bool architecture_attention(const architecture *a, const void *config, attention
 	if (layer >= d->layers)
 		return false;
 	out->explainer = a->mixer(config, layer, &out->options)->explainer;
+	if (out->explainer && out->explainer->heads)
+		out->heads = out->explainer->heads(out->options);
 	return true;
+}
+
+static bool same_rounds(const explainer *a, const explainer *b)
+{
+	bool same = a->n_rounds == b->n_rounds;
+	for (int i = 0; same && i < a->n_rounds; i++)
+		same = strcmp(a->rounds[i], b->rounds[i]) == 0;
+	return same;
 }
 
 const explainer *architecture_explainer(const architecture *a, const void *config)
@@ -123,9 +133,10 @@ const explainer *architecture_explainer(const architecture *a, const void *confi
 	for (int place = 0; place < ATTENTION_PLACES; place++) {
 		attention_site at;
 		for (int64_t l = 0; architecture_attention(a, config, (attention_place)place, l, &at); l++) {
-			if (!at.explainer || (l > 0 && at.explainer != first[place]))
+			if (!at.explainer || (l > 0 && !same_rounds(at.explainer, first[place])))
 				return NULL;
-			first[place] = at.explainer;
+			if (l == 0 || !at.explainer->scores)
+				first[place] = at.explainer;
 		}
 	}
 	return first[ATTENTION_OF_TOKENS];

@@ -155,7 +155,8 @@ void architecture_carried(const architecture *a, const void *config, state_list 
 /* List what a session keeps: the states of the layers in order, then the architecture's own. *out starts zeroed;
  * out->status is STATUS_NOMEM when out of memory. */
 void architecture_states(const architecture *a, const void *config, state_list *out);
-/* Return the explainer shared by the layers; NULL: an attention has none, or they differ. */
+/* Return the explainer of the layers; of several kinds one without scores, if there is one. NULL: an attention has
+ * none, or their rounds differ. */
 const explainer *architecture_explainer(const architecture *a, const void *config);
 /* Describe attention number `layer` at a place; false: there are fewer. */
 bool architecture_attention(const architecture *a, const void *config, attention_place place, int64_t layer,

@@ -56,6 +56,8 @@ typedef struct explainer {
 	const char *const *rounds; /* names of the rounds of attention in a layer */
 	int n_rounds;
 	bool recurrent; /* only the recurrent form outputs the parts */
+	/* Return the heads of a layer. NULL: those of the model. */
+	int64_t (*heads)(const void *options);
 	/* Fill in the parts of a layer's tokens and return their number. */
 	int (*parts)(const void *options, log_part out[EXPLAINER_MAX_PARTS]);
 	/* Return the range that `position` reads in a sequence of `tokens` tokens. */

@@ -160,10 +160,10 @@ static json_t *one_row(const explain_request *x, const explain_log *log, int64_t
                        double *scratch)
 {
 	json_t *row = json_pack("{s:I, s:I, s:s}", "layer", (json_int_t)l, "head", (json_int_t)h, "round",
-	                        log->explainer->rounds[r]);
+	                        log->layer[l].explainer->rounds[r]);
 	json_t *weights = x->position < 0 ? row_scores(x, l, r, h, scratch) : row_alpha(x, log, l, r, h, scratch);
 	bool whole = weights && json_object_update_new(row, weights) == 0;
-	if (whole && log->explainer->half_life) {
+	if (whole && log->layer[l].explainer->half_life) {
 		const double tokens =
 		    explain_half_life(log, l, r, h, x->position < 0 ? log->tokens - 1 : x->position);
 		whole = json_object_set_new(row, "half_life", isfinite(tokens) ? json_real(tokens) : json_null()) == 0;
@@ -179,7 +179,7 @@ static json_t *all_rows(const explain_request *x, const explain_log *log, double
 	json_t *rows = json_array();
 	for (int64_t l = 0; l < log->layers; l++)
 		for (int64_t r = 0; r < log->rounds; r++)
-			for (int64_t h = 0; h < log->heads; h++) {
+			for (int64_t h = 0; h < log->layer[l].heads; h++) {
 				if (!x->chosen.layers[l] || !x->chosen.rounds[r] || !x->chosen.heads[h])
 					continue;
 				if (json_array_append_new(rows, one_row(x, log, l, r, h, scratch)) != 0) {
@@ -203,7 +203,7 @@ static json_t *aggregate_object(const explain_request *x, bool source, double *s
 	                  : (mean ? explain_mean : explain_rollout)(x->log, &pick, i, scratch);
 	if (s == STATUS_TOO_LARGE)
 		error_set(err, s, "aggregate", "rollout of the architecture %s follows at most %lld tokens",
-		          x->input.model->architecture->name, (long long)x->log->explainer->pull_tokens);
+		          x->input.model->architecture->name, (long long)explain_pull_tokens(x->log));
 	if (s != STATUS_OK) {
 		error_set(err, s, "aggregate", "%s", status_text(s));
 		return NULL;

@@ -151,6 +151,10 @@ static status additive2_read_config(void *config, const json_t *json, error *err
 	c->dims.form = &form_causal;
 	c->dims.dropout = (float)c->dropout;
 	set_mixers(c, &r);
+	/* Weights are given for each head of the layer that has most. */
+	for (int64_t l = 0; l < c->dims.layers; l++)
+		if (c->windowed[l] && c->window_heads > c->dims.heads)
+			c->dims.heads = c->window_heads;
 	return r.status;
 }
 

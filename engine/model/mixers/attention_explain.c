@@ -81,9 +81,15 @@ static status attention_explain_row(const explain_site *s, int64_t position, dou
 	return STATUS_OK;
 }
 
+static int64_t attention_explain_heads(const void *options)
+{
+	return ((const attention_options *)options)->heads;
+}
+
 const explainer attention_explainer = {
     .rounds = rounds,
     .n_rounds = 1,
+    .heads = attention_explain_heads,
     .parts = attention_explain_parts,
     .range = attention_explain_range,
     .row = attention_explain_row,

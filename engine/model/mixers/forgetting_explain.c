@@ -25,6 +25,11 @@ static int forgetting_explain_parts(const void *options, log_part out[EXPLAINER_
 	return 3;
 }
 
+static int64_t forgetting_explain_heads(const void *options)
+{
+	return ((const forgetting_options *)options)->heads;
+}
+
 static explain_range forgetting_explain_range(const void *options, int64_t position, int64_t tokens)
 {
 	(void)options, (void)tokens;
@@ -104,6 +109,7 @@ static status forgetting_explain_pull(const explain_site *s, const double *v, in
 const explainer forgetting_explainer = {
     .rounds = rounds,
     .n_rounds = 1,
+    .heads = forgetting_explain_heads,
     .parts = forgetting_explain_parts,
     .range = forgetting_explain_range,
     .scores = forgetting_explain_scores,

@@ -29,8 +29,7 @@ static additive_options mixers[LAYERS];
 static explain_log log_new(const float *data, int64_t tokens, int64_t w0, int64_t w1, int64_t w2)
 {
 	int64_t windows[] = {w0, w1, w2};
-	explain_log l = {.explainer = &additive_explainer,
-	                 .tokens = tokens,
+	explain_log l = {.tokens = tokens,
 	                 .layers = LAYERS,
 	                 .rounds = ROUNDS,
 	                 .heads = HEADS,
@@ -38,7 +37,7 @@ static explain_log log_new(const float *data, int64_t tokens, int64_t w0, int64_
 	                 .data = data};
 	for (int i = 0; i < LAYERS; i++) {
 		mixers[i] = (additive_options){.hidden = HEADS, .heads = HEADS, .window = windows[i]};
-		l.options[i] = &mixers[i];
+		l.layer[i] = (attention_site){&additive_explainer, &mixers[i], HEADS};
 		l.at[i] = (int64_t)i * ROUNDS * 2 * HEADS;
 	}
 	return l;

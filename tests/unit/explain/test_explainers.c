@@ -406,14 +406,13 @@ static void a_rollout_that_would_take_minutes_is_refused(void **state)
 	int64_t most = attention_explainer.pull_tokens;
 	float *data = calloc((size_t)most + 1, 2 * sizeof *data);
 	double *out = calloc((size_t)most + 1, sizeof *out);
-	explain_log l = {.explainer = &attention_explainer,
-	                 .tokens = most + 1,
+	explain_log l = {.tokens = most + 1,
 	                 .layers = 1,
 	                 .rounds = 1,
 	                 .heads = 1,
 	                 .floats = 2,
 	                 .data = data,
-	                 .options = {&o}};
+	                 .layer = {{&attention_explainer, &o, 1}}};
 	assert_int_equal(explain_rollout(&l, &pick, most, out), STATUS_TOO_LARGE);
 	assert_int_equal(explain_mean_of_all(&l, &pick, out), STATUS_TOO_LARGE);
 	assert_int_equal(explain_rollout(&l, &pick, 9, out), STATUS_OK);
