@@ -22,8 +22,8 @@ template <class T> struct forgetting_call {
 
 /* The tokens `first` … `first + count - 1` of a sequence. */
 template <class T>
-static __device__ __forceinline__ forgetting_tokens<T> tokens_at(const forgetting_call<T> &c, int64_t first,
-                                                                 int64_t count)
+static __device__ __forceinline__ forgetting_tokens<T> forgetting_tokens_at(const forgetting_call<T> &c, int64_t first,
+                                                                            int64_t count)
 {
 	forgetting_tokens<T> k = c.all;
 	k.v += first * c.cut.d;
@@ -45,7 +45,7 @@ static __global__ void __launch_bounds__(WARP + FORGETTING_THREADS, 1) forgettin
 	const unsigned tiles = AGGREGATE ? c.tiles - 1 : c.tiles, at = blockIdx.x / (unsigned)c.cut.groups;
 	const int64_t sequence = at / tiles, tile = at % tiles, first = tile * c.tile;
 	forgetting_tokens<T> k =
-	    tokens_at(c, sequence * c.all.count + first, min((int64_t)c.tile, c.all.count - first));
+	    forgetting_tokens_at(c, sequence * c.all.count + first, min((int64_t)c.tile, c.all.count - first));
 	if (AGGREGATE) {
 		k.g = nullptr;
 		k.l = nullptr;

@@ -60,10 +60,9 @@ static inline void forgetting_divide(forgetting_cut *c, int channels)
 		c->group = fit < 1 ? 1 : fit > (int)WARP ? (int)WARP : fit;
 		if (c->group > c->heads)
 			c->group = c->heads;
-		const int wanted = c->group * lanes,
-		          held = wanted < (int)FORGETTING_THREADS ? wanted : (int)FORGETTING_THREADS;
+		const int all = c->group * lanes, held = all < (int)FORGETTING_THREADS ? all : (int)FORGETTING_THREADS;
 		c->threads = WARP + (held + WARP - 1) / WARP * WARP;
-		c->pieces = (wanted + FORGETTING_THREADS - 1) / FORGETTING_THREADS;
+		c->pieces = (all + FORGETTING_THREADS - 1) / FORGETTING_THREADS;
 	}
 	c->groups = (c->heads + c->group - 1) / c->group;
 }
@@ -107,11 +106,11 @@ static __device__ __forceinline__ forgetting_part forgetting_part_of(const forge
 static inline int forgetting_tile(const backend *b, int64_t slabs, int64_t n)
 {
 	enum { LEAST = 32, MOST = 256, BLOCKS = 8 /* per processor */ };
-	const int64_t wanted = (int64_t)cuda_of(b)->processors * BLOCKS;
+	const int64_t enough = (int64_t)cuda_of(b)->processors * BLOCKS;
 	int tile = LEAST;
-	while (tile < MOST && n / tile * slabs > wanted)
+	while (tile < MOST && n / tile * slabs > enough)
 		tile *= 2;
-	return (int)(slabs >= wanted || n <= tile ? n : tile);
+	return (int)(slabs >= enough || n <= tile ? n : tile);
 }
 
 /* Bytes of shared memory: weights of two chunks. */
