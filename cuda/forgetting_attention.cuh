@@ -27,7 +27,7 @@ typedef struct forgetting_cut {
 	int64_t d, f_stride; /* f_stride 0: one rate per head */
 	int heads, dh;
 	int group, groups; /* heads in a slab; slabs */
-	int pieces;        /* of a head that is wider than the block */
+	int pieces;        /* rounds of the block for a head that is wider; 1: it is not */
 	int threads;       /* per block */
 } forgetting_cut;
 
