@@ -8,6 +8,7 @@
  * and pools only the used rows count. Products and softmax attention also have FLOPs, two per multiply-add. Every op
  * has a line, which says if it has no case or no kernel. With the name of an op, only its lines are printed. Small
  * shapes stay in the cache between calls. The file is long because it has a case for each op. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -218,6 +219,50 @@ static void bench_additive_stream(walk *w, int64_t rows, int64_t count, int64_t 
 	                     integers(w, one, (int32_t)count, 0, 1 << 30)},
 	              .bytes = (double)(rows * count * d) * 8 + (double)(rows * d) * carry,
 	              .unwanted = 6});
+}
+
+/* Rates of forgetting, below 0. */
+static tensor rates(walk *w, shape s)
+{
+	tensor f = reals(w, s);
+	for (int64_t i = 0; i < shape_count(s); i++)
+		((float *)f.data)[i] = -fabsf(((float *)f.data)[i]) / 64;
+	return f;
+}
+
+static void bench_forgetting(walk *w, int64_t batch, int64_t length, int64_t d, int64_t heads)
+{
+	const shape v = SHAPE3(batch, length, d), a = SHAPE3(batch, length, heads);
+	char text[64];
+	snprintf(text, sizeof text, "B%d N%d d%d H%d", (int)batch, (int)length, (int)d, (int)heads);
+	bench(w, text,
+	      (trial){.id = OP_forgetting_attention, .n_in = 3, .in = {reals(w, v), reals(w, a), rates(w, a)}});
+	/* The log-normaliser must be above the scores, as in bench_additive. */
+	tensor log_normalizer = reals(w, a);
+	for (int64_t i = 0; i < shape_count(a); i++)
+		((float *)log_normalizer.data)[i] += 5;
+	bench(w, text,
+	      (trial){.id = OP_forgetting_attention_grad,
+	              .params = &(forgetting_params){false},
+	              .n_in = 7,
+	              .in = {reals(w, v), reals(w, a), rates(w, a), {0}, reals(w, v), log_normalizer, reals(w, v)}});
+}
+
+/* As bench_additive_stream. */
+static void bench_forgetting_stream(walk *w, int64_t rows, int64_t count, int64_t d, int64_t heads)
+{
+	const shape one = SHAPE1(rows);
+	const int64_t state = forgetting_state_floats(d, heads), slot = (state + 15) / 16 * 16;
+	char text[64];
+	snprintf(text, sizeof text, "B%d N%d d%d H%d", (int)rows, (int)count, (int)d, (int)heads);
+	bench(w, text,
+	      (trial){.id = OP_forgetting_stream,
+	              .params = &(forgetting_stream_params){0},
+	              .n_in = 6,
+	              .in = {reals(w, SHAPE3(rows, count, d)), reals(w, SHAPE3(rows, count, heads)),
+	                     reals(w, SHAPE2(rows, slot)), integers(w, one, 0, 1, (int32_t)rows),
+	                     integers(w, one, 1000, 0, 1 << 30), integers(w, one, (int32_t)count, 0, 1 << 30)},
+	              .bytes = (double)(rows * count * (8 * d + 8 * heads)) + (double)(rows * state) * 8});
 }
 
 static void bench_softmax_stream(walk *w, int64_t rows, int64_t context, int64_t d, int64_t heads)
@@ -757,6 +802,11 @@ static void walk_ops(walk *w)
 		bench_softmax_options(w, rows, 2048, 128, 4, 1, false);
 		bench_source(w, rows, 512, 128, 4);
 	}
+	bench_forgetting(w, 1, 16384, 1024, 16);
+	bench_forgetting(w, 2, 2048, 128, 16);
+	for (int64_t rows = 1; rows <= 256; rows *= 256)
+		bench_forgetting_stream(w, rows, 1, 128, 16);
+	bench_forgetting_stream(w, 1, 256, 128, 16);
 	bench_additive_stream(w, 1, 256, 128, 4, 64);
 	bench_additive_stream(w, 1, 256, 128, 4, 0);
 	for (int causal = 1; causal >= 0; causal--) {
