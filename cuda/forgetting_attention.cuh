@@ -6,7 +6,8 @@
  * token costs the longer of the two, which is an exponential and a logarithm. A head that is wider than a block is read
  * in pieces one after another. Heads of one channel have a thread each, for weight and value (V = 0).
  *
- * The operations of a token and their order are the same in all kernels, so cuts of a sequence change no bit. */
+ * The operations of a token and their order are the same in all kernels. So a stream has the same bits however it is
+ * cut into calls. */
 #ifndef CUDA_FORGETTING_ATTENTION_CUH
 #define CUDA_FORGETTING_ATTENTION_CUH
 
@@ -222,8 +223,8 @@ static __device__ __forceinline__ void forgetting_read(const forgetting_tokens<T
                                                        const forgetting_part &p, forgetting_sum &s, float (&g)[HELD])
 {
 	enum { CHUNK = FORGETTING_CHUNK };
-	forgetting_scores<AHEAD> scores;
-	forgetting_values<T, HELD, AHEAD> values;
+	forgetting_scores<AHEAD> scores = {};
+	forgetting_values<T, HELD, AHEAD> values = {};
 	if (p.scores)
 		forgetting_fetch_scores(scores, k, c, p.head, 0);
 	if (p.values)
