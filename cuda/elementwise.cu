@@ -97,6 +97,21 @@ struct increased {
 	}
 };
 
+/* a x + b z */
+template <class T> struct weighted_sum {
+	const T *x, *z;
+	float a, b;
+	template <int N> __device__ __forceinline__ numbers<N> at(int64_t e) const
+	{
+		numbers<N> y = load<N>(x + e);
+		const numbers<N> other = load<N>(z + e);
+#pragma unroll
+		for (int i = 0; i < N; i++)
+			y.at[i] = __fmaf_rn(b, other.at[i], __fmul_rn(a, y.at[i]));
+		return y;
+	}
+};
+
 /* Call f with a null pointer of the first output's stored type. */
 template <class F> static status by_output(const op_call *call, F f)
 {
@@ -145,6 +160,16 @@ static status run_scaled(backend *b, const op_call *call, float factor, const fl
 status cuda_scale(backend *b, const op_call *call)
 {
 	return run_scaled(b, call, ((const scale_params *)call->params)->factor, nullptr);
+}
+
+status cuda_axpby(backend *b, const op_call *call)
+{
+	const axpby_params *p = (const axpby_params *)call->params;
+	return by_output(call, [&](auto *type) {
+		typedef std::remove_pointer_t<decltype(type)> T;
+		const weighted_sum<T> f = {(const T *)call->in[0].data, (const T *)call->in[1].data, p->a, p->b};
+		return cuda_elementwise(b, (T *)call->out[0].data, f, shape_count(call->out[0].shape));
+	});
 }
 
 status cuda_scale_gradient(backend *b, const op_call *call)

@@ -149,9 +149,16 @@ int64_t explain_reach(const explain_log *l, int64_t position)
 	return end;
 }
 
-float explain_score(const explain_log *l, int64_t layer, int64_t round, int64_t head, int64_t j, int which)
+void explain_scores(const explain_log *l, int64_t layer, int64_t round, int64_t head, int which, double *out)
 {
-	return l->data[j * l->floats + l->at[layer] + (2 * round + which) * l->heads + head];
+	const explain_site s = site(l, layer, round, head);
+	l->explainer->scores(&s, l->tokens, which, out);
+}
+
+double explain_half_life(const explain_log *l, int64_t layer, int64_t round, int64_t head, int64_t position)
+{
+	const explain_site s = site(l, layer, round, head);
+	return l->explainer->half_life(&s, position + 1);
 }
 
 status explain_alpha(const explain_log *l, int64_t layer, int64_t round, int64_t head, int64_t position, double *alpha)

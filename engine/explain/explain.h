@@ -50,8 +50,11 @@ bool explain_finite(const explain_log *l);
 /* Return the range of tokens that a position reads in a layer, and the end of what it reads in any layer. */
 explain_range explain_reads(const explain_log *l, int64_t layer, int64_t position);
 int64_t explain_reach(const explain_log *l, int64_t position);
-/* Return number `which` (0: the score, 1: the log-normaliser) of token j, for an explainer with `scores`. */
-float explain_score(const explain_log *l, int64_t layer, int64_t round, int64_t head, int64_t j, int which);
+/* Write the scores (`which` 0) or the log-normalisers (1) of all tokens, for an explainer with `scores`. */
+void explain_scores(const explain_log *l, int64_t layer, int64_t round, int64_t head, int which, double *out);
+/* Return the tokens after which half of a token is forgotten, by the tokens up to a position, for an explainer with
+ * `half_life`; infinity: never. */
+double explain_half_life(const explain_log *l, int64_t layer, int64_t round, int64_t head, int64_t position);
 /* Write alpha[j - first] for j = first … end - 1 of the tokens that the position reads; they sum to 1. STATUS_NOMEM. */
 status explain_alpha(const explain_log *l, int64_t layer, int64_t round, int64_t head, int64_t position, double *alpha);
 

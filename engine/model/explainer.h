@@ -55,14 +55,17 @@ typedef struct explain_range {
 typedef struct explainer {
 	const char *const *rounds; /* names of the rounds of attention in a layer */
 	int n_rounds;
-	/* Weights follow from a score a_j of each token that is the same for every reader: p_ij = exp(a_j - M_i). Parts
-	 * 2r and 2r + 1 are then a and M of round r, one float for each head. */
-	bool scores;
 	bool recurrent; /* only the recurrent form outputs the parts */
 	/* Fill in the parts of a layer's tokens and return their number. */
 	int (*parts)(const void *options, log_part out[EXPLAINER_MAX_PARTS]);
 	/* Return the range that `position` reads in a sequence of `tokens` tokens. */
 	explain_range (*range)(const void *options, int64_t position, int64_t tokens);
+	/* Weights follow from a score a_j of each token that is the same for every reader: p_ij = exp(a_j - M_i). Write
+	 * a (`which` 0) or M (1) of tokens 0 … n - 1. NULL: there is no such score. */
+	void (*scores)(const explain_site *s, int64_t n, int which, double *out);
+	/* Return the number of tokens after which half of a token's weight is forgotten, at the mean rate of tokens
+	 * 1 … n - 1; infinity: never. NULL: the mixer forgets nothing. */
+	double (*half_life)(const explain_site *s, int64_t n);
 	/* Write alpha[j - first] = p_ij for i = position and j in its range; they sum to 1. STATUS_NOMEM. */
 	status (*row)(const explain_site *s, int64_t position, double *alpha);
 	/* y_j += Σ_i v_i p_ij for i, j < n; no token with v_i ≠ 0 reads past n. NULL: computed row by row, O(n²).

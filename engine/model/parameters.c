@@ -32,8 +32,12 @@ void parameter_list_add_matrix(parameter_list *list, float std, int64_t n, int64
 {
 	va_list args;
 	va_start(args, format);
-	parameter_spec spec = {
-	    .shape = SHAPE2(n, k), .init = INIT_NORMAL, .std = std, .matrix = true, .transposed = transposed};
+	parameter_spec spec = {.shape = SHAPE2(n, k),
+	                       .init = INIT_NORMAL,
+	                       .std = std,
+	                       .matrix = true,
+	                       .hidden = true,
+	                       .transposed = transposed};
 	parameters_add(list, spec, format, args);
 	va_end(args);
 }
@@ -91,8 +95,16 @@ void parameter_list_sequence(parameter_list *list, int drawn_first)
 
 void parameter_list_by_row(parameter_list *list)
 {
+	if (list->status != STATUS_OK)
+		return;
+	list->items[list->count - 1].by_row = true;
+	list->items[list->count - 1].hidden = false;
+}
+
+void parameter_list_head(parameter_list *list)
+{
 	if (list->status == STATUS_OK)
-		list->items[list->count - 1].by_row = true;
+		list->items[list->count - 1].hidden = false;
 }
 
 void parameter_list_fixed(parameter_list *list)

@@ -40,6 +40,7 @@ typedef struct parameter_spec {
 	char alias[128]; /* second checkpoint name with the same data (tied weights), or "" */
 	parameter_names written;
 	bool by_row; /* a table of which a batch reads a few rows; gradients are normalised by row */
+	bool hidden; /* a matrix between vectors of the layers: no table, and no head with a row for each output */
 	bool fixed;  /* not trained: no gradient, stored after all others in the arena */
 } parameter_spec;
 
@@ -60,7 +61,7 @@ typedef struct parameter_list {
 } parameter_list;
 void parameter_list_add(parameter_list *list, parameter_init init, float std, shape s, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
-/* Add a matrix of n outputs and k inputs with values from N(0, std²). */
+/* Add a hidden matrix of n outputs and k inputs with values from N(0, std²). */
 void parameter_list_add_matrix(parameter_list *list, float std, int64_t n, int64_t k, bool transposed,
                                const char *format, ...) __attribute__((format(printf, 6, 7)));
 /* Set the shape in the checkpoint of the last one added. */
@@ -76,8 +77,10 @@ void parameter_list_alias(parameter_list *list, const char *alias, bool written)
 /* Initialise the last one added from the shared normal sequence; its last `drawn_first` rows are drawn before the
  * others. */
 void parameter_list_sequence(parameter_list *list, int drawn_first);
-/* Set by_row of the last one added. */
+/* The last one added is a table: set by_row, and it is not `hidden`. */
 void parameter_list_by_row(parameter_list *list);
+/* The last matrix added is that of a head, so it is not `hidden`. */
+void parameter_list_head(parameter_list *list);
 /* Set `fixed` of the last one added. */
 void parameter_list_fixed(parameter_list *list);
 void parameter_list_free(parameter_list *list);

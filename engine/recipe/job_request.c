@@ -218,13 +218,13 @@ static status check_ranks(const job_request *r, const job_sources *from, error *
 
 /* --- memory ---------------------------------------------------------------------------------- */
 
-/* Numbers that an optimiser keeps for each parameter. */
+/* Numbers that an optimiser keeps for each parameter, in a step or between steps. */
 static double moments(const optimizer_kind *kind)
 {
 	double n = 0;
 	for (const optimizer_state *s = kind->states; s->name; s++)
 		n += s->layout == STATE_PER_SCALAR;
-	return n;
+	return n + (kind->matrix_scale != NULL); /* the directions of the matrices */
 }
 
 /* Tokens times vectors of one stack: a dozen per token and layer, or with recompute one, and the dozen of one layer. */

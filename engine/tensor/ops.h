@@ -81,6 +81,12 @@ typedef struct scale_params {
 } scale_params;
 value op_scale(graph *g, value x, float factor);
 
+/* axpby: y = a · x + b · z, [real]. */
+typedef struct axpby_params {
+	float a, b;
+} axpby_params;
+value op_axpby(graph *g, value x, value z, float a, float b);
+
 /* scale_by: y = s · x, x [real], s a scalar f32 tensor. */
 value op_scale_by(graph *g, value x, value s);
 
@@ -942,6 +948,39 @@ typedef struct sgd_params {
 } sgd_params;
 void op_sgd(graph *g, value p, value grad, value m, value norm2, value hyper, value narrow, value decays,
             sgd_params params);
+
+/* muon_direction: the momentum step of one matrix in flat arenas, divided by its Frobenius norm.
+ *   u = c·g + μ (μ m + c·g) of the rows · columns numbers from `first` on, with c as of adamw (Nesterov 1983);
+ *   x = u / ‖u‖, 0 where u is 0.
+ * m [n], g [n], norm2 scalar -> x [rows, columns]. `first` is a multiple of ROW_SPAN_UNIT. If norm2 is not finite, x is
+ * undefined. */
+typedef struct muon_direction_params {
+	int64_t first, rows, columns;
+	float momentum, clip;
+} muon_direction_params;
+value op_muon_direction(graph *g, value m, value grad, value norm2, muon_direction_params params);
+
+/* write_range: y = x, with the numbers from `first` on replaced by those of `part`. x [n], part f32 -> y [n]. `first`
+ * is a multiple of ROW_SPAN_UNIT. */
+typedef struct write_range_params {
+	int64_t first;
+} write_range_params;
+value op_write_range(graph *g, value x, value part, int64_t first);
+
+/* muon on flat arenas, in place on p, m and v. scales [⌈n / 16⌉]: s of every 16 numbers. With c as of adamw,
+ *   s > 0:  m = μ m + c·g;  p = p (1 - lr·decay) - lr · s · d
+ *   s = 0:  the step of adamw, without `transformers`
+ * p, g, m, v, d [n], norm2 scalar, hyper [2] = {lr, t}, scales, narrow? [bf16] [n], decays? [⌈n / 16⌉]. d is
+ * muon_direction's x of each matrix, which the caller has orthogonalised. A norm2 that is not finite, narrow and
+ * decays are treated as by adamw. (Jordan 2024.) */
+typedef struct muon_params {
+	adamw_params adamw;
+	float momentum;
+} muon_params;
+typedef struct muon_inputs {
+	value p, grad, m, v, direction, norm2, hyper, scales, narrow, decays;
+} muon_inputs;
+void op_muon(graph *g, const muon_inputs *in, muon_params params);
 
 /* row_squares: the sums of squares of the rows of the tensors in an arena, and of the tensors.
  * x [n] f32, spans [i32] [K, 4] (a row_span each) -> rows [R], tensors [K], both f32; each row and each tensor is

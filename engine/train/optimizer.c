@@ -18,6 +18,7 @@ struct optimizer {
 	int64_t tensors, rows; /* for the trained parameters */
 	int32_t *spans;        /* device: [tensors, ROW_SPAN_WORDS] */
 	float *decays;         /* device: for each ROW_SPAN_UNIT weights; NULL: all weights decay */
+	float *scales;         /* device: matrix_scale for each ROW_SPAN_UNIT weights; NULL: not read by the kind */
 	float *small2;         /* device: mean of the micro-batches' norm2; NULL without gradient_noise */
 	plan *gather, *update;
 	value hyper, norm2, weight; /* weight: input of the accumulate plan, or VALUE_NONE */
@@ -51,16 +52,23 @@ static int64_t units_of(const optimizer *o)
 	return (o->floats + ROW_SPAN_UNIT - 1) / ROW_SPAN_UNIT;
 }
 
-static status optimizer_build_update(optimizer *o, model *m, const train_options *options, error *err)
+/* matrices: those of list_matrices. */
+static status optimizer_build_update(optimizer *o, model *m, const train_options *options,
+                                     const optimizer_matrix *matrices, int n_matrices, error *err)
 {
 	graph *g = graph_new();
 	if (!g)
 		return STATUS_NOMEM;
 	const shape all = SHAPE1(o->floats);
-	plan_binding bindings[5 + OPTIMIZER_MAX_STATES];
+	plan_binding bindings[6 + OPTIMIZER_MAX_STATES];
 	int n = 0;
-	optimizer_values v = {
-	    .weights = graph_state(g, "weights", all), .rows = o->rows, .bf16 = VALUE_NONE, .decays = VALUE_NONE};
+	optimizer_values v = {.weights = graph_state(g, "weights", all),
+	                      .rows = o->rows,
+	                      .bf16 = VALUE_NONE,
+	                      .decays = VALUE_NONE,
+	                      .matrices = matrices,
+	                      .n_matrices = n_matrices,
+	                      .scales = VALUE_NONE};
 	bindings[n++] = (plan_binding){v.weights, model_arena(m)};
 	for (int i = 0; o->kind->states[i].name; i++) {
 		v.state[i] = graph_state(g, o->kind->states[i].name, SHAPE1(o->state_floats[i]));
@@ -73,6 +81,10 @@ static status optimizer_build_update(optimizer *o, model *m, const train_options
 	if (o->decays) {
 		v.decays = graph_weight(g, "decays", DTYPE_F32, SHAPE1(units_of(o)));
 		bindings[n++] = (plan_binding){v.decays, o->decays};
+	}
+	if (o->scales) {
+		v.scales = graph_weight(g, "scales", DTYPE_F32, SHAPE1(units_of(o)));
+		bindings[n++] = (plan_binding){v.scales, o->scales};
 	}
 	if (model_bf16_weights(m)) {
 		v.bf16 = graph_weight(g, "narrow", DTYPE_BF16, all);
@@ -110,23 +122,56 @@ static status make_spans(optimizer *o, const model *m)
 	return s;
 }
 
-/* Set decays to 1 for matrices and tables, to 0 for vectors. */
-static status make_decays(optimizer *o, const model *m)
+/* Factor of the decay of a parameter: 1 for matrices and tables, 0 for vectors. */
+static float decay_factor(const optimizer *o, const parameter_spec *p)
 {
-	float *decays = memory_new((size_t)units_of(o), sizeof *decays);
-	if (!decays)
+	(void)o;
+	return p->shape.rank > 1 ? 1 : 0;
+}
+
+/* True for an optimizer_matrix. */
+static bool is_matrix(const parameter_spec *p)
+{
+	return p->hidden && !p->fixed && p->shape.rank == 2 && p->shape.dim[0] > 1 && p->shape.dim[1] > 1;
+}
+
+static float scale_factor(const optimizer *o, const parameter_spec *p)
+{
+	return is_matrix(p) ? o->kind->matrix_scale(p->shape.dim[0], p->shape.dim[1]) : 0;
+}
+
+/* Make a device vector of a factor for each 16 weights, that of their parameter. */
+static status make_factors(optimizer *o, const model *m, float (*factor)(const optimizer *, const parameter_spec *),
+                           float **out)
+{
+	float *factors = memory_new((size_t)units_of(o), sizeof *factors);
+	if (!factors)
 		return STATUS_NOMEM;
 	for (int i = 0; i < model_tensor_count(m); i++) {
 		const parameter_spec *p = model_parameter(m, i);
 		const int64_t first = model_parameter_offset(m, i), last = first + shape_count(p->shape);
-		for (int64_t at = first; at < last && !p->fixed && p->shape.rank > 1; at += ROW_SPAN_UNIT)
-			decays[at / ROW_SPAN_UNIT] = 1;
+		for (int64_t at = first; at < last && !p->fixed; at += ROW_SPAN_UNIT)
+			factors[at / ROW_SPAN_UNIT] = factor(o, p);
 	}
-	status s = optimizer_allocate(o, units_of(o), &o->decays);
+	status s = optimizer_allocate(o, units_of(o), out);
 	if (s == STATUS_OK)
-		s = o->backend->upload(o->backend, o->decays, decays, (size_t)units_of(o) * sizeof *decays);
-	free(decays);
+		s = o->backend->upload(o->backend, *out, factors, (size_t)units_of(o) * sizeof *factors);
+	free(factors);
 	return s;
+}
+
+/* Return the matrices of a kind with matrix_scale, freed by the caller. */
+static optimizer_matrix *list_matrices(const model *m, int *count)
+{
+	optimizer_matrix *list = memory_new((size_t)model_tensor_count(m), sizeof *list);
+	*count = 0;
+	for (int i = 0; list && i < model_tensor_count(m); i++) {
+		const parameter_spec *p = model_parameter(m, i);
+		if (is_matrix(p))
+			list[(*count)++] =
+			    (optimizer_matrix){model_parameter_offset(m, i), p->shape.dim[0], p->shape.dim[1]};
+	}
+	return list;
 }
 
 static status optimizer_build(optimizer *o, model *m, const train_options *options, error *err)
@@ -137,7 +182,9 @@ static status optimizer_build(optimizer *o, model *m, const train_options *optio
 	TRY(optimizer_allocate(o, o->floats, &o->gradients));
 	TRY(make_spans(o, m));
 	if (options->decayed == DECAYED_MATRICES)
-		TRY(make_decays(o, m));
+		TRY(make_factors(o, m, decay_factor, &o->decays));
+	if (o->kind->matrix_scale)
+		TRY(make_factors(o, m, scale_factor, &o->scales));
 	for (int i = 0; o->kind->states[i].name; i++) {
 		o->state_floats[i] = o->kind->states[i].layout == STATE_PER_SCALAR   ? o->floats
 		                     : o->kind->states[i].layout == STATE_PER_TENSOR ? o->tensors
@@ -150,7 +197,12 @@ static status optimizer_build(optimizer *o, model *m, const train_options *optio
 			TRY(optimizer_allocate(o, 1, &o->small2));
 		TRY(build_gather(o, options, err));
 	}
-	return optimizer_build_update(o, m, options, err);
+	int count = 0;
+	optimizer_matrix *matrices = o->kind->matrix_scale ? list_matrices(m, &count) : NULL;
+	status s = o->kind->matrix_scale && !matrices ? STATUS_NOMEM
+	                                              : optimizer_build_update(o, m, options, matrices, count, err);
+	free(matrices);
+	return s;
 }
 
 status optimizer_new(optimizer **out, model *m, const train_options *options, error *err)
@@ -184,6 +236,7 @@ void optimizer_free(optimizer *o)
 	o->backend->release(o->backend, o->mean);
 	o->backend->release(o->backend, o->spans);
 	o->backend->release(o->backend, o->decays);
+	o->backend->release(o->backend, o->scales);
 	o->backend->release(o->backend, o->small2);
 	for (int i = 0; i < OPTIMIZER_MAX_STATES; i++)
 		o->backend->release(o->backend, o->state[i]);

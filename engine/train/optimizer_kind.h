@@ -25,6 +25,11 @@ typedef struct optimizer_state {
 	optimizer_layout layout;
 } optimizer_state;
 
+/* A trained hidden matrix (parameter_spec.hidden) with at least two rows and columns, in the arena. */
+typedef struct optimizer_matrix {
+	int64_t first, rows, columns;
+} optimizer_matrix;
+
 /* Inputs of an update's graph. */
 typedef struct optimizer_values {
 	value weights;   /* [floats] of the trained part of the arena; updated in place */
@@ -36,6 +41,10 @@ typedef struct optimizer_values {
 	value decays;    /* [⌈floats / 16⌉]: factor of weight_decay for each 16 weights; VALUE_NONE: 1 */
 	value bf16;      /* [floats] bf16 copy of the weights, written by the update; VALUE_NONE: no copy */
 	value state[OPTIMIZER_MAX_STATES]; /* updated in place; zero before the first update */
+	/* For a kind with matrix_scale: the hidden matrices, and that factor for each 16 weights, 0 outside them. */
+	const optimizer_matrix *matrices;
+	int n_matrices;
+	value scales; /* [⌈floats / 16⌉] */
 } optimizer_values;
 
 typedef struct optimizer_kind {
@@ -43,10 +52,14 @@ typedef struct optimizer_kind {
 	const char *const *options; /* train_options that only optimisers read, NULL-terminated */
 	optimizer_state states[OPTIMIZER_MAX_STATES + 1];
 	bool without_decay; /* weight_decay defaults to 0 */
+	double momentum;    /* default of the option; 0: the common one */
 	bool bf16_copy;     /* updates the bf16 copy of the weights, which is not saved */
 	/* Return a word for the options on which the scale of the states depends. A job that starts from a model takes
 	 * over its states if this word is the same (optimizer_file.h). NULL: every job starts without states. */
 	const char *(*measure)(const train_options *o);
+	/* Return the factor of steps of a hidden matrix, above 0; NULL: the kind does not treat matrices separately.
+	 */
+	float (*matrix_scale)(int64_t rows, int64_t columns);
 	/* Append the update. The weights change in the last node only. If norm2 is not finite, nothing changes, but the
 	 * copy is written. */
 	void (*build_update)(graph *g, const optimizer_values *v, const train_options *o);

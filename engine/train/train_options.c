@@ -289,6 +289,12 @@ static status refuse_foreign(const train_options *o, const json_t *json, const c
 	return STATUS_OK;
 }
 
+static bool is_given(const json_t *json, const char *key)
+{
+	const json_t *member = json_object_get(json, key);
+	return member && !json_is_null(member);
+}
+
 status train_options_read(train_options *o, const json_t *json, const char *const *others, error *err)
 {
 	if (!json_is_object(json))
@@ -301,9 +307,10 @@ status train_options_read(train_options *o, const json_t *json, const char *cons
 		if (!json_is_null(member) && !is_among(others, key))
 			TRY(read_member(&read, key, member, err));
 	}
-	const json_t *decay = json_object_get(json, "weight_decay");
-	if (read.optimizer->without_decay && (!decay || json_is_null(decay)))
+	if (read.optimizer->without_decay && !is_given(json, "weight_decay"))
 		read.weight_decay = 0;
+	if (read.optimizer->momentum > 0 && !is_given(json, "momentum"))
+		read.momentum = read.optimizer->momentum;
 	TRY(refuse_foreign(&read, json, others, err));
 	TRY(train_options_check(&read, err));
 	*o = read;

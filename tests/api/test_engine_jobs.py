@@ -411,17 +411,18 @@ def test_a_job_shows_the_recipe_that_makes_it_once_more(own_daemon):
 
 # --- kill -9 -------------------------------------------------------------------------------
 
-def resumable(file, steps, architecture):
-    return job_params(file, steps, architecture, checkpoint_every=5, eval_every=20, batch_size=8, patience=1000, keep_best=True, ema_decay=0.95)
+def resumable(file, steps, architecture, **more):
+    return job_params(file, steps, architecture, checkpoint_every=5, eval_every=20, batch_size=8, patience=1000, keep_best=True, ema_decay=0.95, **more)
 
 
-@pytest.mark.parametrize("architecture, kills", [("additive", 4), pytest.param("trilinear", 50, marks=pytest.mark.slow)])
-def test_a_job_killed_again_and_again_ends_with_the_same_weights(own_daemon, engine, file, architecture, kills):
+@pytest.mark.parametrize("architecture, kills, more", [
+    ("additive", 4, {}), ("additive", 2, {"optimizer": "muon"}), pytest.param("trilinear", 50, {}, marks=pytest.mark.slow)])
+def test_a_job_killed_again_and_again_ends_with_the_same_weights(own_daemon, engine, file, architecture, kills, more):
     steps = 20 * (kills + 2)
-    expected = weights(engine, engine.wait_job(engine.call("job.create", resumable(file, steps, architecture))["id"])["fine_tuned_model"])
+    expected = weights(engine, engine.wait_job(engine.call("job.create", resumable(file, steps, architecture, **more))["id"])["fine_tuned_model"])
     daemon = own_daemon()
     with daemon.connect() as e:
-        job = e.call("job.create", resumable(e.add_file(TEXT), steps, architecture))["id"]
+        job = e.call("job.create", resumable(e.add_file(TEXT), steps, architecture, **more))["id"]
     seen, random_number = 0, random.Random(3)
     for _ in range(kills):
         with daemon.connect() as e:

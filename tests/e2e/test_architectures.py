@@ -12,7 +12,7 @@ from conftest import BIN, TEXT
 ASK = {"temperature": 0.8, "seed": 5, "logit_bias": {"1": -100}}
 
 
-@pytest.fixture(scope="module", params=("gpt2", "linear", "dilated", "transformer", "trilinear"))
+@pytest.fixture(scope="module", params=("gpt2", "linear", "additive2", "dilated", "transformer", "trilinear"))
 def architecture(request):
     return request.param
 
@@ -80,20 +80,38 @@ def test_the_command_line_trains_one(service, architecture, tmp_path):
     wanted = {"gpt2": {"n_embd": 32, "n_head": 4, "n_layer": 1, "n_positions": 40, "attn_pdrop": 0, "embd_pdrop": 0,
                        "resid_pdrop": 0},
               "linear": sizes, "dilated": sizes,
+              "additive2": {"hidden_size": 32, "n_heads": 4, "n_layer": 1, "intermediate_size": 80, "dropout": 0},
               "trilinear": {"hidden_size": 32, "key_size": 16, "n_heads": 4, "n_layer": 1, "n_positions": 40, "channel_keep": 1},
               "transformer": {"dim": 32, "heads": 4, "depth": 1, "max_seq_len": 40, "attn_dim_head": 8}}[architecture]
     assert {k: made["config"][k] for k in wanted} == wanted
 
 
-def test_it_is_explained_as_data_and_as_a_page(service, model):
+def test_it_is_explained_as_data_and_as_a_page(service, model, architecture):
     s = service.ok("POST", "/v1/sessions", {"model": model, "prompt": "1 bottle", "explain": True})["id"]
     for method, path, body in (("POST", "/v1/explain", {"model": model, "input": "1 bottle"}), ("GET", f"/v1/sessions/{s}/alpha", None)):
         answer = service.ok(method, path, body)
         assert len(answer["tokens"]) == 8 and {r["round"] for r in answer["weights"]} == {"attention"}
         assert all(abs(sum(r["alpha"]) - 1) < 1e-5 for r in answer["weights"])
+        assert all(("half_life" in r) == (architecture == "additive2") for r in answer["weights"])
     service.ok("DELETE", f"/v1/sessions/{s}")
     status, answer, _ = service.request("POST", "/v1/completions", {"model": model, "prompt": "x", "alpha": {"top": 1}})
-    assert status == 400 and "explain the text" in answer["error"]["message"]
+    if architecture == "additive2":
+        assert status == 200 and answer["choices"][0]["alpha"]
+    else:
+        assert status == 400 and "explain the text" in answer["error"]["message"]
+
+
+def test_one_importance_of_each_token_gives_the_weights_of_every_reader(service, model, architecture):
+    ask = {"model": model, "input": "12 bottles of beer", "method": "alpha"}
+    status, every, _ = service.request("POST", "/v1/explain", {**ask, "position": "all"})
+    if architecture != "additive2":
+        assert status == 400 and "no score per token" in every["error"]["message"]
+        return
+    for position in (0, 7, 17):
+        one = service.ok("POST", "/v1/explain", {**ask, "position": position})
+        for row, scores in zip(one["weights"], every["weights"]):
+            assert row["half_life"] is None or row["half_life"] > 0
+            assert row["alpha"] == pytest.approx([math.exp(b - scores["log_normalizer"][position]) for b in scores["score"][:position + 1]], abs=1e-5)
 
 
 def test_job_and_durable_session_survive_kill_9(own_service, architecture):

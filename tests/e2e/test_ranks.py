@@ -67,6 +67,17 @@ def test_ranks_have_the_losses_of_one_process_for_100_steps(alone, tmp_path, ran
     assert (tmp_path / "run" / "model" / "model.safetensors").exists()
 
 
+def test_ranks_have_the_losses_of_one_process_with_muon(tmp_path):
+    path = recipe(tmp_path, steps=25, optimizer="muon", eval_every=5)
+    reports = []
+    for ranks in (1, 2):
+        status, lines, problem = run(path, tmp_path / str(ranks), ranks)
+        assert status == 0, problem
+        reports.append(losses(lines))
+    both = reports[0].keys() & reports[1].keys()
+    assert {5, 10, 15, 20, 25} <= both and max(abs(reports[0][s] - reports[1][s]) for s in both) <= 1e-4
+
+
 def children(pid):
     found = subprocess.run(["pgrep", "-P", str(pid), "additive-train"], capture_output=True, text=True).stdout.split()
     return sorted(map(int, found))

@@ -24,7 +24,7 @@ from conftest import Service  # noqa: E402
 SCHEMAS = yaml.safe_load((HERE.parents[1] / "proto" / "openapi.yaml").read_text())["components"]["schemas"]
 ARCHITECTURES = ("additive", "gpt2", "linear", "dilated", "trilinear", "transformer", "linear_encoder")
 OBJECTIVES = ("next_token", "fill_mask", "classification", "sequence_to_sequence", "span_corruption", "text_infilling")
-OPTIMIZERS = ("adamw", "adamw_hf", "sgd", "normalized_sgd", "none")
+OPTIMIZERS = ("adamw", "adamw_hf", "sgd", "muon", "normalized_sgd", "none")
 DIVERGED = ("not finite", "not a number", "infinite", "diverge")
 ODD = (None, "", "x", [], {}, True, 0, -1, 1, 0.5, 1e30, 2**31, 2**63, [1], {"a": 1}, "\0", 10**30)
 

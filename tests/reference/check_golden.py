@@ -27,11 +27,11 @@ TOLERANCE = {"logits": 1e-4, "loss": 1e-5, "score": 1e-5, "pooled": 1e-5, "gradi
 BF16_TOLERANCE = {"logits": 2e-2, "loss": 2e-2, "score": 5e-2, "pooled": 3e-2, "gradient": 0.25}
 INPUTS = ("input_ids", "attention_mask", "labels")
 OTHERS = ("padded.", "smoothed.", "attribution.")  # another batch, or what no model computes (make_attribution_golden.py)
-PREFIXES = ("grad.", "layers.", *OTHERS)
+PREFIXES = ("grad.", *OTHERS)
 
 
 def is_parameter(name):
-    return not name.startswith(PREFIXES) and name not in (*INPUTS, "logits", "loss")
+    return not name.startswith(PREFIXES) and not name.endswith((".score", ".pooled")) and name not in (*INPUTS, "logits", "loss")
 
 
 def select(arrays, prefix):

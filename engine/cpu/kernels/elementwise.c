@@ -1,4 +1,4 @@
-/* add, mul, gate, scale, scale_gradient, scale_by, tanh, secant_grad, fill, accumulate, lerp: one pass over the
+/* add, mul, gate, scale, axpby, scale_gradient, scale_by, tanh, secant_grad, fill, accumulate, lerp: one pass over the
  * elements, at the speed of memory. An output may be one of the inputs: only element i is read before element i is
  * written.
  */
@@ -65,6 +65,21 @@ static void scale(const op_call *call, int64_t first, int64_t last)
 status KERNEL(scale)(backend *b, const op_call *call)
 {
 	return kernel_elements(b, call, 1, scale);
+}
+
+static void axpby(const op_call *call, int64_t first, int64_t last)
+{
+	const axpby_params *p = call->params;
+	const float a = p->a, b = p->b, *x = call->in[0].data, *z = call->in[1].data;
+	float *y = call->out[0].data;
+#pragma omp simd
+	for (int64_t i = first; i < last; i++)
+		y[i] = a * x[i] + b * z[i];
+}
+
+status KERNEL(axpby)(backend *b, const op_call *call)
+{
+	return kernel_elements(b, call, 1, axpby);
 }
 
 /* The factor is the gradient's. */

@@ -20,11 +20,12 @@ static gains gains_of(const op_call *call)
 	return (gains){one ? NULL : gain, one ? *gain : 1.0f};
 }
 
-static void parts_of_normalize(const op_call *call, int64_t first, int64_t last)
+static inline __attribute__((always_inline)) void parts_of_width(const op_call *call, int64_t first, int64_t last,
+                                                                 const int64_t width)
 {
 	const normalize_params *p = call->params;
 	const gains gain = gains_of(call);
-	const int64_t width = shape_last(call->in[0].shape) / p->groups;
+	int64_t group = first % p->groups;
 	float *y = call->out[0].data, *inverses = call->out[1].data;
 	for (int64_t i = first; i < last; i++) {
 		const float *from = (const float *)call->in[0].data + i * width;
@@ -38,7 +39,7 @@ static void parts_of_normalize(const op_call *call, int64_t first, int64_t last)
 			inverses[i] = inverse;
 		float *to = y ? y + i * width : NULL;
 		if (to && gain.each) {
-			const float *each = gain.each + i % p->groups * width;
+			const float *each = gain.each + group * width;
 #pragma omp simd
 			for (int64_t j = 0; j < width; j++)
 				to[j] = each[j] * (from[j] * factor);
@@ -47,7 +48,18 @@ static void parts_of_normalize(const op_call *call, int64_t first, int64_t last)
 			for (int64_t j = 0; j < width; j++)
 				to[j] = from[j] * factor;
 		}
+		group = group + 1 < p->groups ? group + 1 : 0;
 	}
+}
+
+/* Short loops: pass their length as a constant. */
+static void parts_of_normalize(const op_call *call, int64_t first, int64_t last)
+{
+	const int64_t width = shape_last(call->in[0].shape) / ((const normalize_params *)call->params)->groups;
+	if (width == 8)
+		parts_of_width(call, first, last, 8);
+	else
+		parts_of_width(call, first, last, width);
 }
 
 status KERNEL(normalize)(backend *b, const op_call *call)

@@ -1,8 +1,10 @@
-/* adamw, sgd: clipping, moments, decay and step in one pass over the arenas. row_squares, normalized_sgd: the rows of
- * all tensors are one sequence, of which each thread takes a part. */
+/* adamw, sgd, muon: clipping, moments, decay and step in one pass over the arenas. row_squares, normalized_sgd: the
+ * rows of all tensors are one sequence, of which each thread takes a part. muon_direction: parts of a matrix are
+ * summed, and the parts in order; then it is scaled. */
 #include "engine/cpu/kernels/kernels.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "engine/tensor/panel.h"
 
@@ -202,4 +204,98 @@ static void step_rows(const op_call *call, int64_t first, int64_t last)
 status KERNEL(normalized_sgd)(backend *b, const op_call *call)
 {
 	return kernel_for(b, call, shape_count(call->in[2].shape), shape_count(call->in[0].shape), step_rows);
+}
+
+/* --- muon ------------------------------------------------------------------------------------- */
+
+static float clip_factor(float clip, float norm2)
+{
+	const float norm = sqrtf(norm2);
+	return clip > 0.0f && norm > clip ? clip / (norm + 1e-6f) : 1.0f;
+}
+
+size_t KERNEL(muon_direction_scratch)(const backend *b, const op_call *call)
+{
+	(void)b;
+	return (size_t)kernel_parts(shape_count(call->out[0].shape), CHUNK) * sizeof(double);
+}
+
+status KERNEL(muon_direction)(backend *b, const op_call *call)
+{
+	const muon_direction_params *h = call->params;
+	const float *m = (const float *)call->in[0].data + h->first, *g = (const float *)call->in[1].data + h->first;
+	const float clip = clip_factor(h->clip, *(const float *)call->in[2].data), momentum = h->momentum;
+	const int64_t n = shape_count(call->out[0].shape), parts = kernel_parts(n, CHUNK);
+	float *x = call->out[0].data;
+	double *sums = call->scratch, squares = 0.0;
+	const int threads = kernel_threads(b, n * COST);
+#pragma omp parallel for schedule(static) num_threads(threads)
+	for (int64_t part = 0; part < parts; part++) {
+		double sum = 0.0;
+#pragma omp simd reduction(+ : sum)
+		for (int64_t i = part * CHUNK; i < optimizer_least(n, (part + 1) * CHUNK); i++) {
+			const float grad = clip * g[i];
+			x[i] = grad + momentum * (momentum * m[i] + grad);
+			sum += (double)x[i] * (double)x[i];
+		}
+		sums[part] = sum;
+	}
+	for (int64_t part = 0; part < parts; part++)
+		squares += sums[part];
+	const float inverse = squares > 0.0 ? (float)(1.0 / sqrt(squares)) : 0.0f;
+#pragma omp parallel for simd schedule(simd : static) num_threads(threads)
+	for (int64_t i = 0; i < n; i++)
+		x[i] *= inverse;
+	return STATUS_OK;
+}
+
+status KERNEL(write_range)(backend *b, const op_call *call)
+{
+	(void)b;
+	const int64_t first = ((const write_range_params *)call->params)->first;
+	const size_t n = (size_t)shape_count(call->in[0].shape), count = (size_t)shape_count(call->in[1].shape);
+	float *y = call->out[0].data;
+	if (y != call->in[0].data && n > 0)
+		memcpy(y, call->in[0].data, n * sizeof *y);
+	if (count > 0)
+		memcpy(y + first, call->in[1].data, count * sizeof *y);
+	return STATUS_OK;
+}
+
+status KERNEL(muon)(backend *b, const op_call *call)
+{
+	const muon_params *h = call->params;
+	float *p = call->in[0].data, *m = call->in[2].data, *v = call->in[3].data;
+	const float *g = call->in[1].data, *d = call->in[4].data, *hyper = call->in[6].data, *scales = call->in[7].data;
+	const float norm2 = *(const float *)call->in[5].data, lr = hyper[0];
+	const int64_t n = shape_count(call->in[0].shape);
+	if (!isfinite(norm2))
+		return optimizer_kernel_finish(b, call, 8);
+	const float clip = clip_factor(h->adamw.clip, norm2), momentum = h->momentum, eps = h->adamw.eps;
+	const float beta1 = h->adamw.beta1, beta2 = h->adamw.beta2, *decays = kernel_optional(call, 9);
+	const float rate = (float)(lr / (1.0 - pow(beta1, hyper[1])));
+	const float root = (float)(1.0 / sqrt(1.0 - pow(beta2, hyper[1])));
+	const int threads = kernel_threads(b, n * COST);
+#pragma omp parallel for schedule(static) num_threads(threads)
+	for (int64_t at = 0; at < n; at += ROW_SPAN_UNIT) {
+		const float shrink = 1.0f - lr * h->adamw.decay * (decays ? decays[at / ROW_SPAN_UNIT] : 1.0f);
+		const float step = lr * scales[at / ROW_SPAN_UNIT];
+		const int64_t end = optimizer_least(at + ROW_SPAN_UNIT, n);
+		if (scales[at / ROW_SPAN_UNIT] > 0.0f) {
+#pragma omp simd
+			for (int64_t i = at; i < end; i++) {
+				m[i] = momentum * m[i] + clip * g[i];
+				p[i] = p[i] * shrink - step * d[i];
+			}
+			continue;
+		}
+#pragma omp simd
+		for (int64_t i = at; i < end; i++) {
+			const float grad = clip * g[i];
+			m[i] = beta1 * m[i] + (1.0f - beta1) * grad;
+			v[i] = beta2 * v[i] + (1.0f - beta2) * grad * grad;
+			p[i] = p[i] * shrink - rate * m[i] / (sqrtf(v[i]) * root + eps);
+		}
+	}
+	return optimizer_kernel_finish(b, call, 8);
 }

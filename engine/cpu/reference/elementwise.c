@@ -47,6 +47,18 @@ status reference_scale(backend *unused, const op_call *call)
 	return STATUS_OK;
 }
 
+/* y = a x + b z */
+status reference_axpby(backend *unused, const op_call *call)
+{
+	(void)unused;
+	const axpby_params *p = call->params;
+	const float *x = call->in[0].data, *z = call->in[1].data;
+	float *y = call->out[0].data;
+	for (int64_t i = 0; i < shape_count(call->out[0].shape); i++)
+		y[i] = (float)((double)p->a * (double)x[i] + (double)p->b * (double)z[i]);
+	return STATUS_OK;
+}
+
 /* y = x */
 status reference_scale_gradient(backend *unused, const op_call *call)
 {

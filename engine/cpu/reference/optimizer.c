@@ -176,3 +176,75 @@ status reference_normalized_sgd(backend *b, const op_call *call)
 	}
 	return STATUS_OK;
 }
+
+/* c of the gradients' norm: clip > 0 and norm > clip ? clip / (norm + 1e-6) : 1 */
+static double clip_factor(double clip, double norm2)
+{
+	const double norm = sqrt(norm2);
+	return clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1;
+}
+
+/* m, g [n], norm2 [] -> x [rows, columns] = u / ‖u‖, u = c g + μ (μ m + c g) from `first` on; 0 where u is 0 */
+status reference_muon_direction(backend *unused, const op_call *call)
+{
+	(void)unused;
+	const muon_direction_params *o = call->params;
+	const float *m = (const float *)call->in[0].data + o->first, *g = (const float *)call->in[1].data + o->first;
+	float *x = call->out[0].data;
+	const double c = clip_factor((double)o->clip, (double)*(const float *)call->in[2].data);
+	const double mu = (double)o->momentum;
+	double squares = 0;
+	for (int64_t i = 0; i < o->rows * o->columns; i++) {
+		const double u = c * (double)g[i] + mu * (mu * (double)m[i] + c * (double)g[i]);
+		squares += u * u;
+		x[i] = (float)u;
+	}
+	for (int64_t i = 0; i < o->rows * o->columns; i++)
+		x[i] = squares > 0 ? (float)((double)x[i] / sqrt(squares)) : 0;
+	return STATUS_OK;
+}
+
+/* x [n], part -> y = x with the numbers from `first` on replaced by part */
+status reference_write_range(backend *unused, const op_call *call)
+{
+	(void)unused;
+	const int64_t first = ((const write_range_params *)call->params)->first, n = shape_count(call->in[0].shape);
+	const int64_t count = shape_count(call->in[1].shape);
+	const float *x = call->in[0].data, *part = call->in[1].data;
+	float *y = call->out[0].data;
+	for (int64_t i = 0; i < n; i++)
+		y[i] = i >= first && i < first + count ? part[i - first] : x[i];
+	return STATUS_OK;
+}
+
+/* p, g, m, v, d [n], norm2 [], hyper [2] = {lr, t}, scales [⌈n / 16⌉], narrow? [n], decays? [⌈n / 16⌉]; p, m, v and
+ * narrow in place, with s the scale of the number's unit:
+ *   s > 0: m = μ m + c g,  p = p (1 - lr·decay) - lr s d;  s = 0: as adamw */
+status reference_muon(backend *unused, const op_call *call)
+{
+	(void)unused;
+	const muon_params *o = call->params;
+	float *p = call->in[0].data, *m = call->in[2].data, *v = call->in[3].data;
+	const float *g = call->in[1].data, *d = call->in[4].data, *hyper = call->in[6].data, *scales = call->in[7].data;
+	const double norm2 = (double)*(const float *)call->in[5].data, lr = (double)hyper[0], t = (double)hyper[1];
+	if (!isfinite(norm2))
+		return optimizer_narrow(call, 8);
+	const double c = clip_factor((double)o->adamw.clip, norm2), beta1 = (double)o->adamw.beta1,
+	             beta2 = (double)o->adamw.beta2;
+	for (int64_t i = 0; i < shape_count(call->in[0].shape); i++) {
+		const double s = (double)scales[i / ROW_SPAN_UNIT], grad = c * (double)g[i];
+		const double kept = (double)p[i] * (1 - lr * (double)o->adamw.decay * decay_of(call, 9, i));
+		if (s > 0) {
+			m[i] = (float)((double)o->momentum * (double)m[i] + grad);
+			p[i] = (float)(kept - lr * s * (double)d[i]);
+			continue;
+		}
+		const double first = beta1 * (double)m[i] + (1 - beta1) * grad,
+		             second = beta2 * (double)v[i] + (1 - beta2) * grad * grad;
+		m[i] = (float)first;
+		v[i] = (float)second;
+		p[i] = (float)(kept - lr * first / (1 - pow(beta1, t)) /
+		                          (sqrt(second / (1 - pow(beta2, t))) + (double)o->adamw.eps));
+	}
+	return optimizer_narrow(call, 8);
+}

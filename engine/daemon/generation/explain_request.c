@@ -148,8 +148,7 @@ static json_t *row_scores(const explain_request *x, int64_t layer, int64_t round
 	const explain_log *l = x->log;
 	json_t *arrays[2];
 	for (int which = 0; which < 2; which++) {
-		for (int64_t j = 0; j < l->tokens; j++)
-			scratch[j] = (double)explain_score(l, layer, round, head, j, which);
+		explain_scores(l, layer, round, head, which, scratch);
 		arrays[which] = floats(scratch, l->tokens);
 	}
 	explain_range last = explain_reads(l, layer, l->tokens - 1);
@@ -163,7 +162,13 @@ static json_t *one_row(const explain_request *x, const explain_log *log, int64_t
 	json_t *row = json_pack("{s:I, s:I, s:s}", "layer", (json_int_t)l, "head", (json_int_t)h, "round",
 	                        log->explainer->rounds[r]);
 	json_t *weights = x->position < 0 ? row_scores(x, l, r, h, scratch) : row_alpha(x, log, l, r, h, scratch);
-	if (weights && json_object_update_new(row, weights) == 0)
+	bool whole = weights && json_object_update_new(row, weights) == 0;
+	if (whole && log->explainer->half_life) {
+		const double tokens =
+		    explain_half_life(log, l, r, h, x->position < 0 ? log->tokens - 1 : x->position);
+		whole = json_object_set_new(row, "half_life", isfinite(tokens) ? json_real(tokens) : json_null()) == 0;
+	}
+	if (whole)
 		return row;
 	json_decref(row);
 	return NULL;

@@ -27,7 +27,6 @@ enum {
 	MAX_VOCABULARY = 1 << 24,
 	MAX_WINDOW = 1 << 20,
 	HEAD_WIDTH = 8, /* channels of a head of a new model */
-	FEED_FORWARD = 3, /* inner width over hidden width of a new model */
 	USUAL_LENGTH = 1024,
 	PREFIX_BYTES = 64,
 };
@@ -58,7 +57,8 @@ static void read_window_layers(additive2_config *c, config_reader *r)
 	{
 		const json_int_t l = json_integer_value(layer);
 		if (!json_is_integer(layer) || l < 0 || l >= c->dims.layers)
-			config_fail(r, "window_layers", "every layer of window_layers must be an integer from 0 to %lld",
+			config_fail(r, "window_layers",
+			            "every layer of window_layers must be an integer from 0 to %lld",
 			            (long long)c->dims.layers - 1);
 		else
 			c->windowed[l] = true;
@@ -122,8 +122,9 @@ static int64_t additive2_count_parameters(const additive2_config *c)
 static status additive2_read_config(void *config, const json_t *json, error *err)
 {
 	static const char *const keys[] = {
-	    "hidden_size", "vocab_size", "n_heads",       "n_layer", "intermediate_size", "forget",      "tau", "shift",
-	    "gate",        "group_norm", "window_layers", "window",  "window_heads",      "rotary_base", "dropout", NULL,
+	    "hidden_size",  "vocab_size",  "n_heads", "n_layer",    "intermediate_size", "forget",
+	    "tau",          "shift",       "gate",    "group_norm", "window_layers",     "window",
+	    "window_heads", "rotary_base", "dropout", NULL,
 	};
 	additive2_config *c = config;
 	forgetting_options *o = &c->forgetting;
@@ -153,18 +154,26 @@ static status additive2_read_config(void *config, const json_t *json, error *err
 	return r.status;
 }
 
+/* The inner width with which a layer has 12 d² parameters, as model_size counts them, in whole vectors. */
+static int64_t usual_inner(int64_t d, int64_t heads)
+{
+	enum { VECTOR = 16 };
+	const int64_t inner = (9 * d - 2 * heads) / 3 / VECTOR * VECTOR;
+	return inner > VECTOR ? inner : VECTOR;
+}
+
 static bool additive2_complete(json_t *json, const model_size *size)
 {
 	if (!config_set_size(json, "hidden_size", size->hidden) || !config_set_size(json, "n_layer", size->layers) ||
 	    !config_set_size(json, "vocab_size", size->inputs) ||
-	    !config_set_size(json, CONFIG_TRAINED, size->length) ||
-	    !config_set_dropout(json, "dropout", size->dropout))
+	    !config_set_size(json, CONFIG_TRAINED, size->length) || !config_set_dropout(json, "dropout", size->dropout))
 		return false;
 	const json_int_t d = json_integer_value(json_object_get(json, "hidden_size"));
 	const json_int_t heads = size->usual_heads && d % HEAD_WIDTH == 0 && d / HEAD_WIDTH <= FORGETTING_MAX_HEADS
 	                             ? d / HEAD_WIDTH
 	                             : size->heads;
-	return config_set_size(json, "n_heads", heads) && config_set_size(json, "intermediate_size", FEED_FORWARD * d);
+	return config_set_size(json, "n_heads", heads) &&
+	       config_set_size(json, "intermediate_size", usual_inner(d, heads));
 }
 
 static json_t *write_window_layers(const additive2_config *c)
@@ -243,11 +252,14 @@ static value additive2_layer_forward(builder *b, const additive2_config *c, int 
 static void additive2_forward(const void *config, builder *b)
 {
 	const additive2_config *c = config;
-	value h = builder_dropout(b, builder_embed(b, "embedding.weight", -1, 1, NULL), (float)c->dropout);
+	value h = builder_embed(b, "embedding.weight", -1, 1, NULL);
+	builder_normed_words(b);
+	h = builder_dropout(b, h, (float)c->dropout);
 	builder_boundary(b);
 	for (int l = 0; l < c->dims.layers; l++, builder_boundary(b))
 		h = additive2_layer_forward(b, c, l, h);
-	builder_vocabulary(b, builder_rms(b, h, 1, EPSILON, "norm"), builder_parameter(b, "embedding.weight"), VALUE_NONE, 1);
+	builder_vocabulary(b, builder_rms(b, h, 1, EPSILON, "norm"), builder_parameter(b, "embedding.weight"),
+	                   VALUE_NONE, 1);
 }
 
 const architecture architecture_additive2 = {

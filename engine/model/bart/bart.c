@@ -192,7 +192,10 @@ void bart_parameters(const void *config, parameter_list *list)
 	stack_parameters(c, list, &c->encoder, "encoder");
 	stack_parameters(c, list, &c->decoder, "decoder");
 	bart_linear_parameters(list, c->std, d, d, "classification_head.", "dense");
-	bart_linear_parameters(list, c->std, c->dims.outputs, d, "classification_head.", "out_proj");
+	parameter_list_add_matrix(list, (float)c->std, c->dims.outputs, d, false,
+	                          "classification_head.out_proj.weight");
+	parameter_list_head(list);
+	parameter_list_add(list, INIT_ZERO, 0, SHAPE1(c->dims.outputs), "classification_head.out_proj.bias");
 }
 
 /* --- forward ------------------------------------------------------------------------------ */

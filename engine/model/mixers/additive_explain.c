@@ -42,6 +42,13 @@ static double additive_explain_score(const explain_site *s, int64_t j)
 	return (double)s->log[j * s->stride + 2 * s->round * o->heads + s->head];
 }
 
+static void additive_explain_scores(const explain_site *s, int64_t n, int which, double *out)
+{
+	const additive_options *o = s->options;
+	for (int64_t j = 0; j < n; j++)
+		out[j] = (double)s->log[j * s->stride + (2 * s->round + which) * o->heads + s->head];
+}
+
 static status additive_explain_row(const explain_site *s, int64_t position, double *alpha)
 {
 	explain_range r = additive_explain_range(s->options, position, s->tokens);
@@ -113,9 +120,9 @@ static status pull(const explain_site *s, const double *v, int64_t n, double *y)
 const explainer additive_explainer = {
     .rounds = rounds,
     .n_rounds = ROUND_COUNT,
-    .scores = true,
     .parts = additive_explain_parts,
     .range = additive_explain_range,
+    .scores = additive_explain_scores,
     .row = additive_explain_row,
     .pull = pull,
 };

@@ -4,7 +4,10 @@
  *
  * A product with p is y_j = e^{a_j} R_j,  R_j = Σ_{i ≥ j} v_i e^{f_{j+1} + … + f_i - l_i} = v_j e^{-l_j} + e^{f_{j+1}}
  * R_{j+1}. Sums are kept as e^m s with m the largest exponent, so nothing overflows, and l is computed again in double.
- * Both passes are O(N). */
+ * Both passes are O(N).
+ *
+ * With D_t = f_1 + … + f_t the weight is e^{b_j - M_i}, b_j = a_j - D_j, M_i = l_i - D_i: b_j is the importance of token
+ * j for every reader. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -59,6 +62,26 @@ static double log_of_sum(double a, double b)
 	return top == -INFINITY ? top : top + log(exp(a - top) + exp(b - top));
 }
 
+static void forgetting_explain_scores(const explain_site *s, int64_t n, int which, double *out)
+{
+	double forgotten = 0, m = -INFINITY; /* D, M */
+	for (int64_t j = 0; j < n; j++) {
+		forgotten += j ? rate_of(s, j) : 0;
+		out[j] = score_of(s, j) - forgotten;
+		m = log_of_sum(m, out[j]);
+		if (which)
+			out[j] = m;
+	}
+}
+
+static double forgetting_explain_half_life(const explain_site *s, int64_t n)
+{
+	double sum = 0;
+	for (int64_t j = 1; j < n; j++)
+		sum -= rate_of(s, j);
+	return sum > 0 ? log(2) * (double)(n - 1) / sum : INFINITY;
+}
+
 static status forgetting_explain_pull(const explain_site *s, const double *v, int64_t n, double *y)
 {
 	double *l = memory_new((size_t)n, sizeof *l);
@@ -83,6 +106,8 @@ const explainer forgetting_explainer = {
     .n_rounds = 1,
     .parts = forgetting_explain_parts,
     .range = forgetting_explain_range,
+    .scores = forgetting_explain_scores,
+    .half_life = forgetting_explain_half_life,
     .row = forgetting_explain_row,
     .pull = forgetting_explain_pull,
 };

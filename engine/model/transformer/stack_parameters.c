@@ -155,8 +155,11 @@ void stack_parameters(const stack *s, parameter_list *list)
 		entry_parameters(s, list, e);
 	if (s->wrapped && o->final_norm)
 		builder_layernorm_parameters(list, o->dim, "%snorm", s->prefix);
-	if (s->logits && !o->tie_embedding)
-		stack_parameters_linear_parameters(list, 0, o->num_tokens, o->dim, true, s->prefix, "to_logits");
+	if (s->logits && !o->tie_embedding) {
+		stack_parameters_linear_parameters(list, 0, o->num_tokens, o->dim, false, s->prefix, "to_logits");
+		parameter_list_head(list);
+		parameter_list_add(list, INIT_ZERO, 0, SHAPE1(o->num_tokens), "%sto_logits.bias", s->prefix);
+	}
 	if (o->xavier_init)
 		draw_xavier(list, first);
 }

@@ -1,4 +1,5 @@
-/* add, mul, gate, scale, scale_gradient, scale_by, tanh, secant_grad, fill: one output element per input element. */
+/* add, mul, gate, scale, axpby, scale_gradient, scale_by, tanh, secant_grad, fill: one output element per input
+ * element. */
 #include "engine/tensor/ops.h"
 #include "engine/tensor/ops/check.h"
 #include "engine/tensor/ops/table.h"
@@ -118,6 +119,22 @@ status op_scale_backward(graph *g, const op_node *node)
 {
 	const scale_params *p = node->params;
 	graph_accumulate(g, node->in[0], op_scale(g, graph_output_gradient(g, node, 0), p->factor));
+	return STATUS_OK;
+}
+
+/* --- axpby ---------------------------------------------------------------------- */
+
+value op_axpby(graph *g, value x, value z, float a, float b)
+{
+	return graph_apply_one(g, OP_axpby, (value[]){x, z}, 2, &(axpby_params){a, b});
+}
+
+status op_axpby_check(op_call *call, error *err)
+{
+	TRY(check_real(call, 0, "x", err));
+	TRY(check_like(call, 1, "z", 0, "x", err));
+	check_output(call, 0, call->in[0].type, call->in[0].shape);
+	check_by_rows(call, 3, 1);
 	return STATUS_OK;
 }
 

@@ -1,7 +1,12 @@
-/* accumulate, lerp, adamw, sgd, normalized_sgd: the ops that update memory in place and have no output; row_squares. */
+/* accumulate, lerp, adamw, sgd, normalized_sgd, muon: the ops that update memory in place and have no output;
+ * row_squares, muon_direction, write_range. */
 #include "engine/tensor/ops.h"
 #include "engine/tensor/ops/check.h"
 #include "engine/tensor/ops/table.h"
+
+#include <inttypes.h>
+
+#include "engine/base/memory.h"
 
 void op_accumulate(graph *g, value sum, value x, float factor)
 {
@@ -129,5 +134,73 @@ status op_normalized_sgd_check(op_call *call, error *err)
 	TRY(check_shape(call, 7, "hyper", DTYPE_F32, SHAPE1(2), "learning rate, step", err));
 	if (!(p->row_decay >= 0 && p->row_decay < 1))
 		return error_set(err, STATUS_INVALID, "row_decay", "must be from 0 to below 1");
+	return check_narrow_and_decays(call, 8, err);
+}
+
+/* --- muon ------------------------------------------------------------------------------------- */
+
+value op_muon_direction(graph *g, value m, value grad, value norm2, muon_direction_params params)
+{
+	return graph_apply_one(g, OP_muon_direction, (value[]){m, grad, norm2}, 3, &params);
+}
+
+/* `count` numbers from `first` on, of n. */
+static status check_range(int64_t first, int64_t count, int64_t n, error *err)
+{
+	if (first < 0 || first % ROW_SPAN_UNIT != 0 || first > n || count < 0 || count > n - first)
+		return error_set(err, STATUS_INVALID, "first",
+		                 "%" PRId64 " numbers cannot begin at %" PRId64 " of %" PRId64, count, first, n);
+	return STATUS_OK;
+}
+
+status op_muon_direction_check(op_call *call, error *err)
+{
+	const muon_direction_params *p = call->params;
+	int64_t count;
+	TRY(check_type(call, 0, "m", DTYPE_F32, err));
+	TRY(check_like(call, 1, "g", 0, "m", err));
+	TRY(check_shape(call, 2, "norm2", DTYPE_F32, SHAPE0(), "a scalar", err));
+	if (p->rows < 0 || p->columns < 0 || !memory_product(p->rows, p->columns, &count))
+		return error_set(err, STATUS_INVALID, "rows", "no matrix is %" PRId64 " by %" PRId64, p->rows,
+		                 p->columns);
+	TRY(check_range(p->first, count, shape_count(call->in[0].shape), err));
+	check_output(call, 0, DTYPE_F32, SHAPE2(p->rows, p->columns));
+	return STATUS_OK;
+}
+
+value op_write_range(graph *g, value x, value part, int64_t first)
+{
+	return graph_apply_one(g, OP_write_range, (value[]){x, part}, 2, &(write_range_params){first});
+}
+
+status op_write_range_check(op_call *call, error *err)
+{
+	const write_range_params *p = call->params;
+	TRY(check_type(call, 0, "x", DTYPE_F32, err));
+	TRY(check_type(call, 1, "part", DTYPE_F32, err));
+	const int64_t n = shape_count(call->in[0].shape);
+	TRY(check_range(p->first, shape_count(call->in[1].shape), n, err));
+	check_output(call, 0, DTYPE_F32, call->in[0].shape);
+	return STATUS_OK;
+}
+
+void op_muon(graph *g, const muon_inputs *in, muon_params params)
+{
+	const value inputs[] = {in->p,     in->grad,  in->m,      in->v,      in->direction,
+	                        in->norm2, in->hyper, in->scales, in->narrow, in->decays};
+	graph_apply(g, OP_muon, inputs, 10, &params, NULL);
+}
+
+status op_muon_check(op_call *call, error *err)
+{
+	TRY(check_type(call, 0, "p", DTYPE_F32, err));
+	TRY(check_like(call, 1, "g", 0, "p", err));
+	TRY(check_like(call, 2, "m", 0, "p", err));
+	TRY(check_like(call, 3, "v", 0, "p", err));
+	TRY(check_like(call, 4, "d", 0, "p", err));
+	TRY(check_shape(call, 5, "norm2", DTYPE_F32, SHAPE0(), "a scalar", err));
+	TRY(check_shape(call, 6, "hyper", DTYPE_F32, SHAPE1(2), "learning rate, step", err));
+	const int64_t units = (shape_count(call->in[0].shape) + ROW_SPAN_UNIT - 1) / ROW_SPAN_UNIT;
+	TRY(check_count(call, 7, "scales", DTYPE_F32, units, "one for 16 of p", err));
 	return check_narrow_and_decays(call, 8, err);
 }

@@ -67,7 +67,7 @@ static bool at_chance(const train_progress *p)
 
 const objective objective_next_token = {
     .name = "next_token",
-    .model = "additive",
+    .model = "additive2",
     .form = &form_causal,
     .records = RECORD_BLOCK,
     .skips_excluded = true,

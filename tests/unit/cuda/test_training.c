@@ -184,6 +184,58 @@ static void losses_in_bf16_are_within_a_percent_of_fp32(void **state)
 	}
 }
 
+/* --- muon ---------------------------------------------------------------------------------------- */
+
+/* Three steps on b. */
+static void train_with_muon(const fixture *f, backend *b, run *r)
+{
+	model *m;
+	trainer *t;
+	error err = ERROR_INIT;
+	train_options o = small_options(3);
+	json_t *config = json_pack("{s:i, s:i, s:i, s:i, s:i, s:[i, i]}", "hidden_size", 32, "vocab_size", 259,
+	                           "n_heads", 2, "n_positions", 24, "n_layer", 2, "window_sizes", 4, 24);
+	o.optimizer = &optimizer_kind_muon;
+	assert_int_equal(model_create(&m, &architecture_additive, config, 7, b, &err), STATUS_OK);
+	json_decref(config);
+	if (trainer_new(&t, m, &o, f->train, f->valid, &err) != STATUS_OK)
+		fail_msg("%s", error_message(&err));
+	run_to_the_end(r, t, 0);
+}
+
+static void steps_of_muon_agree_with_those_of_the_cpu(void **state)
+{
+	const fixture *f = *state;
+	run cpu, here;
+	train_with_muon(f, f->backend, &cpu);
+	train_with_muon(f, device, &here);
+	assert_int_equal(here.bytes, cpu.bytes);
+	for (int i = 0; i < 3; i++)
+		assert_true(fabs(here.loss[i] - cpu.loss[i]) <= 1e-4);
+	double squares = 0;
+	for (size_t i = 0; i < cpu.bytes / sizeof(float); i++)
+		squares += pow((double)here.weights[i] - (double)cpu.weights[i], 2);
+	/* Small gradients decide directions, so single weights may differ; a step changes each by about the rate. */
+	assert_true(sqrt(squares / (double)(cpu.bytes / sizeof(float))) <= 1e-4);
+	free(here.weights);
+	free(cpu.weights);
+}
+
+static void two_runs_of_muon_have_the_same_bits(void **state)
+{
+	for (int i = 0; i < 2; i++) {
+		train_options o = small_options(3);
+		run a, b;
+		o.optimizer = &optimizer_kind_muon;
+		o.precision = i ? PRECISION_BF16 : PRECISION_FP32;
+		train_small(*state, &a, "additive", o, 0);
+		train_small(*state, &b, "additive", o, 1000000);
+		assert_memory_equal(a.weights, b.weights, a.bytes);
+		free(a.weights);
+		free(b.weights);
+	}
+}
+
 /* --- trilinear: its own optimizer, and weights that are read as codes ---------------------------- */
 
 /* Three steps on b. */
@@ -480,6 +532,8 @@ int main(void)
 	    cmocka_unit_test(two_runs_have_the_same_bits),
 	    cmocka_unit_test(recomputed_activations_change_no_bit),
 	    cmocka_unit_test(losses_in_bf16_are_within_a_percent_of_fp32),
+	    cmocka_unit_test(steps_of_muon_agree_with_those_of_the_cpu),
+	    cmocka_unit_test(two_runs_of_muon_have_the_same_bits),
 	    cmocka_unit_test(steps_of_trilinear_agree_with_those_of_the_cpu),
 	    cmocka_unit_test(trained_weights_have_the_codes_of_the_cpu_bit_for_bit),
 	    cmocka_unit_test(the_device_always_has_a_further_batch),

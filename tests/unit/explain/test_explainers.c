@@ -17,6 +17,7 @@
 
 enum { N = 37, H = 3, DH = 5, D = H * DH };
 
+static const forgetting_options forgetting = {.hidden = D, .heads = H};
 static const additive_options additive_global = {.hidden = D, .heads = H}, additive_seven = {D, H, .window = 7};
 static const attention_layout one_product = {.names = {[ATTENTION_QUERY] = "qkv", [ATTENTION_OUTPUT] = "out"}},
                               four_products = {.names = {"q", "k", "v", "out"}};
@@ -41,6 +42,7 @@ static const struct kind {
 	bool causal;
 	bool sparse; /* some tokens of a range have no weight; ranges begin where segments begin */
 } kinds[] = {
+    {&forgetting_explainer, &forgetting, 0, true, false},
     {&additive_explainer, &additive_global, 0, true, false}, {&additive_explainer, &additive_seven, 7, true, false},
     {&attention_explainer, &softmax_wide, 0, true, false},   {&attention_explainer, &softmax_five, 5, true, false},
     {&attention_explainer, &softmax_causal, 0, true, false}, {&attention_explainer, &softmax_both, 0, false, false},
@@ -124,6 +126,56 @@ static void a_product_equals_that_with_all_rows(void **state)
 	}
 }
 
+/* A score is the same for every reader. */
+static void scores_and_normalizers_give_every_row(void **state)
+{
+	(void)state;
+	int found = 0;
+	for (int c = 0; c < KINDS; c++) {
+		const explainer *e = kinds[c].explainer;
+		float *data;
+		explain_site s = site_new(&kinds[c], 2, &data);
+		for (s.round = 0; e->scores && s.round < e->n_rounds; s.round++)
+			for (s.head = 0; s.head < H; s.head++) {
+				double a[N], m[N], alpha[N], sum = 0;
+				e->scores(&s, N, 0, a);
+				e->scores(&s, N, 1, m);
+				for (int64_t i = 0; i < N; i += 5) {
+					explain_range r = e->range(s.options, i, N);
+					assert_int_equal(e->row(&s, i, alpha), STATUS_OK);
+					for (int64_t j = r.first; j < r.end; j++) {
+						const double p = alpha[j - r.first], shift = a[j] - log(p);
+						sum = j == r.first ? shift : sum;
+						assert_true(fabs(shift - sum) <= 1e-9);
+					}
+					if (e == &forgetting_explainer)
+						assert_true(fabs(sum - m[i]) <= 1e-9);
+				}
+				found++;
+			}
+		free(data);
+	}
+	assert_int_equal(found, 5 * H);
+}
+
+/* Heads that keep a half, nine tenths and everything of a token. */
+static void a_half_life_follows_from_the_mean_rate(void **state)
+{
+	(void)state;
+	static const double kept[H] = {0.5, 0.9, 1};
+	float data[4 * 3 * H] = {0};
+	for (int t = 0; t < 4; t++)
+		for (int h = 0; h < H; h++)
+			data[(t * 3 + 1) * H + h] = (float)log(kept[h]);
+	explain_site s = {.options = &forgetting, .log = data, .stride = 3 * H, .tokens = 4};
+	assert_true(fabs(forgetting_explainer.half_life(&s, 4) - 1) < 1e-6);
+	s.head = 1;
+	assert_true(fabs(forgetting_explainer.half_life(&s, 4) - log(0.5) / log(0.9)) < 1e-5);
+	assert_true(isinf(forgetting_explainer.half_life(&s, 1)));
+	s.head = 2;
+	assert_true(isinf(forgetting_explainer.half_life(&s, 4)));
+}
+
 /* --- compared with the ops --------------------------------------------------------- */
 
 /* Run the op: y [N, D], for a kind of linear, softmax or dilated attention. */
@@ -182,7 +234,7 @@ static void rows_are_the_weights_with_which_the_ops_mix_values(void **state)
 		memcpy(data + (size_t)i * 2 * D, q + i * D, sizeof(float[D]));
 		memcpy(data + (size_t)i * 2 * D + D, keys + i * D, sizeof(float[D]));
 	}
-	for (int c = 2; c < KINDS; c++) {
+	for (int c = 3; c < KINDS; c++) {
 		const explainer *e = kinds[c].explainer;
 		memset(y, 0xff, sizeof y);
 		attend(&kinds[c], q, keys, v, y);
@@ -375,6 +427,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_row_covers_the_tokens_that_its_position_reads_and_sums_to_one),
 	    cmocka_unit_test(a_product_equals_that_with_all_rows),
+	    cmocka_unit_test(scores_and_normalizers_give_every_row),
+	    cmocka_unit_test(a_half_life_follows_from_the_mean_rate),
 	    cmocka_unit_test(rows_are_the_weights_with_which_the_ops_mix_values),
 	    cmocka_unit_test(a_token_whose_weights_vanish_reads_nothing),
 	    cmocka_unit_test(mean_and_rollout_of_a_model_are_those_of_its_dense_matrices),

@@ -23,6 +23,8 @@ static const kind kinds[] = {
                          " \"n_positions\": 23}"},
     {&architecture_linear, "{\"model_type\": \"linear\", \"hidden_size\": 20, \"n_heads\": 4, \"n_layer\": 3,"
                            " \"vocab_size\": 37, \"n_positions\": 23, \"position_embedding\": \"learned\"}"},
+    {&architecture_additive2, "{\"model_type\": \"additive2\", \"hidden_size\": 20, \"n_heads\": 5, \"n_layer\": 2,"
+                              " \"vocab_size\": 37, \"window_layers\": [1], \"window\": 7, \"window_heads\": 2}"},
     {&architecture_dilated,
      "{\"model_type\": \"dilated\", \"hidden_size\": 20, \"n_heads\": 4, \"n_layer\": 2, \"vocab_size\": 37,"
      " \"n_positions\": 23, \"position_embedding\": \"learned\", \"segment_length\": [4, 10],"

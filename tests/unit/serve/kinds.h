@@ -14,6 +14,7 @@ static const struct {
                 " \"segment_length\": [4, 24, 90], \"dilated_ratio\": [1, 2, 3]}"},
     {"trilinear", "{\"hidden_size\": 32, \"vocab_size\": 259, \"n_heads\": 2, \"n_layer\": 2, \"window_size\": 9,"
                   " \"wide_window_size\": 20}"},
+    {"additive2", "{\"hidden_size\": 32, \"vocab_size\": 259, \"n_heads\": 4, \"n_layer\": 2}"},
     {"linear_encoder", "{\"d_model\": 32, \"encoder_attention_heads\": 4, \"encoder_layers\": 2, \"vocab_size\": 259,"
                        " \"max_position_embeddings\": 300, \"num_labels\": 3, \"init_std\": 0.3}"},
     {"linear_encoder", "{\"d_model\": 32, \"encoder_attention_heads\": 4, \"encoder_layers\": 2, \"vocab_size\": 259,"
@@ -24,7 +25,7 @@ static const struct {
              " \"encoder_attention\": \"linear\"}"},
 };
 /* Number of models before BART, which needs token 2 in its texts and reads masked tokens. */
-enum { MODELS = sizeof models / sizeof *models - 1, ENCODER = 5, BART = MODELS };
+enum { MODELS = sizeof models / sizeof *models - 1, ENCODER = 6, BART = MODELS };
 
 static inline void write_named(const fixture *f, int kind)
 {

@@ -16,7 +16,7 @@ typedef struct bf16_backend {
 /* True if the inner kernels take bf16 themselves. */
 static bool is_native(op_id id)
 {
-	return id == OP_cast || id == OP_adamw || id == OP_sgd || id == OP_normalized_sgd;
+	return id == OP_cast || id == OP_adamw || id == OP_sgd || id == OP_muon || id == OP_normalized_sgd;
 }
 
 /* The call that the inner kernel gets, still with the caller's addresses. */

@@ -59,10 +59,10 @@ static void advance_nodes(trainer *t, int nodes)
 		assert_int_equal(trainer_advance(t, 1, &events, NULL), STATUS_OK);
 }
 
-static void a_run_resumed_from_a_checkpoint_is_the_same_bit_for_bit(void **state)
+static void resumed_is_the_same(const fixture *f, const optimizer_kind *kind)
 {
-	const fixture *f = *state;
 	train_options o = twenty_steps();
+	o.optimizer = kind;
 	double losses[3][20] = {{0}}, valid[3][20] = {{0}};
 	trainer *whole = fixture_trainer(f, 0.1, &o, f->valid);
 	finish(whole, losses[0], valid[0]);
@@ -90,6 +90,12 @@ static void a_run_resumed_from_a_checkpoint_is_the_same_bit_for_bit(void **state
 	trainer_free(whole);
 	trainer_free(first);
 	trainer_free(second);
+}
+
+static void a_run_resumed_from_a_checkpoint_is_the_same_bit_for_bit(void **state)
+{
+	resumed_is_the_same(*state, &optimizer_kind_adamw);
+	resumed_is_the_same(*state, &optimizer_kind_muon);
 }
 
 /* A rate so high that the loss rises again. */

@@ -167,6 +167,145 @@ static void vectors_do_not_decay_when_only_matrices_do(void **state)
 	compare(*state, &o, scalar_sgd, 10, 100);
 }
 
+/* --- muon ------------------------------------------------------------------------------------- */
+
+/* c [n, n] = a aᵀ, a [n, k]. */
+static void gram(const double *a, int64_t n, int64_t k, double *c)
+{
+	for (int64_t i = 0; i < n; i++)
+		for (int64_t j = 0; j < n; j++) {
+			c[i * n + j] = 0;
+			for (int64_t l = 0; l < k; l++)
+				c[i * n + j] += a[i * k + l] * a[j * k + l];
+		}
+}
+
+/* Orthogonalise u [n, k], n <= k, as the paper's code does. */
+static void orthogonalise(double *u, int64_t n, int64_t k)
+{
+	double squares = 0, *g = malloc((size_t)(n * n) * 8), *g2 = malloc((size_t)(n * n) * 8),
+	       *next = malloc((size_t)(n * k) * 8);
+	for (int64_t i = 0; i < n * k; i++)
+		squares += u[i] * u[i];
+	for (int64_t i = 0; i < n * k; i++)
+		u[i] /= sqrt(squares);
+	for (int step = 0; step < 5; step++) {
+		gram(u, n, k, g);
+		gram(g, n, n, g2); /* g is symmetric */
+		for (int64_t i = 0; i < n * n; i++)
+			g[i] = -4.7750 * g[i] + 2.0315 * g2[i];
+		for (int64_t i = 0; i < n; i++)
+			for (int64_t j = 0; j < k; j++) {
+				next[i * k + j] = 3.4445 * u[i * k + j];
+				for (int64_t l = 0; l < n; l++)
+					next[i * k + j] += g[i * n + l] * u[l * k + j];
+			}
+		memcpy(u, next, (size_t)(n * k) * 8);
+	}
+	free(g), free(g2), free(next);
+}
+
+/* One step of a matrix w [rows, columns]; returns the sum of squares of the orthogonal direction. */
+static double scalar_muon(double *w, double *m, const float *g, int64_t rows, int64_t columns, double factor,
+                          const train_options *o, double lr)
+{
+	const bool tall = rows > columns;
+	const int64_t n = tall ? columns : rows, k = tall ? rows : columns;
+	double *u = malloc((size_t)(n * k) * 8), squares = 0;
+	for (int64_t r = 0; r < rows; r++)
+		for (int64_t c = 0; c < columns; c++) {
+			const int64_t i = r * columns + c;
+			m[i] = o->momentum * m[i] + factor * g[i];
+			u[tall ? c * k + r : i] = factor * g[i] + o->momentum * m[i];
+		}
+	orthogonalise(u, n, k);
+	for (int64_t r = 0; r < rows; r++)
+		for (int64_t c = 0; c < columns; c++) {
+			const double d = u[tall ? c * k + r : r * columns + c];
+			w[r * columns + c] *= 1 - lr * o->weight_decay;
+			w[r * columns + c] -= lr * 0.2 * sqrt((double)k) * d;
+			squares += d * d;
+		}
+	free(u);
+	return squares;
+}
+
+static bool is_hidden_matrix(const parameter_spec *p)
+{
+	return p->shape.rank == 2 && !strstr(p->name, "embedding");
+}
+
+static void muon_orthogonalises_the_steps_of_hidden_matrices_alone(void **state)
+{
+	const fixture *f = *state;
+	train_options options = fixture_options();
+	options.optimizer = &optimizer_kind_muon;
+	options.momentum = 0.9;
+	options.weight_decay = 0.3;
+	options.learning_rate = 0.02;
+	options.warmup_steps = 0;
+	model *m = fixture_model(f, 0);
+	optimizer *o;
+	assert_int_equal(optimizer_new(&o, m, &options, NULL), STATUS_OK);
+	const int64_t n = model_arena_floats(m);
+	float *g = malloc((size_t)n * sizeof *g), *w = fixture_weights(f, m);
+	scalar_state a = {calloc((size_t)n, 8), calloc((size_t)n, 8), calloc((size_t)n, 8), NULL, n, 0};
+	int wide = 0, tall = 0;
+	for (int64_t i = 0; i < n; i++)
+		a.w[i] = w[i];
+	free(w);
+	for (uint32_t step = 0; step < 4; step++) {
+		double lr = train_learning_rate(&options, step), norm, norm2 = 0;
+		random_gradients(g, n, step, step % 2 ? 10 : 1e-3f); /* clipped, and not clipped */
+		for (int64_t i = 0; i < n; i++)
+			norm2 += (double)g[i] * g[i];
+		write_gradients(f, o, g, n);
+		assert_int_equal(optimizer_begin(o), STATUS_OK);
+		assert_int_equal(optimizer_prepare(o, lr), STATUS_OK);
+		run(optimizer_update_plan(o));
+		assert_int_equal(optimizer_finish(o, &norm), STATUS_OK);
+		const double factor = options.clip > 0 && norm > options.clip ? options.clip / (sqrt(norm2) + 1e-6) : 1;
+		const double correct1 = 1 - pow(options.betas[0], step + 1),
+		             correct2 = 1 - pow(options.betas[1], step + 1);
+		for (int i = 0; i < model_tensor_count(m); i++) {
+			const parameter_spec *p = model_parameter(m, i);
+			const int64_t at = model_parameter_offset(m, i), rows = p->shape.dim[0];
+			assert_true(p->hidden == is_hidden_matrix(p));
+			if (is_hidden_matrix(p)) {
+				const int64_t columns = p->shape.dim[1], least = rows < columns ? rows : columns;
+				const double squares =
+				    scalar_muon(a.w + at, a.m + at, g + at, rows, columns, factor, &options, lr);
+				assert_true(squares > 0.4 * (double)least && squares < 1.4 * (double)least);
+				wide += rows<columns, tall += rows> columns;
+				continue;
+			}
+			for (int64_t k = at; k < at + shape_count(p->shape); k++) {
+				const double gk = g[k] * factor;
+				a.m[k] = options.betas[0] * a.m[k] + (1 - options.betas[0]) * gk;
+				a.v[k] = options.betas[1] * a.v[k] + (1 - options.betas[1]) * gk * gk;
+				a.w[k] *= 1 - lr * options.weight_decay;
+				a.w[k] -= lr * (a.m[k] / correct1) / (sqrt(a.v[k] / correct2) + options.eps);
+			}
+		}
+	}
+	assert_true(wide > 0 && tall > 0);
+	w = fixture_weights(f, m);
+	float *moments[2] = {malloc((size_t)n * sizeof *w), malloc((size_t)n * sizeof *w)};
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(optimizer_download(o, i, moments[i]), STATUS_OK);
+	for (int i = 0; i < model_tensor_count(m); i++)
+		for (int64_t k = model_parameter_offset(m, i), end = k + shape_count(model_parameter(m, i)->shape);
+		     k < end; k++) {
+			if (!(fabs(w[k] - a.w[k]) <= 1e-5))
+				fail_msg("%s: %.9g, expected %.9g", model_parameter(m, i)->name, (double)w[k], a.w[k]);
+			assert_true(fabs(moments[0][k] - a.m[k]) <= 1e-6 * (1 + fabs(a.m[k])));
+			assert_true(fabs(moments[1][k] - a.v[k]) <= 1e-6 * (1 + fabs(a.v[k])));
+		}
+	free(moments[0]), free(moments[1]), free(w), free(g), free(a.w), free(a.m), free(a.v);
+	optimizer_free(o);
+	model_free(m);
+}
+
 /* A model with the fixture's word table and other parameters, two of which are fixed. */
 static void some_parameters(const void *config, parameter_list *list)
 {
@@ -311,11 +450,11 @@ static void every_kind_is_found_by_its_name_and_starts_from_zero(void **state)
 	assert_null(optimizer_kind_find("none"));
 }
 
-static void a_gradient_that_is_not_finite_changes_nothing_and_is_not_counted(void **state)
+static void refuses_gradients_that_are_not_finite(const fixture *f, const optimizer_kind *kind)
 {
-	const fixture *f = *state;
 	static const float bad[] = {NAN, INFINITY, -INFINITY, 1e30f};
 	train_options options = fixture_options();
+	options.optimizer = kind;
 	model *m = fixture_model(f, 0);
 	optimizer *o;
 	assert_int_equal(optimizer_new(&o, m, &options, NULL), STATUS_OK);
@@ -342,6 +481,12 @@ static void a_gradient_that_is_not_finite_changes_nothing_and_is_not_counted(voi
 	free(before), free(after), free(g), free(first), free(second);
 	optimizer_free(o);
 	model_free(m);
+}
+
+static void a_gradient_that_is_not_finite_changes_nothing_and_is_not_counted(void **state)
+{
+	refuses_gradients_that_are_not_finite(*state, &optimizer_kind_adamw);
+	refuses_gradients_that_are_not_finite(*state, &optimizer_kind_muon);
 }
 
 static void gathered_gradients_are_averaged(void **state)
@@ -406,6 +551,7 @@ int main(void)
 	    cmocka_unit_test(adamw_of_transformers_adds_eps_to_the_uncorrected_root_and_decays_last),
 	    cmocka_unit_test(sgd_follows_its_scalar_reference_clipped_and_normalized),
 	    cmocka_unit_test(vectors_do_not_decay_when_only_matrices_do),
+	    cmocka_unit_test(muon_orthogonalises_the_steps_of_hidden_matrices_alone),
 	    cmocka_unit_test(normalized_steps_have_the_size_of_the_rate_and_fixed_parameters_do_not_change),
 	    cmocka_unit_test(a_kind_may_keep_state_per_row_or_per_tensor_and_may_lack_bf16),
 	    cmocka_unit_test(every_kind_is_found_by_its_name_and_starts_from_zero),

@@ -62,6 +62,10 @@ static void an_optimizer_has_its_own_options_and_refuses_those_of_others(void **
 	    {"{\"momentum\": 0.5}", "momentum"},
 	    {"{\"optimizer\": \"adamw_hf\", \"eps\": 1e-6, \"betas\": [0.8, 0.9]}", NULL},
 	    {"{\"optimizer\": \"adamw_hf\", \"momentum\": 0.5}", "momentum"},
+	    {"{\"optimizer\": \"muon\", \"momentum\": 0.9, \"betas\": [0.8, 0.9], \"eps\": 1e-6, \"clip\": 0}", NULL},
+	    {"{\"optimizer\": \"muon\", \"normalize\": true}", "normalize"},
+	    {"{\"optimizer\": \"muon\", \"step_size\": \"rms\"}", "step_size"},
+	    {"{\"optimizer\": \"muon\", \"momentum\": 1}", "momentum"},
 	    {"{\"schedule\": \"cosine_with_restarts\", \"cycles\": 0.49}", NULL},
 	    {"{\"schedule\": \"cosine\", \"cycles\": 2}", "cycles"},
 	    {"{\"optimizer\": \"normalized_sgd\", \"step_size\": \"norm\", \"schedule\": \"tail\", \"tail\": 5}", NULL},
@@ -114,6 +118,28 @@ static void normalized_sgd_decays_weights_only_on_request(void **state)
 		json_t *json = json_loads(cases[i].json, 0, NULL);
 		assert_int_equal(train_options_read(&o, json, NULL, NULL), STATUS_OK);
 		assert_true(o.weight_decay == cases[i].decay);
+		json_decref(json);
+	}
+}
+
+static void the_momentum_of_muon_is_higher_unless_given(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *json;
+		double momentum;
+	} cases[] = {
+	    {"{\"optimizer\": \"muon\"}", 0.95},
+	    {"{\"optimizer\": \"muon\", \"momentum\": null}", 0.95},
+	    {"{\"optimizer\": \"muon\", \"momentum\": 0.8}", 0.8},
+	    {"{\"optimizer\": \"sgd\"}", 0.9},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		train_options o;
+		train_options_default(&o);
+		json_t *json = json_loads(cases[i].json, 0, NULL);
+		assert_int_equal(train_options_read(&o, json, NULL, NULL), STATUS_OK);
+		assert_true(o.momentum == cases[i].momentum);
 		json_decref(json);
 	}
 }
@@ -316,6 +342,7 @@ int main(void)
 	    cmocka_unit_test(every_key_is_read_and_written_back),
 	    cmocka_unit_test(an_optimizer_has_its_own_options_and_refuses_those_of_others),
 	    cmocka_unit_test(normalized_sgd_decays_weights_only_on_request),
+	    cmocka_unit_test(the_momentum_of_muon_is_higher_unless_given),
 	    cmocka_unit_test(a_seed_above_the_signed_range_survives),
 	    cmocka_unit_test(a_bad_value_is_refused_by_the_name_of_its_field),
 	    cmocka_unit_test(foreign_keys_and_nulls_are_skipped),

@@ -24,11 +24,11 @@ static void record(trainer *t, uint64_t budget_ns, double *losses)
 	}
 }
 
-static void a_budget_changes_no_bit(void **state)
+static void slices_change_no_bit(const fixture *f, const optimizer_kind *kind)
 {
-	const fixture *f = *state;
 	static const uint64_t budgets[] = {1, 30000};
 	train_options o = fixture_options();
+	o.optimizer = kind;
 	o.max_steps = 5;
 	o.gradient_accumulation = 2;
 	o.eval_every = 2;
@@ -44,6 +44,25 @@ static void a_budget_changes_no_bit(void **state)
 		trainer_free(b);
 	}
 	trainer_free(a);
+}
+
+static void a_budget_changes_no_bit(void **state)
+{
+	slices_change_no_bit(*state, &optimizer_kind_adamw);
+	slices_change_no_bit(*state, &optimizer_kind_muon);
+}
+
+static void muon_lowers_the_loss(void **state)
+{
+	const fixture *f = *state;
+	train_options o = fixture_options();
+	o.optimizer = &optimizer_kind_muon;
+	o.max_steps = 60;
+	double losses[60];
+	trainer *t = fixture_trainer(f, 0, &o, NULL);
+	record(t, 0, losses);
+	trainer_free(t);
+	assert_true(losses[59] < 0.4 * losses[0]);
 }
 
 static void a_budget_of_a_nanosecond_runs_one_op_at_a_time(void **state)
@@ -410,6 +429,7 @@ int main(void)
 	    cmocka_unit_test(a_range_test_leaves_out_steps_without_labels),
 	    cmocka_unit_test(a_step_is_the_mean_over_its_labels_in_any_division_into_batches),
 	    cmocka_unit_test(a_budget_changes_no_bit),
+	    cmocka_unit_test(muon_lowers_the_loss),
 	    cmocka_unit_test(a_budget_of_a_nanosecond_runs_one_op_at_a_time),
 	    cmocka_unit_test(accumulated_micro_batches_equal_one_large_batch),
 	    cmocka_unit_test(seeds_choose_the_order_of_the_data_and_the_dropout),

@@ -3,7 +3,7 @@
     model = load(client.models.export(name, "folder"))
     model(ids).logits                               # [B, N, V], those of the service but for rounding
 
-`additive.py`, `gpt2.py`, `linear.py` have a class for each architecture, whose `state_dict()` is a model.safetensors."""
+`additive.py`, `additive2.py`, `gpt2.py`, `linear.py` have a class for each architecture, whose `state_dict()` is a model.safetensors."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ import torch
 from safetensors.torch import load_file
 
 from .additive import AdditiveLM, Config
+from .additive2 import Additive2Config, Additive2LM
 from .gpt2 import GPT2LM, GPT2Config
 from .linear import EncoderConfig, LinearConfig, LinearEncoder, LinearLM
 
 KINDS: dict[str, tuple[Any, Any]] = {
-    "FastformerForCausalLM": (AdditiveLM, Config), "gpt2": (GPT2LM, GPT2Config), "linear": (LinearLM, LinearConfig),
+    "FastformerForCausalLM": (AdditiveLM, Config), "additive2": (Additive2LM, Additive2Config), "gpt2": (GPT2LM, GPT2Config), "linear": (LinearLM, LinearConfig),
     "linear_encoder": (LinearEncoder, EncoderConfig)}
 # Keys of config.json about training, tokens and files; and keys for which these classes support only one value.
 UNREAD = {"model_type", "architectures", "trained_length", "initializer_range", "bos_token_id", "eos_token_id", "pad_token_id",

@@ -33,6 +33,12 @@ static void build_scale(graph *g, const int64_t *arg) /* rows, width */
 	op_scale(g, real(g, arg, "x", SHAPE2(arg[0], arg[1])), -1.75f);
 }
 
+static void build_axpby(graph *g, const int64_t *arg) /* rows, width */
+{
+	const shape s = SHAPE2(arg[0], arg[1]);
+	op_axpby(g, real(g, arg, "x", s), real(g, arg, "b", s), 3.4445f, -0.75f);
+}
+
 static void build_tanh(graph *g, const int64_t *arg) /* rows, width */
 {
 	op_tanh(g, real(g, arg, "x wide", SHAPE2(arg[0], arg[1])));
@@ -173,6 +179,7 @@ static const op_case cases[] = {
     {OP_mul, "by itself", build_square, {3, 5}, 0, 0, 1e-7, 1e-7, STEP},
     ELEMENTWISE(OP_gate, build_gate, 3e-7, STEP),
     ELEMENTWISE(OP_scale, build_scale, 1e-7, STEP),
+    ELEMENTWISE(OP_axpby, build_axpby, 1e-6, 0),
     ELEMENTWISE(OP_tanh, build_tanh, 1e-6, STEP),
     ELEMENTWISE(OP_secant_grad, build_secant_grad, 3e-7, 0),
     ELEMENTWISE(OP_scale_by, build_scale_by, 1e-7, 0),

@@ -54,7 +54,55 @@ static void build_normalized_sgd(graph *g, const int64_t *arg)
 	op_normalized_sgd(g, &in, (normalized_sgd_params){.row_decay = 0.9F, .decay = 0.5F, .rms = arg[1]});
 }
 
+static void build_muon_direction(graph *g, const int64_t *arg) /* count, first, rows, columns, clip in percent, zeros */
+{
+	const shape s = SHAPE1(arg[0]);
+	value m = f32(g, "m", s), grad = f32(g, "g", s);
+	if (arg[5])
+		m = op_scale(g, m, 0), grad = op_scale(g, grad, 0);
+	op_muon_direction(g, m, grad, f32(g, "norm2", SHAPE0()),
+	                  (muon_direction_params){arg[1], arg[2], arg[3], 0.95f, (float)arg[4] / 100});
+}
+
+static void build_write_range(graph *g, const int64_t *arg) /* count, first, count of the part */
+{
+	op_write_range(g, f32(g, "x", SHAPE1(arg[0])), f32(g, "part", SHAPE2(1, arg[2])), arg[1]);
+}
+
+/* count, clip in percent, not a number, narrow, decays */
+static void build_muon(graph *g, const int64_t *arg)
+{
+	const shape s = SHAPE1(arg[0]), units = SHAPE1((arg[0] + ROW_SPAN_UNIT - 1) / ROW_SPAN_UNIT);
+	const muon_inputs in = {.p = graph_state(g, "p", s),
+	                        .grad = f32(g, "g", s),
+	                        .m = graph_state(g, "m", s),
+	                        .v = graph_state(g, "v", s),
+	                        .direction = f32(g, "d", s),
+	                        .norm2 = f32(g, arg[2] ? "norm2 nan" : "norm2", SHAPE0()),
+	                        .hyper = f32(g, "hyper", SHAPE1(2)),
+	                        .scales = f32(g, "v zeros", units),
+	                        .narrow = arg[3] ? graph_weight(g, "narrow", DTYPE_BF16, s) : VALUE_NONE,
+	                        .decays = arg[4] ? decays_of(g, arg[0]) : VALUE_NONE};
+	op_muon(g, &in, (muon_params){{0.9f, 0.999f, 1e-8f, 0.01f, (float)arg[1] / 100, false}, 0.95f});
+}
+
 static const op_case cases[] = {
+    {OP_muon_direction, "empty", build_muon_direction, {16, 16, 0, 5, 100}, 0, 0, 0, 0, 0},
+    {OP_muon_direction, "clipped", build_muon_direction, {100, 16, 7, 11, 100}, 0, 0, 1e-6, 1e-6, 0},
+    {OP_muon_direction, "not clipped", build_muon_direction, {LONG, 32, 1, LONG - 40, 0}, 0, 0, 1e-6, 1e-6, 0},
+    {OP_muon_direction, "several parts", build_muon_direction, {12000, 1040, 100, 101, 100}, 0, 0, 1e-6, 1e-6, 0},
+    {OP_muon_direction, "zeros", build_muon_direction, {100, 16, 7, 11, 100, 1}, 0, 0, 0, 0, 0},
+    {OP_write_range, "empty", build_write_range, {0, 0, 0}, 0, 0, 0, 0, 0},
+    {OP_write_range, "no part", build_write_range, {33, 32, 0}, 0, 0, 0, 0, 0},
+    {OP_write_range, "in the middle", build_write_range, {LONG, 32, 77}, 0, 0, 0, 0, 0},
+    {OP_write_range, "up to the end", build_write_range, {99, 48, 51}, 0, 0, 0, 0, 0},
+    {OP_muon, "empty", build_muon, {0, 100}, 0, 0, 0, 0, 0},
+    {OP_muon, "clipped", build_muon, {131, 100}, 0, 0, 1e-6, 1e-6, 0},
+    {OP_muon, "not clipped", build_muon, {LONG, 0}, 0, 0, 1e-6, 1e-6, 0},
+    {OP_muon, "norm not finite", build_muon, {33, 100, 1}, 0, 0, 0, 0, 0},
+    {OP_muon, "narrow", build_muon, {LONG, 100, 0, 1}, 0, 0, 1e-6, 1e-6, 0},
+    {OP_muon, "narrow, norm not finite", build_muon, {33, 100, 1, 1}, 0, 0, 0, 0, 0},
+    {OP_muon, "decays", build_muon, {131, 100, 0, 1, 1}, 0, 0, 1e-6, 1e-6, 0},
     {OP_adamw, "empty", build_adamw, {0, 100}, 0, 0, 0, 0, 0},
     {OP_adamw, "clipped", build_adamw, {31, 100}, 0, 0, 1e-6, 1e-6, 0},
     {OP_adamw, "not clipped", build_adamw, {LONG, 0}, 0, 0, 1e-6, 1e-6, 0},
