@@ -8,6 +8,7 @@
  * and pools only the used rows count. Products and softmax attention also have FLOPs, two per multiply-add. Every op
  * has a line, which says if it has no case or no kernel. With the name of an op, only its lines are printed. Small
  * shapes stay in the cache between calls. The file is long because it has a case for each op. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -220,44 +221,48 @@ static void bench_additive_stream(walk *w, int64_t rows, int64_t count, int64_t 
 	              .unwanted = 6});
 }
 
-/* With f of tokens. The gradient's log-sums are above its scores, as in bench_additive. */
+/* Rates of forgetting, below 0. */
+static tensor rates(walk *w, shape s)
+{
+	tensor f = reals(w, s);
+	for (int64_t i = 0; i < shape_count(s); i++)
+		((float *)f.data)[i] = -fabsf(((float *)f.data)[i]) / 64;
+	return f;
+}
+
 static void bench_forgetting(walk *w, int64_t batch, int64_t length, int64_t d, int64_t heads)
 {
-	const forgetting_params p = {0};
-	shape s = SHAPE3(batch, length, d), per_head = SHAPE3(batch, length, heads);
-	tensor f[2] = {reals(w, per_head), reals(w, per_head)}, log_normalizer = reals(w, per_head);
+	const shape v = SHAPE3(batch, length, d), a = SHAPE3(batch, length, heads);
 	char text[64];
 	snprintf(text, sizeof text, "B%d N%d d%d H%d", (int)batch, (int)length, (int)d, (int)heads);
-	for (int64_t i = 0; i < shape_count(per_head); i++) {
-		((float *)f[0].data)[i] -= 4;
-		((float *)f[1].data)[i] -= 4;
-		((float *)log_normalizer.data)[i] += 5;
-	}
 	bench(w, text,
-	      (trial){.id = OP_forgetting_attention, .params = &p, .n_in = 3, .in = {reals(w, s), reals(w, per_head), f[0]}});
+	      (trial){.id = OP_forgetting_attention, .n_in = 3, .in = {reals(w, v), reals(w, a), rates(w, a)}});
+	/* The log-normaliser must be above the scores, as in bench_additive. */
+	tensor log_normalizer = reals(w, a);
+	for (int64_t i = 0; i < shape_count(a); i++)
+		((float *)log_normalizer.data)[i] += 5;
 	bench(w, text,
 	      (trial){.id = OP_forgetting_attention_grad,
-	              .params = &p,
+	              .params = &(forgetting_params){false},
 	              .n_in = 7,
-	              .in = {reals(w, s), reals(w, per_head), f[1], {0}, reals(w, s), log_normalizer, reals(w, s)}});
+	              .in = {reals(w, v), reals(w, a), rates(w, a), {0}, reals(w, v), log_normalizer, reals(w, v)}});
 }
 
 /* As bench_additive_stream. */
 static void bench_forgetting_stream(walk *w, int64_t rows, int64_t count, int64_t d, int64_t heads)
 {
-	const forgetting_stream_params p = {0};
-	shape one = SHAPE1(rows), per_head = SHAPE3(rows, count, heads);
+	const shape one = SHAPE1(rows);
+	const int64_t state = forgetting_state_floats(d, heads), slot = (state + 15) / 16 * 16;
 	char text[64];
 	snprintf(text, sizeof text, "B%d N%d d%d H%d", (int)rows, (int)count, (int)d, (int)heads);
 	bench(w, text,
 	      (trial){.id = OP_forgetting_stream,
-	              .params = &p,
+	              .params = &(forgetting_stream_params){0},
 	              .n_in = 6,
-	              .in = {reals(w, SHAPE3(rows, count, d)), reals(w, per_head),
-	                     reals(w, SHAPE2(rows, (forgetting_state_floats(d, heads) + 15) / 16 * 16)),
-	                     integers(w, one, 0, 1, (int32_t)rows), integers(w, one, 1000, 0, 1 << 30),
-	                     integers(w, one, (int32_t)count, 0, 1 << 30)},
-	              .unwanted = 2});
+	              .in = {reals(w, SHAPE3(rows, count, d)), reals(w, SHAPE3(rows, count, heads)),
+	                     reals(w, SHAPE2(rows, slot)), integers(w, one, 0, 1, (int32_t)rows),
+	                     integers(w, one, 1000, 0, 1 << 30), integers(w, one, (int32_t)count, 0, 1 << 30)},
+	              .bytes = (double)(rows * count * (8 * d + 8 * heads)) + (double)(rows * state) * 8});
 }
 
 static void bench_softmax_stream(walk *w, int64_t rows, int64_t context, int64_t d, int64_t heads)
@@ -784,11 +789,6 @@ static void walk_ops(walk *w)
 		bench_additive(w, 1, 16384, 1024, 16, wide[i]);
 	for (size_t i = 0; i < sizeof narrow / sizeof narrow[0]; i++)
 		bench_additive(w, 2, 2048, 128, 4, narrow[i]);
-	bench_additive(w, 2, 512, 128, 16, 0);
-	bench_forgetting(w, 2, 512, 128, 16);
-	bench_forgetting(w, 2, 2048, 128, 4);
-	bench_forgetting(w, 1, 16384, 1024, 16);
-	bench_forgetting(w, 1, 1024, 768, 768);
 	bench_softmax(w, 2, 2048, 128, 4);
 	bench_softmax(w, 1, 2048, 1024, 16);
 	for (int64_t length = 10000; length <= 1000000; length *= 10)
@@ -796,16 +796,21 @@ static void walk_ops(walk *w)
 	for (int64_t rows = 1; rows <= 256; rows *= 256) {
 		bench_additive_stream(w, rows, 1, 128, 4, 64);
 		bench_additive_stream(w, rows, 1, 128, 4, 0);
-		bench_forgetting_stream(w, rows, 1, 128, 16);
 		bench_softmax_stream(w, rows, 2048, 128, 4);
 		bench_softmax_options(w, rows, 2048, 128, 4, 4, false);
 		bench_softmax_options(w, rows, 2048, 128, 4, 4, true);
 		bench_softmax_options(w, rows, 2048, 128, 4, 1, false);
 		bench_source(w, rows, 512, 128, 4);
 	}
+	bench_forgetting(w, 1, 16384, 1024, 16);
+	bench_additive(w, 2, 512, 128, 16, 0);
+	bench_forgetting(w, 2, 512, 128, 16);
+	bench_forgetting(w, 2, 2048, 128, 16);
+	for (int64_t rows = 1; rows <= 256; rows *= 256)
+		bench_forgetting_stream(w, rows, 1, 128, 16);
+	bench_forgetting_stream(w, 1, 256, 128, 16);
 	bench_additive_stream(w, 1, 256, 128, 4, 64);
 	bench_additive_stream(w, 1, 256, 128, 4, 0);
-	bench_forgetting_stream(w, 1, 256, 128, 16);
 	for (int causal = 1; causal >= 0; causal--) {
 		bench_linear_attention(w, 1, 1024, 768, 12, causal);
 		bench_linear_attention(w, 1, 2048, 128, 4, causal);

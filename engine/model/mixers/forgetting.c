@@ -61,7 +61,7 @@ static value forgetting_rate(const builder *b, const forgetting_options *o, cons
 		return VALUE_NONE;
 	const value logit = o->forget == FORGET_DATA
 	                        ? forgetting_f32(b, forgetting_product(b, prefix, x, "Wf", "beta"))
-	                        : op_scale(b->g, builder_parameter(b, "%stheta", prefix), -1);
+	                        : op_scale(b->g, forgetting_f32(b, builder_parameter(b, "%stheta", prefix)), -1);
 	return op_activation(b->g, logit, ACTIVATION_LOG_SIGMOID);
 }
 

@@ -23,7 +23,8 @@ static value rows_before(builder *b, int layer, value n)
 
 void token_shift(builder *b, int layer, const char *prefix, value n, int mixtures, value *out)
 {
-	const value mu = builder_parameter(b, "%smu", prefix), before = rows_before(b, layer, n);
+	const value stored = builder_parameter(b, "%smu", prefix), before = rows_before(b, layer, n);
+	const value mu = b->spec->bf16 ? op_cast(b->g, stored, DTYPE_F32) : stored;
 	for (int i = 0; i < mixtures; i++)
 		out[i] = op_mix_columns(b->g, n, before, op_slice_rows(b->g, mu, i, 1));
 }

@@ -26,6 +26,14 @@ static const struct {
      TRANSFORMER "\"max_seq_len\": 12, \"max_mem_len\": 18, \"rel_pos_bias\": true, \"raw_memory\": true,"
                  " \"shift_tokens\": 1, \"num_memory_tokens\": 2}",
      DTYPE_PANEL_F32, 1e-3},
+    {"forgetting, shift and window", "additive2",
+     "{\"hidden_size\": 32, \"vocab_size\": 259, \"n_heads\": 4, \"n_layer\": 3, \"intermediate_size\": 48,"
+     " \"window_layers\": [1], \"window\": 6, \"window_heads\": 4}",
+     DTYPE_PANEL_F32, 1e-3},
+    {"one rate a head, heads of one channel", "additive2",
+     "{\"hidden_size\": 32, \"vocab_size\": 259, \"n_heads\": 32, \"n_layer\": 2, \"intermediate_size\": 48,"
+     " \"forget\": \"const\", \"shift\": false, \"group_norm\": false}",
+     DTYPE_PANEL_BF16, 1e-2},
     {"linear", "linear", "{" SIZES ", \"n_positions\": 48}", DTYPE_PANEL_INT8, 0.1},
     {"dilated", "dilated", "{" SIZES ", \"n_positions\": 48, \"segment_length\": [4, 16], \"dilated_ratio\": [1, 2]}",
      DTYPE_PANEL_F32, 1e-3},

@@ -147,14 +147,26 @@ static double cross_entropy_floor(const op_call *call)
 	return (double)(shape_rows(call->in[0].shape) * call->in[1].shape.dim[0]) * 2 * (double)dtype_bytes(call->in[0].type);
 }
 
-/* One token of each session, within its history. */
-static void stream(op_call *call, const traffic_case *c, dtype type) /* sessions, d */
+static void forgetting(op_call *call, const traffic_case *c, dtype type) /* batch, length, d, heads */
 {
-	const additive_stream_params *p = c->params;
-	const int64_t rows = c->arg[0], floats = additive_state_floats(c->arg[1], p->heads, p->window);
-	call->in[call->n_in++] = normal(type, SHAPE3(rows, 1, c->arg[1]));
-	call->in[call->n_in++] = normal(type, SHAPE1(c->arg[1]));
-	call->in[call->n_in++] = normal(type, SHAPE2(rows, floats));
+	const shape scores = SHAPE3(c->arg[0], c->arg[1], c->arg[3]);
+	call->in[call->n_in++] = normal(type, SHAPE3(c->arg[0], c->arg[1], c->arg[2]));
+	call->in[call->n_in++] = normal(DTYPE_F32, scores);
+	call->in[call->n_in++] = normal(DTYPE_F32, scores);
+	call->in[call->n_in++] = (tensor){0};
+}
+
+static void forgetting_grad(op_call *call, const traffic_case *c, dtype type) /* as forgetting */
+{
+	forgetting(call, c, type);
+	call->in[call->n_in++] = normal(type, call->in[0].shape);
+	call->in[call->n_in++] = normal(DTYPE_F32, call->in[1].shape);
+	call->in[call->n_in++] = normal(type, call->in[0].shape);
+}
+
+/* Slots, positions within a history and one token for each session. */
+static void one_token(op_call *call, int64_t rows)
+{
 	int32_t *numbers = tensors_room((size_t)rows * sizeof *numbers);
 	for (int i = 0; i < 3; i++) {
 		for (int64_t r = 0; r < rows; r++)
@@ -162,6 +174,28 @@ static void stream(op_call *call, const traffic_case *c, dtype type) /* sessions
 		call->in[call->n_in++] = (tensor){tensors_put(device, numbers, (size_t)rows * sizeof *numbers), DTYPE_I32, SHAPE1(rows)};
 	}
 	free(numbers);
+}
+
+/* One token of each session. */
+static void stream(op_call *call, const traffic_case *c, dtype type) /* sessions, d */
+{
+	const additive_stream_params *p = c->params;
+	const int64_t rows = c->arg[0], floats = additive_state_floats(c->arg[1], p->heads, p->window);
+	call->in[call->n_in++] = normal(type, SHAPE3(rows, 1, c->arg[1]));
+	call->in[call->n_in++] = normal(type, SHAPE1(c->arg[1]));
+	call->in[call->n_in++] = normal(type, SHAPE2(rows, floats));
+	one_token(call, rows);
+}
+
+static void forgetting_stream(op_call *call, const traffic_case *c, dtype type) /* sessions, 1, d, heads */
+{
+	const int64_t rows = c->arg[0], floats = forgetting_state_floats(c->arg[2], c->arg[3]);
+	call->in[call->n_in++] = normal(type, SHAPE3(rows, 1, c->arg[2]));
+	call->in[call->n_in++] = normal(type, SHAPE3(rows, 1, c->arg[3]));
+	call->in[call->n_in++] = normal(type, SHAPE2(rows, floats));
+	one_token(call, rows);
+	call->n_in += 2;
+	call->in[call->n_in++] = normal(type, SHAPE3(rows, 1, c->arg[3]));
 }
 
 /* Bytes per channel: 8 for the token and the result, 8 for a number of the state that is read and written (16 with a
@@ -216,6 +250,8 @@ static const sample_setting greedy = {.top_p = 1, .repetition_penalty = 1, .acti
 static const sample_setting nucleus = {.temperature = 0.8f, .top_p = 0.9f, .top_k = 40, .repetition_penalty = 1, .active = 1};
 static const additive_attention_params everything = {.heads = 4}, near = {.heads = 4, .window = 16}, far = {.heads = 4, .window = 200};
 static const additive_stream_params stream_everything = {4, 0, 0}, stream_near = {4, 64, 0};
+static const forgetting_params pooling_weights = {false};
+static const forgetting_stream_params stream_from_0 = {0};
 static const linear_params by_one = {.alpha = 1};
 static const linear_cross_entropy_params plain_loss = {1, 0};
 static const layernorm_params epsilon = {.eps = 1e-5f};
@@ -253,6 +289,12 @@ static const traffic_case cases[] = {
 	{OP_linear_cross_entropy,    "with products",    BF16, cross_entropy,   {256, 512, 64},                  1.7,   2.2,   0.88, cross_entropy_floor, &plain_loss, 32},
 	{OP_additive_stream,         "everything",       F32,  stream,          {8, 128},                        1.1,   1.7,   0.95, stream_floor, &stream_everything, 6},
 	{OP_additive_stream,         "window 64",        F32,  stream,          {8, 128},                        2.0,   1.3,   0.94, stream_floor, &stream_near, 6},
+	{OP_forgetting_attention,    "tiles",            BOTH, forgetting,      {2, 512, 128, 16},               1.7,   1.01,  0.95, NULL, NULL, 0},
+	{OP_forgetting_attention,    "one tile each",    BOTH, forgetting,      {32, 64, 128, 16},               1.001, 1.01,  0.99, NULL, NULL, 0},
+	{OP_forgetting_attention_grad, "tiles",          BOTH, forgetting_grad, {2, 512, 128, 16},               1.85,  1.1,   0.95, NULL, &pooling_weights, 0},
+	{OP_forgetting_attention_grad, "one tile each",  BOTH, forgetting_grad, {32, 64, 128, 16},               1.001, 1.1,   0.99, NULL, &pooling_weights, 0},
+	{OP_forgetting_stream,       "",                 F32,  forgetting_stream, {8, 1, 128, 16},               1.001, 1.35,  0.93, NULL, &stream_from_0, 0},
+	{OP_forgetting_stream,       "heads of one channel", F32, forgetting_stream, {8, 1, 128, 128},           1.001, 1.3,   0.94, NULL, &stream_from_0, 0},
 	{OP_linear,                  "panels, 1 row",    F32,  panels,          {1, 512, 256, DTYPE_PANEL_BF16}, 1.001, 1.5,   0.95, NULL, &by_one, 0},
 	{OP_linear,                  "panels, 8 rows",   F32,  panels,          {8, 512, 256, DTYPE_PANEL_BF16}, 1.001, 4.1,   0.95, NULL, &by_one, 0},
 	{OP_linear,                  "panels, 256 rows", F32,  panels,          {256, 256, 128, DTYPE_PANEL_BF16}, 1.001, 2.1,   0.90, NULL, &by_one, 0},

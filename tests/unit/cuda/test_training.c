@@ -78,7 +78,11 @@ static model *small_model(const char *kind)
 	model *m;
 	error err = ERROR_INIT;
 	json_t *config =
-	    strcmp(kind, "gpt2") == 0
+	    strcmp(kind, "additive2") == 0
+	        ? json_pack("{s:i, s:i, s:i, s:i, s:i, s:[i], s:i, s:i}", "hidden_size", 32, "vocab_size", 259,
+	                    "n_heads", 4, "n_layer", 2, "intermediate_size", 96, "window_layers", 1, "window", 5,
+	                    "window_heads", 2)
+	    : strcmp(kind, "gpt2") == 0
 	        ? json_pack("{s:i, s:i, s:i, s:i, s:i}", "n_embd", 32, "vocab_size", 259, "n_head", 2, "n_positions",
 	                    24, "n_layer", 2)
 	        : json_pack("{s:i, s:i, s:i, s:i, s:i, s:[i, i], s:f}", "hidden_size", 32, "vocab_size", 259, "n_heads",
@@ -133,8 +137,8 @@ static train_options small_options(int64_t steps)
 
 static void two_runs_have_the_same_bits(void **state)
 {
-	const char *const kinds[] = {"additive", "gpt2"};
-	for (int i = 0; i < 4; i++) {
+	const char *const kinds[] = {"additive", "gpt2", "additive2"};
+	for (int i = 0; i < 6; i++) {
 		if (is_left_out(device, i, 3))
 			continue;
 		train_options o = small_options(4);
@@ -166,8 +170,8 @@ static void losses_in_bf16_are_within_a_percent_of_fp32(void **state)
 {
 	if (is_left_out(device, 1, 2))
 		skip();
-	const char *const kinds[] = {"additive", "gpt2"};
-	for (int i = 0; i < 2; i++) {
+	const char *const kinds[] = {"additive", "gpt2", "additive2"};
+	for (int i = 0; i < 3; i++) {
 		train_options o = small_options(device_is_emulated(device) ? 20 : 200);
 		run fine, coarse;
 		train_small(*state, &fine, kinds[i], o, 0);
