@@ -74,7 +74,7 @@ static __global__ void __launch_bounds__(THREADS) muon_unit_kernel(direction_arg
 {
 	enum { N = 4 };
 	double sum = 0.0;
-	for (int i = threadIdx.x; i < gridDim.x; i += THREADS)
+	for (int i = threadIdx.x; i < (int)gridDim.x; i += THREADS)
 		sum += o.parts[i];
 	sum = sum_of_block(sum, shared_memory<double>());
 	const float inverse = sum > 0.0 ? (float)(1.0 / sqrt(sum)) : 0.0f;

@@ -15,7 +15,7 @@ enum { EXPLAIN_MAX_TOKENS = 1 << 16 };
 typedef struct explain_log {
 	attention_place place;
 	int64_t tokens, layers, rounds;               /* layers 0: the model has no such attention */
-	int64_t heads;                                /* of the layer that has most */
+	int64_t heads;                                /* largest number of heads of a layer */
 	int64_t floats;                               /* per token */
 	const float *data;                            /* [tokens][floats] */
 	int64_t before;                               /* tokens of the sequence before those of the log */

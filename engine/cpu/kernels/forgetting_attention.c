@@ -2,8 +2,9 @@
  *
  * A unit of work is a sequence for a group of neighbouring heads; its tokens come one after another, so a sequence that
  * is cut in any way leaves the same bits, and both forms are one loop. Heads are independent, so the grouping changes
- * no bit. A token takes one exponential and one logarithm of each head, in vectors over the heads, and one pass over the
- * channels: at d 128 and 16 heads about 60 ns, a hundredth of the products of a layer, so no scan in parts is needed. */
+ * no bit. A token takes one exponential and one logarithm of each head, in vectors over the heads, and one pass over
+ * the channels. At d 128 and 16 heads that is about 60 ns, a hundredth of a layer's products, so no scan in parts is
+ * needed. */
 #include <math.h>
 #include <string.h>
 
@@ -128,15 +129,17 @@ ATTENTION_INLINE void read_unit(const pooling *p, const unit *u, float *l, float
 
 /* Call f with the width of a head as a constant, if it is a usual one. */
 #define FORGETTING_WIDTHS(dh, f, ...)                                                                                  \
-	((dh) == 1 ? f(__VA_ARGS__, 1) : (dh) == 8 ? f(__VA_ARGS__, 8) : (dh) == 16 ? f(__VA_ARGS__, 16)               \
-	                                           : ATTENTION_WIDTHS(dh, f, __VA_ARGS__))
+	((dh) == 1    ? f(__VA_ARGS__, 1)                                                                              \
+	 : (dh) == 8  ? f(__VA_ARGS__, 8)                                                                              \
+	 : (dh) == 16 ? f(__VA_ARGS__, 16)                                                                             \
+	              : ATTENTION_WIDTHS(dh, f, __VA_ARGS__))
 
-static void read_tokens(const pooling *p, const unit *u, float *l, float *rest, float *state)
+static void pool_tokens(const pooling *p, const unit *u, float *l, float *rest, float *state)
 {
 	FORGETTING_WIDTHS(p->dh, read_unit, p, u, l, rest, state);
 }
 
-static void empty(float *l, float *rest, float *state, int64_t heads, int64_t channels)
+static void forgetting_clear(float *l, float *rest, float *state, int64_t heads, int64_t channels)
 {
 	for (int64_t h = 0; h < heads; h++)
 		l[h] = -INFINITY;
@@ -171,8 +174,8 @@ status KERNEL(forgetting_attention)(backend *b, const op_call *call)
 			const sequence tokens = {i / p.groups * v.dim[1], v.dim[1]};
 			const unit u = forgetting_unit(&p, i, tokens, v.dim[1]);
 			float *l = memory + thread * floats;
-			empty(l, l + HEADS, l + 2 * HEADS, u.heads, u.heads * p.dh);
-			read_tokens(&p, &u, l, l + HEADS, l + 2 * HEADS);
+			forgetting_clear(l, l + HEADS, l + 2 * HEADS, u.heads, u.heads * p.dh);
+			pool_tokens(&p, &u, l, l + HEADS, l + 2 * HEADS);
 		}
 	return STATUS_OK;
 }
@@ -183,15 +186,16 @@ static void forgetting_session(const op_call *call, const pooling *p, int64_t i)
 {
 	const int64_t row = i / p->groups;
 	const sequence tokens = sequence_at(call, START, row);
-	const int32_t slot = ((const int32_t *)call->in[3].data)[row], length = ((const int32_t *)call->in[5].data)[row];
+	const int32_t slot = ((const int32_t *)call->in[3].data)[row],
+	              length = ((const int32_t *)call->in[5].data)[row];
 	const unit u = forgetting_unit(p, i, tokens, length);
 	float *state = (float *)call->in[2].data + slot * call->in[2].shape.dim[1] +
 	               ((const forgetting_stream_params *)call->params)->offset;
 	float *l = state + u.head, *rest = l + p->heads, *g = state + 2 * p->heads + u.head * p->dh;
 	assert(length >= 0 && length <= tokens.room && slot >= 0 && slot < call->in[2].shape.dim[0]);
 	if (length > 0 && ((const int32_t *)call->in[4].data)[row] == 0)
-		empty(l, rest, g, u.heads, u.heads * p->dh);
-	read_tokens(p, &u, l, rest, g);
+		forgetting_clear(l, rest, g, u.heads, u.heads * p->dh);
+	pool_tokens(p, &u, l, rest, g);
 	for (int64_t t = tokens.first + length; t < tokens.first + tokens.room; t++) {
 		memset(p->g + t * p->d + u.head * p->dh, 0, (size_t)(u.heads * p->dh) * sizeof *p->g);
 		if (p->l)
@@ -246,9 +250,11 @@ ATTENTION_INLINE void factors(const float *a, const float *f, const float *l, co
 	}
 }
 
-/* sum: the gradient of g that later tokens have brought, which becomes that of the token before. delta = w G·(v - g). */
+/* sum: the gradient of g that later tokens have brought, which becomes that of the token before. delta = w G·(v - g).
+ */
 ATTENTION_INLINE void pull_token(const float *v, const float *g, const float *dg, const float *weight,
-                                 const float *keep, float *sum, float *dv, float *delta, int64_t heads, const int64_t dh)
+                                 const float *keep, float *sum, float *dv, float *delta, int64_t heads,
+                                 const int64_t dh)
 {
 	for (int64_t h = 0; h < heads; h++) {
 		const float w = weight[h], kept = keep[h];
@@ -329,7 +335,7 @@ static void pull_tokens(const gradient *o, const unit *u, float *sum, float *tot
 	FORGETTING_WIDTHS(o->p.dh, pull_unit, o, u, sum, total);
 }
 
-/* dv and da if nobody asks for them; the sums of each thread's unit; df of each sequence. */
+/* dv and da if they are absent outputs; the sums of each thread's unit; df of each sequence. */
 size_t KERNEL(forgetting_attention_grad_scratch)(const backend *b, const op_call *call)
 {
 	const int threads = kernel_threads(b, shape_count(call->in[0].shape) * GRAD_COST);
@@ -368,8 +374,7 @@ status KERNEL(forgetting_attention_grad)(backend *b, const op_call *call)
 	for (int thread = 0; thread < threads; thread++)
 		for (int64_t i = thread; i < count; i += threads) {
 			const int64_t row = i / o.p.groups;
-			const unit u =
-			    forgetting_unit(&o.p, i, (sequence){row * v.dim[1], v.dim[1]}, v.dim[1]);
+			const unit u = forgetting_unit(&o.p, i, (sequence){row * v.dim[1], v.dim[1]}, v.dim[1]);
 			pull_tokens(&o, &u, memory + thread * floats,
 			            shared ? o.sums + row * o.p.heads + u.head : NULL);
 		}

@@ -4,7 +4,7 @@
 #include "engine/model/mixers/token_shift.h"
 
 #define STATE "layers.%d.pooled"
-#define EPSILON 1e-6 /* of the norm of a head */
+#define EPSILON 1e-6 /* for the norm of a head */
 
 enum { SHIFT_VALUES, SHIFT_SCORES, SHIFT_GATE, SHIFT_COUNT };
 
@@ -105,9 +105,9 @@ static value forgetting_forward(builder *b, const void *options, int layer, cons
 	if (o->norm)
 		y = builder_rms(b, y, o->heads, EPSILON, "%sgain", prefix);
 	if (o->gate)
-		y = op_mul(b->g, y,
-		           op_activation(b->g, forgetting_product(b, prefix, from[SHIFT_GATE], "Wg", NULL),
-		                         ACTIVATION_SILU));
+		y = op_mul(
+		    b->g, y,
+		    op_activation(b->g, forgetting_product(b, prefix, from[SHIFT_GATE], "Wg", NULL), ACTIVATION_SILU));
 	return forgetting_product(b, prefix, y, "Wo", NULL);
 }
 

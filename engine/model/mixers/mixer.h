@@ -265,7 +265,7 @@ extern const explainer forgetting_explainer;
 typedef struct rotary_window_options {
 	attention_options attention; /* for attention_explainer */
 	bool shift, gate;
-	double base; /* of the rotary embedding */
+	double base; /* for the rotary embedding */
 } rotary_window_options;
 extern const mixer mixer_rotary_window;
 
