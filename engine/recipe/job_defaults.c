@@ -15,16 +15,16 @@ enum {
  * at chance. */
 typedef struct kind_defaults {
 	int64_t layers;
-	double rate; /* a new model's, at width 128 */
+	double rate, most; /* a new model's at width 128, and at any width */
 	int64_t least_steps;
 } kind_defaults;
 
 static kind_defaults job_defaults_kind_of(const objective *o)
 {
 	static const kind_defaults kinds[] = {
-	    [RECORD_BLOCK] = {6, 2e-3, JOB_DEFAULTS_LEAST_STEPS},
-	    [RECORD_LABELLED] = {2, 1e-3, 4 * JOB_DEFAULTS_LEAST_STEPS},
-	    [RECORD_PAIR] = {2, 2e-3, 4 * JOB_DEFAULTS_LEAST_STEPS},
+	    [RECORD_BLOCK] = {6, 4e-3, 4e-3, JOB_DEFAULTS_LEAST_STEPS},
+	    [RECORD_LABELLED] = {2, 1e-3, 2e-3, 4 * JOB_DEFAULTS_LEAST_STEPS},
+	    [RECORD_PAIR] = {2, 2e-3, 4e-3, 4 * JOB_DEFAULTS_LEAST_STEPS},
 	};
 	return kinds[o ? o->records : RECORD_BLOCK];
 }
@@ -53,8 +53,8 @@ void job_defaults_size(const objective *o, model_size *s)
 
 double job_defaults_rate(const objective *o, const model_dims *d)
 {
-	const double rate = job_defaults_kind_of(o).rate;
-	return fmin(2 * rate, rate * 128 / (double)d->hidden);
+	const kind_defaults k = job_defaults_kind_of(o);
+	return fmin(k.most, k.rate * 128 / (double)d->hidden);
 }
 
 int64_t job_defaults_bound(const objective *o)

@@ -94,7 +94,7 @@ static void a_model_and_a_file_are_enough(void **state)
 	assert_int_equal(r.options.batch_size, 8);
 	assert_int_equal(r.keep, TRAINING_OPTIONS_KEEP_CHECKPOINTS_DEFAULT);
 	assert_int_equal(r.save_seconds, JOB_REQUEST_SAVE_SECONDS);
-	assert_true(r.options.learning_rate == 2e-3);
+	assert_true(r.options.learning_rate == 4e-3);
 	job_request_fini(&r);
 }
 
@@ -167,8 +167,8 @@ static void a_request_without_a_model_trains_the_usual_one_of_its_objective(void
 		const char *json, *architecture;
 		const model_form *form;
 	} cases[] = {
-	    {"{}", "additive", &form_causal},
-	    {"{\"additive\":{\"objective\":\"next_token\"}}", "additive", &form_causal},
+	    {"{}", "additive", &form_causal}, /* of the fixture */
+	    {"{\"additive\":{\"objective\":\"next_token\"}}", "additive2", &form_causal},
 	    {"{\"additive\":{\"objective\":\"classification\"}}", "linear_encoder", &form_classifier},
 	    {"{\"additive\":{\"objective\":\"fill_mask\"}}", "transformer", &form_masked},
 	    {"{\"additive\":{\"objective\":\"sequence_to_sequence\"}}", "transformer", &form_encoder_decoder},
@@ -193,10 +193,10 @@ static void a_new_model_gets_a_rate_a_warm_up_and_an_initialization_for_its_size
 		double rate, std;
 		int64_t warmup;
 	} cases[] = {
-	    {"{\"additive\":{\"max_steps\":200}}", 2e-3, 0.08838834764831843, 50},
-	    {"{\"additive\":{\"max_steps\":20000}}", 2e-3, 0.08838834764831843, 200},
-	    {"{\"additive\":{\"max_steps\":3}}", 2e-3, 0.08838834764831843, 0},
-	    {"{\"additive\":{\"max_steps\":200,\"config\":{\"hidden_size\":512}}}", 5e-4, 0.044194173824159216, 50},
+	    {"{\"additive\":{\"max_steps\":200}}", 4e-3, 0.08838834764831843, 50},
+	    {"{\"additive\":{\"max_steps\":20000}}", 4e-3, 0.08838834764831843, 200},
+	    {"{\"additive\":{\"max_steps\":3}}", 4e-3, 0.08838834764831843, 0},
+	    {"{\"additive\":{\"max_steps\":200,\"config\":{\"hidden_size\":512}}}", 1e-3, 0.044194173824159216, 50},
 	    {"{\"additive\":{\"max_steps\":200,\"config\":{\"hidden_size\":4}}}", 4e-3, 0.5, 50},
 	    {"{\"additive\":{\"max_steps\":200,\"warmup_steps\":0,\"learning_rate\":5e-4,"
 	     "\"config\":{\"hidden_size\":64,\"initializer_range\":0.02}}}",
@@ -222,7 +222,7 @@ static void additive_fields_override_hyperparameters_which_override_method(void 
 	          "\"hyperparameters\":{\"batch_size\":3,\"learning_rate_multiplier\":2,\"n_epochs\":\"auto\"}}");
 	assert_int_equal(r.options.batch_size, 3);
 	assert_int_equal(r.epochs, 7);
-	assert_true(r.options.learning_rate == 4e-3);
+	assert_true(r.options.learning_rate == 8e-3);
 	job_request_fini(&r);
 	must_read(*state, &r,
 	          "{\"hyperparameters\":{\"batch_size\":3,\"learning_rate_multiplier\":2},"
