@@ -304,7 +304,7 @@ def collect(arguments, paths, options):
         lines = trained(arguments, paths, f"{size} {name}", settings, started - began + longest.get(size, 0) > arguments.budget)
         longest[size] = max(longest.get(size, 0), time.time() - started)
         if lines is None:
-            print(f"{size}, {name}, seed {seed}: not there yet", file=sys.stderr, flush=True)
+            print(f"{size}, {name}, rate {own['learning_rate']:g}, seed {seed}: not there yet", file=sys.stderr, flush=True)
         else:
             runs.setdefault((size, name, own["learning_rate"]), []).append(lines)
     return runs
