@@ -3,11 +3,18 @@
     quality.py --bin build/bench --out build/bench/quality [--train FILE … [--valid FILE]] [--steps N | --epochs E]
                [--sizes d128,d512] [--backend cuda --precision bf16] [--batch N] [--budget SECONDS] [--report]
                [--tokenizer '{"type": "sentencepiece", "vocab_size": 8000}'] [--length N] [--models NAME;…] [--context N]
+               [--rate 1e-3,2e-3]
 
 The models are windowed and all-global additive attention, linear attention, GPT-2, dilated attention, a transformer
-with rotary positions, RMSNorm and SwiGLU, and 3Lin. Their parameters are equal within 1 %. Sequences have 2048 tokens
-or --length; d128 has 4 heads and 6 layers, d512 8 heads and 8 layers. Dropout is 0.1, and none for 3Lin. Positions are
-learned; the model with rotary positions has wider feed-forward layers instead.
+with rotary positions, RMSNorm and SwiGLU, 3Lin, and additive attention that forgets ("additive 2"). Their parameters
+are equal within 1 %. Sequences have 2048 tokens or --length; d128 has 4 heads and 6 layers, d512 8 heads and 8 layers.
+Dropout is 0.1, and none for 3Lin. Positions are learned; models with rotary positions or none have wider feed-forward
+layers instead.
+
+"hybrid" is additive 2 with softmax attention over the last 128 tokens in every third layer. "rotary, shift and gate" is
+the same block with softmax attention over the whole sequence in every layer. --models also takes additive 2 without one
+of its parts, for example "additive 2 without shift". --rate trains every model, except 3Lin, with each of these rates;
+the table marks the best rate of a model.
 
 One program trains all of them with one recipe, several seeds each: AdamW, the rate falling linearly to 0, betas 0.9 and
 0.999, eps 1e-8, decay 0.01, clipping at 1. 3Lin has its own: normalized_sgd, steps of norm 0.3, falling over the second
@@ -18,7 +25,7 @@ from N(0, 0.02^2), rate 5e-4, no warm-up, as the published models were trained. 
 tokenizer trained on the same text.
 
 Reports the best validation loss over the evaluations of a run, as mean and range over the seeds. Units are nats per
-token, bits per byte, and the perplexity of a token and of a word. The ends of lines are words too, as is usual for
+token and per byte, bits per byte, and the perplexity of a token and of a word. The ends of lines are words too, as is usual for
 WikiText. With --context N all models, built for N tokens, then take turns. They run training steps on all threads, and
 one session each that continues after N tokens on one thread. The report has medians, bytes of a session's state, and
 parameters. With --int8 the blocks of an evaluation are read again at the end of each run, with fp32 and with int8
@@ -33,6 +40,7 @@ text is this repository's sources; without --valid the last tenth of each text i
 import argparse
 import hashlib
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -46,8 +54,12 @@ BYTES_VOCAB = 259
 SIZES = {"d128": (128, 4, 6), "d512": (512, 8, 8)}  # width, heads, layers
 COLORS = {"additive, windows": "#0b6e8f", "additive, all global": "#7fb8c9", "linear": "#5b8c3a", "gpt2": "#c4622d",
           "rotary SwiGLU": "#8a3f8f", "dilated": "#b59a1c", "trilinear 32 bits": "#b03060", "trilinear 8 bits": "#d0708f",
-          "trilinear 4 bits": "#e0a0b5", "trilinear 2 bits": "#eccad6", "trilinear, equal bytes": "#602040"}
-BIT_SERIES = ("trilinear 8 bits", "trilinear 4 bits", "trilinear 2 bits")  # trained only where --models names them
+          "trilinear 4 bits": "#e0a0b5", "trilinear 2 bits": "#eccad6", "trilinear, equal bytes": "#602040",
+          "additive 2": "#102a70", "hybrid": "#2f8f8f", "rotary, shift and gate": "#d13a3a",
+          "additive 2, constant forgetting": "#3f5fb5", "additive 2, no forgetting": "#6f8fd5",
+          "additive 2 without shift": "#8f6fd5", "additive 2 without gate": "#b08fe0", "additive 2 without head norm": "#9fb5e5"}
+ON_REQUEST = ("trilinear 8 bits", "trilinear 4 bits", "trilinear 2 bits",  # trained only where --models names them
+              *(name for name in COLORS if name.startswith("additive 2") and name != "additive 2"))
 BOUT, STEPS, BOUTS = 128, 4, 5  # tokens that a model decodes in its turn, steps that it learns; turns
 ADAMW = {
     "schedule": "linear",
@@ -66,13 +78,13 @@ NORMALIZED = {  # for 3Lin: no moments, no decay, no warm-up
 }
 
 
-def recipe_of(config, recipe, width, steps):
-    """Return a model's training options besides those that all models share."""
+def recipes_of(config, arguments, width, steps):
+    """Return a model's training options besides those that all models share, for each rate."""
     if config["model_type"] == "trilinear":
-        return NORMALIZED
-    if recipe == "reference":
-        return {**ADAMW, "learning_rate": 5e-4}
-    return {**ADAMW, "learning_rate": min(4e-3, 2e-3 * 128 / width), "warmup_steps": min(200, steps // 4)}
+        return [NORMALIZED]
+    warmup = {} if arguments.recipe == "reference" else {"warmup_steps": min(200, steps // 4)}
+    usual = 5e-4 if arguments.recipe == "reference" else min(4e-3, 2e-3 * 128 / width)
+    return [{**ADAMW, "learning_rate": rate, **warmup} for rate in arguments.rate or [usual]]
 
 
 def gpt2_cost(width, layers, vocab, length):
@@ -99,6 +111,25 @@ def trilinear(width, layers, vocab, length, parameters=None, int8_bytes=None):
             "key_size": key_size(hidden), "value_size": value, "wide_window_size": length}
 
 
+def rotary_ratio(width, layers, length):
+    """Inner width over width of the rotary transformer's feed-forward layers. They also replace a table of positions."""
+    return 8 / 3 + length / (3 * width * layers)
+
+
+def additive2(width, heads, layers, vocab, length, windows=(), window=128, forget="data", shift=True, gate=True, group_norm=True):
+    """additive2 with heads of 8 channels. The width of its feed-forward layers gives it as many parameters as the
+    rotary transformer of this size, whose SwiGLU has biases."""
+    pooling = (2 + gate) * width**2 + (3 * shift + group_norm) * width
+    pooling += width // 8 * {"data": 2 * width + 1, "const": width + 1, "none": width}[forget]
+    softmax = (4 + gate) * width**2 + (3 + gate) * shift * width
+    mixers = len(windows) * softmax + (layers - len(windows)) * pooling
+    rotary = 4 * width**2 + (3 * width + 2) * int(width * rotary_ratio(width, layers, length))
+    inner = round((rotary - mixers / layers) / (3 * width))
+    return {"model_type": "additive2", "hidden_size": width, "vocab_size": vocab, "n_heads": width // 8, "n_layer": layers, "intermediate_size": inner,
+            "forget": forget, "shift": shift, "gate": gate, "group_norm": group_norm, "dropout": 0.1, "window_layers": list(windows), "window": window,
+            "window_heads": heads}
+
+
 def models(width, heads, layers, vocab, length, recipe):
     additive = {
         "model_type": "FastformerForCausalLM",
@@ -113,14 +144,14 @@ def models(width, heads, layers, vocab, length, recipe):
     gpt2 = {"model_type": "gpt2", "n_embd": width, "vocab_size": vocab, "n_head": heads, "n_positions": length, "n_layer": layers}
     plain = {"hidden_size": width, "vocab_size": vocab, "n_heads": heads, "n_positions": length, "n_layer": layers, "hidden_dropout_prob": 0.1,
              "position_embedding": "learned"}
-    wider = length / (3 * width * layers)  # as many parameters as a table of positions has
     rotary = {"model_type": "transformer", "num_tokens": vocab, "max_seq_len": length, "dim": width, "depth": layers, "heads": heads,
               "attn_dim_head": width // heads, "tie_embedding": True, "use_rmsnorm": True, "rotary_pos_emb": True, "ff_glu": True,
-              "ff_swish": True, "ff_no_bias": True, "ff_mult": 8 / 3 + wider, "emb_dropout": 0.1, "attn_dropout": 0.1, "ff_dropout": 0.1}
+              "ff_swish": True, "ff_no_bias": True, "ff_mult": rotary_ratio(width, layers, length), "emb_dropout": 0.1, "attn_dropout": 0.1, "ff_dropout": 0.1}
     parameters, int8_bytes = gpt2_cost(width, layers, vocab, length)
     lin = trilinear(width, layers, vocab, length, parameters)
     bits = {f"trilinear {n} bits": {**lin, "weight_bits": n, "vector_bits": 8 if n < 32 else 32} for n in (32, 8, 4, 2)}
     segments = [length // 8, length // 2, length]
+    size = width, heads, layers, vocab, length
     return {
         "additive, windows": {**additive, "window_sizes": [4 * 2**layer for layer in range(layers - 1)] + [length]},
         "additive, all global": {**additive, "use_local_att": False},
@@ -130,6 +161,14 @@ def models(width, heads, layers, vocab, length, recipe):
         "dilated": {**plain, "model_type": "dilated", "segment_length": segments, "dilated_ratio": [1, 2, 4]},
         **bits,
         "trilinear, equal bytes": {**trilinear(width, layers, vocab, length, int8_bytes=int8_bytes), "weight_bits": 8, "vector_bits": 8},
+        "additive 2": additive2(*size),
+        "hybrid": additive2(*size, windows=range(2, layers, 3)),
+        "rotary, shift and gate": additive2(*size, windows=range(layers), window=length),
+        "additive 2, constant forgetting": additive2(*size, forget="const"),
+        "additive 2, no forgetting": additive2(*size, forget="none"),
+        "additive 2 without shift": additive2(*size, shift=False),
+        "additive 2 without gate": additive2(*size, gate=False),
+        "additive 2 without head norm": additive2(*size, group_norm=False),
     }
 
 
@@ -196,7 +235,7 @@ def chosen(arguments, size, length):
     """Return {name: config} of the requested models of a size, for this number of tokens."""
     vocab = arguments.tokenizer["vocab_size"] if arguments.tokenizer else BYTES_VOCAB
     all_models = models(*SIZES[size], vocab, length, arguments.recipe)
-    return {name: all_models[name] for name in arguments.models or [n for n in all_models if n not in BIT_SERIES]}
+    return {name: all_models[name] for name in arguments.models or [n for n in all_models if n not in ON_REQUEST]}
 
 
 def in_turns(commands, threads, backend, count):
@@ -233,37 +272,60 @@ def speeds(arguments):
     return figures
 
 
+def trained(arguments, paths, label, settings, late):
+    """Return the lines of a run, or None if it is not finished. Train it if it may start."""
+    path = finished(arguments.out, label, settings)
+    if not os.path.exists(path) and not arguments.report and not late:
+        options = settings["options"]
+        print(f"{label}, rate {options['learning_rate']:g}, seed {settings['seed']}: {options['max_steps']} steps", file=sys.stderr, flush=True)
+        lines = train(os.path.join(arguments.bin, "train_curve"), paths, settings, arguments)
+        with open(path + ".part", "w") as file:
+            json.dump({"settings": settings, "lines": lines}, file)
+        os.replace(path + ".part", path)
+    if not os.path.exists(path):
+        return None
+    with open(path) as file:
+        return json.load(file)["lines"]
+
+
 def collect(arguments, paths, options):
-    """{(size, model): runs}, doing those that are not there yet. One seed of every model first, then the next seed."""
+    """{(size, model, rate): runs}, doing those that are not there yet. One seed of every model first, then the next seed."""
     texts = {"train": digest(paths[0]), "valid": digest(paths[1]), "backend": arguments.backend}
     if arguments.tokenizer:
         texts["tokenizer"] = arguments.tokenizer
     began, runs, longest = time.time(), {}, {}
-    for seed in range(1, arguments.seeds + 1):
-        for size in arguments.sizes.split(","):
-            for name, config in chosen(arguments, size, arguments.length).items():
-                own = recipe_of(config, arguments.recipe, SIZES[size][0], options["max_steps"])
-                settings = {"config": config, "options": {**options, **own}, "seed": seed, **texts, **({"int8": True} if arguments.int8 else {})}
-                path = finished(arguments.out, f"{size} {name}", settings)
-                late = time.time() - began + longest.get(size, 0) > arguments.budget
-                if not os.path.exists(path) and not arguments.report and not late:
-                    print(f"{size}, {name}, seed {seed}: {options['max_steps']} steps", file=sys.stderr, flush=True)
-                    started = time.time()
-                    lines = train(os.path.join(arguments.bin, "train_curve"), paths, settings, arguments)
-                    longest[size] = max(longest.get(size, 0), time.time() - started)
-                    with open(path + ".part", "w") as file:
-                        json.dump({"settings": settings, "lines": lines}, file)
-                    os.replace(path + ".part", path)
-                if not os.path.exists(path):
-                    print(f"{size}, {name}, seed {seed}: not there yet", file=sys.stderr, flush=True)
-                    continue
-                with open(path) as file:
-                    runs.setdefault((size, name), []).append(json.load(file)["lines"])
+    cases = [(seed, size, name, config, own)
+             for seed in range(1, arguments.seeds + 1) for size in arguments.sizes.split(",")
+             for name, config in chosen(arguments, size, arguments.length).items()
+             for own in recipes_of(config, arguments, SIZES[size][0], options["max_steps"])]
+    for seed, size, name, config, own in cases:
+        settings = {"config": config, "options": {**options, **own}, "seed": seed, **texts, **({"int8": True} if arguments.int8 else {})}
+        started = time.time()
+        lines = trained(arguments, paths, f"{size} {name}", settings, started - began + longest.get(size, 0) > arguments.budget)
+        longest[size] = max(longest.get(size, 0), time.time() - started)
+        if lines is None:
+            print(f"{size}, {name}, rate {own['learning_rate']:g}, seed {seed}: not there yet", file=sys.stderr, flush=True)
+        else:
+            runs.setdefault((size, name, own["learning_rate"]), []).append(lines)
     return runs
 
 
 def best(lines):
     return min((line for line in lines if "valid_loss" in line), key=lambda line: line["valid_loss"])
+
+
+def mean_best(curves):
+    return statistics.mean(best(lines)["valid_loss"] for lines in curves)
+
+
+def best_rates(runs):
+    """{(size, model): the rate of the lowest mean loss}"""
+    rates = {}
+    for (size, name, rate), curves in runs.items():
+        known = rates.get((size, name))
+        if known is None or mean_best(curves) < mean_best(runs[size, name, known]):
+            rates[size, name] = rate
+    return rates
 
 
 def spread(values, digits=4):
@@ -286,12 +348,15 @@ def report(runs, options, out, held_out, valid):
     device = next(iter(runs.values()))[0][-1]["device"]
     rows = [f"Best validation loss, mean and range over seeds: {options['max_steps']} steps of {options['batch_size']} x {options['sequence_length']} tokens, "
             f"{options['precision']}, held out: {held_out}; {device}\n"]
-    rows += ["| size | model | seeds | nats per token | bits per byte | perplexity of a token | of a word | nats at the end, fp32 | int8 weights |",
-             "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
-    for (size, name), curves in runs.items():
+    rows += ["| size | model | rate | seeds | nats per token | nats per byte | bits per byte | perplexity of a token | of a word | nats at the end, fp32 | int8 weights |",
+             "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
+    rates = best_rates(runs)
+    for (size, name, rate), curves in sorted(runs.items(), key=lambda run: list(rates).index(run[0][:2])):
         bests = [best(lines) for lines in curves]
+        mark = "**" if rate == rates[size, name] else ""
         rows.append(
-            f"| {size} | {name} | {len(curves)} | {spread([b['valid_loss'] for b in bests])} | {spread([b['bits_per_byte'] for b in bests])} "
+            f"| {size} | {name} | {mark}{rate:g}{mark} | {len(curves)} | {spread([b['valid_loss'] for b in bests])} "
+            f"| {spread([b['bits_per_byte'] * math.log(2) for b in bests])} | {spread([b['bits_per_byte'] for b in bests])} "
             f"| {spread([b['perplexity'] for b in bests], 2)} | {spread([word_perplexity(b['bits_per_byte'], valid) for b in bests], 1)} "
             f"| {loss_of(curves, 'fp32')} | {loss_of(curves, 'int8')} |"
         )
@@ -315,7 +380,8 @@ def report_speeds(figures, arguments):
 def plot(runs, out):
     from plots import pyplot, save  # it needs matplotlib
 
-    for (size, name), curves in runs.items():
+    for (size, name), rate in best_rates(runs).items():
+        curves = runs[size, name, rate]
         points = [[(line["step"], line["valid_loss"]) for line in lines if "valid_loss" in line] for lines in curves]
         steps = [step for step, _ in points[0]]
         losses = list(zip(*([loss for _, loss in curve] for curve in points)))
@@ -348,6 +414,7 @@ def main():
     parser.add_argument("--budget", type=float, default=float("inf"), metavar="SECONDS")
     parser.add_argument("--recipe", choices=("reference", "service"), default="service")
     parser.add_argument("--models", type=lambda text: text.split(";"), help=f"some of: {'; '.join(COLORS)}")
+    parser.add_argument("--rate", type=lambda text: [float(rate) for rate in text.split(",")], help="learning rates, instead of the recipe's")
     parser.add_argument("--context", type=int, help="measure speeds, too, sessions behind so many tokens")
     parser.add_argument("--int8", action="store_true", help="measure the loss of what was trained with int8 weights, too")
     parser.add_argument("--report", action="store_true", help="train nothing")

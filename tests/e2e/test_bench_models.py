@@ -32,3 +32,21 @@ def test_the_trilinear_models_of_the_comparison_of_quality_have_them_too():
     every = quality.models(128, 4, 6, VOCAB, LENGTH, "service")
     for name in ("trilinear 32 bits", "trilinear 2 bits"):
         assert parameters(every[name]) == pytest.approx(quality.gpt2_cost(128, 6, VOCAB, LENGTH)[0], rel=0.01), name
+
+
+def additive2_parameters(c):
+    """Count additive2's parameters: tied word vectors, and layers of a mixer and SwiGLU."""
+    d, heads = c["hidden_size"], c["n_heads"]
+    forget = {"data": d + 1, "const": 1, "none": 0}[c["forget"]]
+    pooling = (2 + c["gate"]) * d**2 + heads * (d + forget) + (3 * c["shift"] + c["group_norm"]) * d
+    softmax = (4 + c["gate"]) * d**2 + (3 + c["gate"]) * c["shift"] * d
+    windows, layers = len(c["window_layers"]), c["n_layer"]
+    return c["vocab_size"] * d + d + windows * softmax + (layers - windows) * pooling + layers * (2 * d + 3 * c["intermediate_size"] * d)
+
+
+def test_the_additive2_models_of_the_comparison_of_quality_have_equal_parameters():
+    every = quality.models(128, 4, 6, 8000, 512, "service")
+    counts = {name: additive2_parameters(c) for name, c in every.items() if c["model_type"] == "additive2"}
+    assert len(counts) == 8 and every["additive 2"]["intermediate_size"] == 402
+    for name, count in counts.items():
+        assert count == pytest.approx(2_273_612, rel=0.0015), name  # the rotary transformer's
