@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 
 import numpy
 import pytest
@@ -238,10 +239,14 @@ def test_one_that_is_killed_and_stopped_has_the_same_report_bit_for_bit(own_daem
     daemon = own_daemon()
     with daemon.connect() as engine:
         model = train(engine, config=UNBOUNDED)
-        text = "".join(json.dumps({"text": TEXT[n:n + 9000 + n]}) + "\n" for n in range(20 if SANITIZED else 80))
-        file = engine.add_file(text, "c.jsonl")
-        request = {"model": model, "file": file, **context}
-        whole = wait(engine, engine.call("evaluation.create", request)["id"])
+        count, took = 20 if SANITIZED else 80, 0
+        while took < 4:  # so long that it has reported twice before it ends
+            text = "".join(json.dumps({"text": TEXT[n % 80:n % 80 + 9000 + n % 80]}) + "\n" for n in range(count))
+            request = {"model": model, "file": engine.add_file(text, "c.jsonl"), **context}
+            began = time.monotonic()
+            whole = wait(engine, engine.call("evaluation.create", request)["id"])
+            took = time.monotonic() - began
+            count *= 2
         id = engine.call("evaluation.create", request)["id"]
         for end in (daemon.kill, daemon.stop):
             reported = lambda: len([e for e in engine.call("evaluation.events", {"id": id, "limit": 1000})["data"] if e["type"] == "progress"])

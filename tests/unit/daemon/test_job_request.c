@@ -167,7 +167,7 @@ static void a_request_without_a_model_trains_the_usual_one_of_its_objective(void
 		const char *json, *architecture;
 		const model_form *form;
 	} cases[] = {
-	    {"{}", "additive", &form_causal}, /* of the fixture */
+	    {"{}", "additive", &form_causal}, /* with the model that must_read adds */
 	    {"{\"additive\":{\"objective\":\"next_token\"}}", "additive2", &form_causal},
 	    {"{\"additive\":{\"objective\":\"classification\"}}", "linear_encoder", &form_classifier},
 	    {"{\"additive\":{\"objective\":\"fill_mask\"}}", "transformer", &form_masked},
