@@ -41,9 +41,12 @@ void architecture_carried(const architecture *a, const void *config, state_list 
 	if (!a->carries_states)
 		return;
 	architecture_states(a, config, &states);
-	if (states.status == STATUS_OK)
+	bool recurrent = true;
+	for (int i = 0; i < states.count; i++)
+		recurrent &= states.items[i].kind == STATE_RECURRENT;
+	if (states.status == STATUS_OK && recurrent)
 		state_list_add(list, STATE_CARRIED, state_list_slot(&states), STATE_POOL);
-	else
+	if (states.status != STATUS_OK)
 		list->status = states.status;
 	state_list_free(&states);
 }
@@ -55,7 +58,7 @@ status architecture_read(const architecture *a, void *config, const json_t *json
 	state_list carried = {0};
 	architecture_carried(a, config, &carried);
 	d->carried = carried.floats;
-	d->carries_states = a->carries_states;
+	d->carries_states = a->carries_states && carried.floats > 0;
 	const status s = carried.status;
 	state_list_free(&carried);
 	if (s != STATUS_OK)

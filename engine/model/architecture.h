@@ -124,7 +124,7 @@ struct architecture {
 	 * forward_spec.train.carried the graph has, for each, an input NAME of B times its floats and an output
 	 * "next.NAME" of the same shape. */
 	void (*carried)(const void *config, state_list *list);
-	/* A row passes on the state of a session instead, all of it recurrent. With forward_spec.train.carried the
+	/* A row passes on the state of a session instead, if all of it is recurrent. With forward_spec.train.carried the
 	 * graph has the sessions' pool STATE_POOL with one slot for each row, which holds the row's initial and then
 	 * its final state. */
 	bool carries_states;

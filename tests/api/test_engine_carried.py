@@ -42,19 +42,21 @@ def test_what_cannot_be_carried_is_refused_by_name(engine):
                            (params(file, 1, {**MODEL, "mask_prob": 0.1}, carry_state=True), "additive.carry_state"),
                            ({**params(file, 1, carry_state=True, config={}), "model": "gpt2"}, "additive.carry_state"),
                            (recurrent("linear")(file, 1, carry_state=True, recompute=True), "additive.recompute"),
+                           (recurrent("additive2", window_layers=[1], window_heads=2)(file, 1, carry_state=True), "additive.carry_state"),
                            (params(file, 1, sequence_length=SEGMENT + 1), "additive.sequence_length")):
         with pytest.raises(EngineError) as e:
             engine.call("job.create", request)
         assert (e.value.status, e.value.param) == (400, param)
 
 
-def recurrent(kind):
+def recurrent(kind, **config):
     def job(file, steps, **more):
-        return params(file, steps, {"hidden_size": 16, "n_heads": 2, "n_layer": 2}, **more) | {"model": kind}
+        return params(file, steps, {"hidden_size": 16, "n_heads": 2, "n_layer": 2, **config}, **more) | {"model": kind}
     return job
 
 
-@pytest.mark.parametrize("params", [params, recurrent("additive"), recurrent("linear")], ids=["transformer", "additive", "linear"])
+@pytest.mark.parametrize("params", [params, recurrent("additive"), recurrent("additive2"), recurrent("linear")],
+                         ids=["transformer", "additive", "additive2", "linear"])
 def test_a_job_that_carries_goes_on_after_kill_9_to_the_same_weights(own_daemon, engine, params):
     options = {"carry_state": True, "checkpoint_every": 5, "eval_every": 20}
     whole = trained(engine, engine.call("job.create", params(engine.add_file(TEXT), 100, **options))["id"])
