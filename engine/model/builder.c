@@ -234,6 +234,16 @@ value builder_linear(const builder *b, value x, const char *format, ...)
 	                 1);
 }
 
+value builder_product(const builder *b, value x, const char *format, ...)
+{
+	char name[NAME_BYTES];
+	va_list args;
+	va_start(args, format);
+	vsnprintf(name, sizeof name, format, args);
+	va_end(args);
+	return op_linear(b->g, x, builder_parameter(b, "%s", name), VALUE_NONE, 1);
+}
+
 value builder_layernorm(const builder *b, value x, float eps, const char *format, ...)
 {
 	char prefix[PREFIX_BYTES];

@@ -59,6 +59,8 @@ value builder_pool_before(builder *b);
 value builder_parameter(const builder *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Append x NAME.weightᵀ + NAME.bias; the bias is optional. */
 value builder_linear(const builder *b, value x, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* Append x Wᵀ for the matrix W of this full name. */
+value builder_product(const builder *b, value x, const char *format, ...) __attribute__((format(printf, 3, 4)));
 value builder_layernorm(const builder *b, value x, float eps, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* Append the RMS norm of each of `parts` equal parts of a row, x / √(mean(x²) + eps), times the gain [D] of this full

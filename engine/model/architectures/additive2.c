@@ -246,10 +246,8 @@ static value additive2_layer_forward(builder *b, const additive2_config *c, int 
 	h = op_add(b->g, h, builder_dropout(b, m->forward(b, options, l, prefix, n), p));
 	if (l == c->dims.layers - 1)
 		h = builder_needed_rows(b, h);
-	const value inner = op_linear(b->g, builder_rms(b, h, 1, EPSILON, LAYER "norm2", l),
-	                              builder_parameter(b, LAYER "W1", l), VALUE_NONE, 1);
-	const value outer = op_linear(b->g, op_glu_gate_first(b->g, inner, ACTIVATION_SILU),
-	                              builder_parameter(b, LAYER "W2", l), VALUE_NONE, 1);
+	const value inner = builder_product(b, builder_rms(b, h, 1, EPSILON, LAYER "norm2", l), LAYER "W1", l);
+	const value outer = builder_product(b, op_glu_gate_first(b->g, inner, ACTIVATION_SILU), LAYER "W2", l);
 	return op_add(b->g, h, builder_dropout(b, outer, p));
 }
 

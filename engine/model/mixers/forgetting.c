@@ -42,13 +42,6 @@ static void forgetting_states(const void *options, int layer, state_list *list)
 		token_shift_states(list, layer, o->hidden);
 }
 
-/* Append x Wᵀ + bias; bias: a parameter's name, or NULL. */
-static value forgetting_product(const builder *b, const char *prefix, value x, const char *weight, const char *bias)
-{
-	return op_linear(b->g, x, builder_parameter(b, "%s%s", prefix, weight),
-	                 bias ? builder_parameter(b, "%s%s", prefix, bias) : VALUE_NONE, 1);
-}
-
 static value forgetting_f32(const builder *b, value x)
 {
 	return b->spec->bf16 ? op_cast(b->g, x, DTYPE_F32) : x;
@@ -60,7 +53,8 @@ static value forgetting_rate(const builder *b, const forgetting_options *o, cons
 	if (o->forget == FORGET_NONE)
 		return VALUE_NONE;
 	const value logit = o->forget == FORGET_DATA
-	                        ? forgetting_f32(b, forgetting_product(b, prefix, x, "Wf", "beta"))
+	                        ? forgetting_f32(b, op_linear(b->g, x, builder_parameter(b, "%sWf", prefix),
+	                                                      builder_parameter(b, "%sbeta", prefix), 1))
 	                        : op_scale(b->g, forgetting_f32(b, builder_parameter(b, "%stheta", prefix)), -1);
 	return op_activation(b->g, logit, ACTIVATION_LOG_SIGMOID);
 }
@@ -94,8 +88,8 @@ static value forgetting_forward(builder *b, const void *options, int layer, cons
 	value from[SHIFT_COUNT] = {x, x, x};
 	if (o->shift)
 		token_shift(b, layer, prefix, x, SHIFT_COUNT, from);
-	const value v = forgetting_product(b, prefix, from[SHIFT_VALUES], "Wv", NULL);
-	const value a = forgetting_f32(b, forgetting_product(b, prefix, from[SHIFT_SCORES], "Wa", NULL));
+	const value v = builder_product(b, from[SHIFT_VALUES], "%sWv", prefix);
+	const value a = forgetting_f32(b, builder_product(b, from[SHIFT_SCORES], "%sWa", prefix));
 	const value f = forgetting_rate(b, o, prefix, from[SHIFT_SCORES]);
 	const pooled_values pooled = forgetting_pool(b, layer, v, a, f);
 	forgetting_log(b, o, layer, a, f, pooled.log_normalizer);
@@ -105,10 +99,9 @@ static value forgetting_forward(builder *b, const void *options, int layer, cons
 	if (o->norm)
 		y = builder_rms(b, y, o->heads, EPSILON, "%sgain", prefix);
 	if (o->gate)
-		y = op_mul(
-		    b->g, y,
-		    op_activation(b->g, forgetting_product(b, prefix, from[SHIFT_GATE], "Wg", NULL), ACTIVATION_SILU));
-	return forgetting_product(b, prefix, y, "Wo", NULL);
+		y = op_mul(b->g, y,
+		           op_activation(b->g, builder_product(b, from[SHIFT_GATE], "%sWg", prefix), ACTIVATION_SILU));
+	return builder_product(b, y, "%sWo", prefix);
 }
 
 const mixer mixer_forgetting = {

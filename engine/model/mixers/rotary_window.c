@@ -29,11 +29,6 @@ static void rotary_window_states(const void *options, int layer, state_list *lis
 		token_shift_states(list, layer, d);
 }
 
-static value rotary_product(const builder *b, const char *prefix, value x, const char *weight)
-{
-	return op_linear(b->g, x, builder_parameter(b, "%s%s", prefix, weight), VALUE_NONE, 1);
-}
-
 static value rotary_window_attend(builder *b, const rotary_window_options *o, int layer, value q, value k, value v)
 {
 	const attention_options *a = &o->attention;
@@ -59,15 +54,15 @@ static value rotary_window_forward(builder *b, const void *options, int layer, c
 	if (o->shift)
 		token_shift(b, layer, prefix, x, o->gate ? SHIFT_COUNT : SHIFT_GATE, from);
 	const value positions = b->pool == VALUE_NONE ? VALUE_NONE : builder_positions(b);
-	const value q = op_rotary(b->g, rotary_product(b, prefix, from[SHIFT_QUERY], "Wq"), positions, turn);
-	const value k = op_rotary(b->g, rotary_product(b, prefix, from[SHIFT_KEY], "Wk"), positions, turn);
+	const value q = op_rotary(b->g, builder_product(b, from[SHIFT_QUERY], "%sWq", prefix), positions, turn);
+	const value k = op_rotary(b->g, builder_product(b, from[SHIFT_KEY], "%sWk", prefix), positions, turn);
 	builder_log(b, b->place, layer, "query", q);
 	builder_log(b, b->place, layer, "key", k);
-	value y = rotary_window_attend(b, o, layer, q, k, rotary_product(b, prefix, from[SHIFT_VALUE], "Wv"));
+	value y = rotary_window_attend(b, o, layer, q, k, builder_product(b, from[SHIFT_VALUE], "%sWv", prefix));
 	if (o->gate)
 		y = op_mul(b->g, y,
-		           op_activation(b->g, rotary_product(b, prefix, from[SHIFT_GATE], "Wg"), ACTIVATION_SILU));
-	return rotary_product(b, prefix, y, "Wo");
+		           op_activation(b->g, builder_product(b, from[SHIFT_GATE], "%sWg", prefix), ACTIVATION_SILU));
+	return builder_product(b, y, "%sWo", prefix);
 }
 
 const mixer mixer_rotary_window = {
