@@ -2,13 +2,18 @@
  *
  *   v, a, f?, mask?, g, l, dg -> dv [B, N, D] real, da [B, N, H], df of f's shape
  *
- * w = e^{a - l} and keep = 1 - w = e^{l_{t-1} + f - l} are known for all tokens. The gradients G of g_t and L of l_t
- * are δ = w G·(v - g);  dv = w G;  da = δ + w L;  G_{t-1} = dg_{t-1} + keep G;  df = L_{t-1} = keep L - δ A tile is
- * linear in what reaches it from later tiles, with K = Π keep and U = Σ (K / keep_t) w_t κ_t (v_t - g_t), where κ_t is
- * the product of later keeps of the tile: G' = K G + G°,  L' = K L - U·G + L° Three kernels: tiles with G = L = 0 give
- * (K, U, G°, L°); these, from the last to the first, give G and L for each tile; tiles from there give the results. One
- * alone, if tiles are not needed to fill the device. L is linear in the channels, so pieces of a wide head add to da
- * and df one after another.
+ * w = e^{a - l} and keep = 1 - w = e^{l_{t-1} + f - l} are known for all tokens. With the gradients G of g_t and L of
+ * l_t, from the last token on:
+ *
+ *   δ = w G·(v - g);  dv = w G;  da = δ + w L;  G_{t-1} = dg_{t-1} + keep G;  df = L_{t-1} = keep L - δ
+ *
+ * A tile is linear in what reaches it from later tiles. K is the product of its keeps, κ_t that of the keeps after t:
+ *
+ *   U = Σ (K / keep_t) w_t κ_t (v_t - g_t);  G' = K G + G°;  L' = K L - U·G + L°
+ *
+ * There are three kernels. Tiles with G = L = 0 give (K, U, G°, L°). From these, from the last to the first, come G and
+ * L of each tile. Tiles from there give the results. The last kernel runs alone if one tile fills the device. L is
+ * linear in the channels, so pieces of a wide head add to da and df one after another.
  *
  * df [H] is the sum of the tiles' sums, in order. Bytes per element: v, g and dg twice, dv once. */
 #include "cuda/forgetting_attention.cuh"

@@ -3,8 +3,8 @@
  * Rows of whole packs stay in registers, divided among threads as in layernorm.cuh: x is read once. For dgain, a thread
  * has the same columns of every row that its group takes, so it sums them in registers. The block's groups are added in
  * shared memory, and the blocks' sums, GRAD_BLOCKS per processor, by cuda_sum_parts in order. A gain that is one number
- * has one column. With a gain for each channel of several parts, the number of all groups is a multiple of the number
- * of parts. Each group of threads then has the same part of all its rows, and its own sums in scratch.
+ * has one column. With a gain for each channel of several parts, the groups of all blocks are a multiple of the parts.
+ * Each group of threads then has the same part of all its rows, and its own sums in scratch.
  *
  * Other rows: a block reads a row several times, through the caches, and sums columns in scratch.
  *

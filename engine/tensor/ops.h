@@ -184,9 +184,10 @@ typedef struct layernorm_grad_params {
 /* normalize: each row is cut into `groups` equal parts, and each part divided by its length:
  *   y = gain ⊙ x · scale / max(√(‖part‖² + eps), floor);  eps ≥ 0;  floor: a normal number above 0.
  * x […, D] [real], gain? [D] or [1] f32 -> y […, D] [real], inverse [rows · groups] f32 = 1 / max(√(‖part‖² + eps),
- * floor). w = D / groups is the width of a part. Scale √w, eps w ε and a gain [D] are RMSNorm (Zhang and Sennrich 2019)
- * of each part: x / √(mean(x²) + ε). Scale 1 and a gain [1]: ScaleNorm (Nguyen and Salazar 2019); a group for each head
- * and no gain: normalised queries and keys. */
+ * floor). w = D / groups is the width of a part. Special cases:
+ *   RMSNorm (Zhang and Sennrich 2019), x / √(mean(x²) + ε) in each part: scale √w, eps w ε and a gain [D];
+ *   ScaleNorm (Nguyen and Salazar 2019): scale 1 and a gain [1];
+ *   normalised queries and keys: a group for each head and no gain. */
 typedef struct normalize_params {
 	int64_t groups;
 	float scale, floor;
