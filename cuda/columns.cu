@@ -131,13 +131,20 @@ template <class T> struct mixture {
 	}
 };
 
+/* Where the row of w begins. */
+static int64_t first_of(const op_call *call)
+{
+	return ((const mix_columns_params *)call->params)->row * shape_last(call->in[0].shape);
+}
+
 status cuda_mix_columns(backend *b, const op_call *call)
 {
 	const shape s = call->out[0].shape;
 	return cuda_by_type(call->in[0].type, [&](auto *type) {
 		typedef std::remove_pointer_t<decltype(type)> T;
 		const mixture<T> f = {(const T *)call->in[0].data, (const T *)call->in[1].data,
-		                      (const float *)call->in[2].data, (T *)call->out[0].data, shape_last(s)};
+		                      (const float *)call->in[2].data + first_of(call), (T *)call->out[0].data,
+		                      shape_last(s)};
 		return cuda_elementwise_rows<T>(b, f, shape_rows(s), f.width);
 	});
 }
@@ -214,10 +221,22 @@ size_t cuda_mix_columns_grad_scratch(const backend *b, const op_call *call)
 	return call->out[2].data ? mixture_grid(b, call).y * width * sizeof(float) : 0;
 }
 
+/* dw from the sums of its row; the other rows become zeros. */
+static status finish_mixture(backend *b, const op_call *call, const float *parts, int64_t n)
+{
+	const int64_t width = shape_last(call->in[0].shape), first = first_of(call);
+	const int64_t sizes[] = {first, width, shape_count(call->in[2].shape) - first - width};
+	float *dw = (float *)call->out[2].data;
+	for (int i = 0; i < 3 && dw; dw += sizes[i++])
+		if (sizes[i])
+			TRY(cuda_sum_parts(b, &dw, 1, parts, i == 1 ? n : 0, sizes[i], 1.0f));
+	return STATUS_OK;
+}
+
 status cuda_mix_columns_grad(backend *b, const op_call *call)
 {
 	const dim3 grid = mixture_grid(b, call);
-	float *parts = call->out[2].data ? (float *)call->scratch : nullptr, *out = (float *)call->out[2].data;
+	float *parts = call->out[2].data ? (float *)call->scratch : nullptr;
 	const int64_t rows = shape_rows(call->in[0].shape), width = shape_last(call->in[0].shape);
 	TRY(cuda_by_type(call->in[0].type, [&](auto *type) {
 		typedef std::remove_pointer_t<decltype(type)> T;
@@ -226,7 +245,7 @@ status cuda_mix_columns_grad(backend *b, const op_call *call)
 		const mixture_grad<T> o = {(const T *)call->in[0].data,
 		                           (const T *)call->in[1].data,
 		                           (const T *)call->in[3].data,
-		                           (const float *)call->in[2].data,
+		                           (const float *)call->in[2].data + first_of(call),
 		                           (T *)call->out[0].data,
 		                           (T *)call->out[1].data,
 		                           parts,
@@ -235,5 +254,5 @@ status cuda_mix_columns_grad(backend *b, const op_call *call)
 		return cuda_launch(b, packs ? mix_columns_grad_kernel<T, N> : mix_columns_grad_kernel<T, 1>, grid,
 		                   THREADS, THREADS * sizeof(float) * (packs ? N : 1), o);
 	}));
-	return out ? cuda_sum_parts(b, &out, 1, parts, grid.y, width, 1.0f) : STATUS_OK;
+	return finish_mixture(b, call, parts, grid.y);
 }

@@ -328,11 +328,14 @@ typedef struct scale_columns_params {
 } scale_columns_params;
 value op_scale_columns(graph *g, value x, value w, int64_t group);
 
-/* mix_columns: y = x + w ⊙ (other - x); x, other […, C] [real], w [C] f32 -> y [real]. With the row before each row in
- * `other` it is the token shift of RWKV (Peng et al. 2023).
- * mix_columns_grad: x, other, w, dy -> dx = (1 - w) ⊙ dy [real], dother = w ⊙ dy [real],
- * dw = Σ_rows dy ⊙ (other - x) f32. */
-value op_mix_columns(graph *g, value x, value other, value w);
+/* mix_columns: y = x + w_row ⊙ (other - x); x, other […, C] [real], w [M, C] f32 -> y [real]. With the row before each
+ * row in `other` it is the token shift of RWKV (Peng et al. 2023).
+ * mix_columns_grad: x, other, w, dy -> dx = (1 - w_row) ⊙ dy [real], dother = w_row ⊙ dy [real],
+ * dw_row = Σ_rows dy ⊙ (other - x) f32, zeros in its other rows. */
+typedef struct mix_columns_params {
+	int64_t row;
+} mix_columns_params;
+value op_mix_columns(graph *g, value x, value other, value w, int64_t row);
 
 /* shift_rows: channels are cut into high - low + 1 segments of ⌊C / segments⌋, and segment i of row t is that of row
  * t - (low + i), zeros where the sequence has no such row; what is left of the channels stays. With a mask a row whose

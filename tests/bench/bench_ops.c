@@ -497,7 +497,7 @@ static void bench_products(walk *w)
 
 static void bench_rows(walk *w, int64_t rows, int64_t d)
 {
-	shape s = SHAPE2(rows, d), vector = SHAPE1(d), per_row = SHAPE1(rows);
+	shape s = SHAPE2(rows, d), vector = SHAPE1(d), one_row = SHAPE2(1, d), per_row = SHAPE1(rows);
 	static const scale_params twice = {2};
 	static const secant_params half = {0.5f};
 	static const layernorm_params norm = {.eps = 1e-5f};
@@ -529,11 +529,16 @@ static void bench_rows(walk *w, int64_t rows, int64_t d)
 	              .params = &(layernorm_grad_params){0},
 	              .n_in = 5,
 	              .in = {reals(w, s), reals(w, vector), reals(w, per_row), reals(w, per_row), reals(w, s)}});
-	bench(w, text, (trial){.id = OP_mix_columns, .n_in = 3, .in = {reals(w, s), reals(w, s), reals(w, vector)}});
+	bench(w, text,
+	      (trial){.id = OP_mix_columns,
+	              .params = &(mix_columns_params){0},
+	              .n_in = 3,
+	              .in = {reals(w, s), reals(w, s), reals(w, one_row)}});
 	bench(w, text,
 	      (trial){.id = OP_mix_columns_grad,
+	              .params = &(mix_columns_params){0},
 	              .n_in = 4,
-	              .in = {reals(w, s), reals(w, s), reals(w, vector), reals(w, s)}});
+	              .in = {reals(w, s), reals(w, s), reals(w, one_row), reals(w, s)}});
 	bench(w, text, (trial){.id = OP_gelu, .params = &erf, .n_in = 1, .in = {reals(w, s)}});
 	bench(w, text, (trial){.id = OP_gelu_grad, .params = &erf, .n_in = 2, .in = {reals(w, s), reals(w, s)}});
 	bench(w, tanh_text, (trial){.id = OP_gelu, .params = &tanh, .n_in = 1, .in = {reals(w, s)}});

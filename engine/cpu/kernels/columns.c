@@ -72,7 +72,7 @@ status KERNEL(scale_columns_grad)(backend *b, const op_call *call)
 static void mix_rows(const op_call *call, int64_t first, int64_t last)
 {
 	const int64_t width = shape_last(call->out[0].shape);
-	const float *w = call->in[2].data;
+	const float *w = (const float *)call->in[2].data + ((const mix_columns_params *)call->params)->row * width;
 	for (int64_t r = first; r < last; r++) {
 		const float *x = (const float *)call->in[0].data + r * width;
 		const float *other = (const float *)call->in[1].data + r * width;
@@ -116,7 +116,9 @@ status KERNEL(mix_columns_grad)(backend *b, const op_call *call)
 {
 	const int64_t rows = shape_rows(call->in[0].shape), width = shape_last(call->in[0].shape);
 	const int64_t size = kernel_part_rows(rows), parts = kernel_parts(rows, size);
-	const float *x = call->in[0].data, *other = call->in[1].data, *w = call->in[2].data, *dy = call->in[3].data;
+	const int64_t first = ((const mix_columns_params *)call->params)->row * width;
+	const float *x = call->in[0].data, *other = call->in[1].data, *dy = call->in[3].data;
+	const float *w = (const float *)call->in[2].data + first;
 	float *dx = call->out[0].data, *dother = call->out[1].data, *dw = call->out[2].data, *sums = call->scratch;
 	const int threads = kernel_threads(b, rows * width * 2);
 #pragma omp parallel for schedule(static) num_threads(threads)
@@ -130,7 +132,9 @@ status KERNEL(mix_columns_grad)(backend *b, const op_call *call)
 			             sum);
 		}
 	}
-	if (dw)
-		kernel_sum_parts(dw, sums, parts, width, 1.0f);
+	if (dw) {
+		memset(dw, 0, (size_t)shape_count(call->in[2].shape) * sizeof *dw);
+		kernel_sum_parts(dw + first, sums, parts, width, 1.0f);
+	}
 	return STATUS_OK;
 }

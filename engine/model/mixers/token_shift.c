@@ -4,8 +4,7 @@
 
 void token_shift_parameters(parameter_list *list, int64_t mixtures, int64_t d, const char *prefix)
 {
-	parameter_list_add(list, INIT_CONSTANT, 0.5f, SHAPE3(1, mixtures, d), "%smu", prefix);
-	parameter_list_stored(list, SHAPE2(mixtures, d));
+	parameter_list_add(list, INIT_CONSTANT, 0.5f, SHAPE2(mixtures, d), "%smu", prefix);
 }
 
 void token_shift_states(state_list *list, int layer, int64_t d)
@@ -26,5 +25,5 @@ void token_shift(builder *b, int layer, const char *prefix, value n, int mixture
 	const value stored = builder_parameter(b, "%smu", prefix), before = rows_before(b, layer, n);
 	const value mu = b->spec->bf16 ? op_cast(b->g, stored, DTYPE_F32) : stored;
 	for (int i = 0; i < mixtures; i++)
-		out[i] = op_mix_columns(b->g, n, before, op_slice_rows(b->g, mu, i, 1));
+		out[i] = op_mix_columns(b->g, n, before, mu, i);
 }

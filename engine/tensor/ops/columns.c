@@ -54,9 +54,9 @@ status op_scale_columns_grad_check(op_call *call, error *err)
 	return STATUS_OK;
 }
 
-value op_mix_columns(graph *g, value x, value other, value w)
+value op_mix_columns(graph *g, value x, value other, value w, int64_t row)
 {
-	return graph_apply_one(g, OP_mix_columns, (value[]){x, other, w}, 3, NULL);
+	return graph_apply_one(g, OP_mix_columns, (value[]){x, other, w}, 3, &(mix_columns_params){row});
 }
 
 /* x, other and w, arguments 0 to 2. */
@@ -64,7 +64,13 @@ static status check_mixture(const op_call *call, error *err)
 {
 	TRY(check_real(call, 0, "x", err));
 	TRY(check_like(call, 1, "other", 0, "x", err));
-	return check_count(call, 2, "w", DTYPE_F32, shape_last(call->in[0].shape), "one for each channel", err);
+	const mix_columns_params *p = call->params;
+	const shape w = call->in[2].shape;
+	TRY(check_type(call, 2, "w", DTYPE_F32, err));
+	if (w.rank != 2 || shape_last(w) != shape_last(call->in[0].shape) || p->row < 0 || p->row >= w.dim[0])
+		return error_set(err, STATUS_INVALID, "w", "w must have a number for each channel in its row %" PRId64,
+		                 p->row);
+	return STATUS_OK;
 }
 
 status op_mix_columns_check(op_call *call, error *err)
@@ -78,7 +84,7 @@ status op_mix_columns_check(op_call *call, error *err)
 status op_mix_columns_backward(graph *g, const op_node *node)
 {
 	value in[] = {node->in[0], node->in[1], node->in[2], graph_output_gradient(g, node, 0)}, grads[3];
-	TRY(graph_apply(g, OP_mix_columns_grad, in, 4, NULL, grads));
+	TRY(graph_apply(g, OP_mix_columns_grad, in, 4, node->params, grads));
 	for (int i = 0; i < 3; i++)
 		graph_accumulate(g, node->in[i], grads[i]);
 	return STATUS_OK;

@@ -131,19 +131,19 @@ static void build_scale_columns_grad(graph *g, const int64_t *arg) /* rows, widt
 	graph_apply(g, OP_scale_columns_grad, in, 2, &(scale_columns_params){arg[2]}, &dw);
 }
 
-static void build_mix_columns(graph *g, const int64_t *arg) /* rows, width */
+static void build_mix_columns(graph *g, const int64_t *arg) /* rows, width, row of w, its rows */
 {
 	op_mix_columns(g, real(g, arg, "x", SHAPE2(arg[0], arg[1])), real(g, arg, "other", SHAPE2(arg[0], arg[1])),
-	               f32(g, "w", SHAPE1(arg[1])));
+	               f32(g, "w", SHAPE2(arg[3], arg[1])), arg[2]);
 }
 
-static void build_mix_columns_grad(graph *g, const int64_t *arg) /* rows, width */
+static void build_mix_columns_grad(graph *g, const int64_t *arg) /* rows, width, row of w, its rows */
 {
 	const shape s = SHAPE2(arg[0], arg[1]);
-	value in[] = {real(g, arg, "x", s), real(g, arg, "other", s), f32(g, "w", SHAPE1(arg[1])),
+	value in[] = {real(g, arg, "x", s), real(g, arg, "other", s), f32(g, "w", SHAPE2(arg[3], arg[1])),
 	              real(g, arg, "dy", s)};
 	value grads[3];
-	graph_apply(g, OP_mix_columns_grad, in, 4, NULL, grads);
+	graph_apply(g, OP_mix_columns_grad, in, 4, &(mix_columns_params){arg[2]}, grads);
 }
 
 static void build_shift_rows(graph *g, const int64_t *arg) /* batch, length, channels, low, high, masked, transposed */
@@ -279,15 +279,15 @@ static const op_case cases[] = {
     {OP_scale_columns_grad, "tall", build_scale_columns_grad, {2500, 6, 2}, 0, 0, 1e-4, 1e-5, 0},
     {OP_scale_columns_grad, "wide group", build_scale_columns_grad, {3, 1000, 1000}, 0, 0, 1e-4, 1e-5, 0},
 
-    {OP_mix_columns, "no row", build_mix_columns, {0, 3}, 0, 0, 0, 0, 0},
-    {OP_mix_columns, "odd", build_mix_columns, {31, NARROW}, 0, 0, 1e-6, 1e-6, STEP},
-    {OP_mix_columns, "whole packs", build_mix_columns, {5, 136}, 0, 0, 1e-6, 1e-6, STEP},
-    {OP_mix_columns, "tall", build_mix_columns, {2500, 6}, 0, 0, 1e-6, 1e-6, 0},
-    {OP_mix_columns_grad, "no row", build_mix_columns_grad, {0, 3}, 0, 0, 0, 0, 0},
-    {OP_mix_columns_grad, "odd", build_mix_columns_grad, {31, NARROW}, 0, 0, 1e-5, 1e-6, 0},
-    {OP_mix_columns_grad, "whole packs", build_mix_columns_grad, {5, 264}, 0, 0, 1e-5, 1e-6, 0},
-    {OP_mix_columns_grad, "tall", build_mix_columns_grad, {2500, 6}, 0, 0, 1e-4, 1e-5, 0},
-    {OP_mix_columns_grad, "tall, whole packs", build_mix_columns_grad, {1300, 40}, 0, 0, 1e-4, 1e-5, 0},
+    {OP_mix_columns, "no row", build_mix_columns, {0, 3, 0, 1}, 0, 0, 0, 0, 0},
+    {OP_mix_columns, "odd", build_mix_columns, {31, NARROW, 2, 3}, 0, 0, 1e-6, 1e-6, STEP},
+    {OP_mix_columns, "whole packs", build_mix_columns, {5, 136, 1, 3}, 0, 0, 1e-6, 1e-6, STEP},
+    {OP_mix_columns, "tall", build_mix_columns, {2500, 6, 0, 2}, 0, 0, 1e-6, 1e-6, 0},
+    {OP_mix_columns_grad, "no row", build_mix_columns_grad, {0, 3, 0, 2}, 0, 0, 0, 0, 0},
+    {OP_mix_columns_grad, "odd", build_mix_columns_grad, {31, NARROW, 2, 3}, 0, 0, 1e-5, 1e-6, 0},
+    {OP_mix_columns_grad, "whole packs", build_mix_columns_grad, {5, 264, 1, 3}, 0, 0, 1e-5, 1e-6, 0},
+    {OP_mix_columns_grad, "tall", build_mix_columns_grad, {2500, 6, 0, 2}, 0, 0, 1e-4, 1e-5, 0},
+    {OP_mix_columns_grad, "tall, whole packs", build_mix_columns_grad, {1300, 40, 0, 1}, 0, 0, 1e-4, 1e-5, 0},
 
     {OP_shift_rows, "no row", build_shift_rows, {2, 0, 6, 0, 1}, 0, 0, 0, 0, 0},
     {OP_shift_rows, "no shift", build_shift_rows, {2, 5, 6, 0, 0, 1}, 0, 0, 0, 0, STEP},
