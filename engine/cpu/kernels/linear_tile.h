@@ -210,17 +210,41 @@ static inline quantised quantised_input(float shifted)
 	return (uint8_t)(math_bits(shifted) + 128);
 }
 
+/* One row by one panel: its only chain of sums would wait for itself, so the inputs are divided among several. Integers
+ * have the same sum in any order. */
+TILE_INLINE integers panel_int8(const unsigned char *x, const unsigned char *w, int64_t inputs)
+{
+	enum { CHAINS = 8 };
+	integers sum[CHAINS] = {0};
+	for (int64_t k = 0; k < inputs; k += CHAINS * PANEL_GROUP)
+		for (int c = 0; c < CHAINS; c++) {
+			const int64_t at = k + c * PANEL_GROUP;
+			int32_t four;
+			if (at >= inputs)
+				break;
+			memcpy(&four, x + at, sizeof four);
+			sum[c] = (integers)_mm512_dpbusd_epi32((__m512i)sum[c], _mm512_set1_epi32(four),
+			                                       (__m512i)load_words(w + at * PANEL_WIDTH));
+		}
+	for (int c = 1; c < CHAINS; c++)
+		sum[0] += sum[c];
+	return sum[0];
+}
+
 TILE_INLINE void tile_int8(const product *p, const int R, const int P, int64_t row, int64_t rows, int64_t panel,
                            int64_t panels)
 {
 	const unsigned char *x[TILE_ROWS], *w[TILE_PANELS];
 	integers sum[TILE_ROWS][TILE_PANELS]; /* __m512i has lanes of 64 bits, and would be copied around */
+	const bool single = R == 1 && panels == 1;
 	tile_rows(p, x, R, row, rows);
 	tile_panels(p, w, P, panel, panels);
 	for (int i = 0; i < R; i++)
 		for (int j = 0; j < P; j++)
 			sum[i][j] = (integers){0};
-	for (int64_t k = 0; k < p->k; k += PANEL_GROUP) {
+	if (single)
+		sum[0][0] = panel_int8(x[0], w[0] + sizeof(panel_header), p->k);
+	for (int64_t k = 0; k < p->k && !single; k += PANEL_GROUP) {
 		__m512i weight[TILE_PANELS];
 		for (int j = 0; j < P; j++)
 			weight[j] = (__m512i)load_words(w[j] + sizeof(panel_header) + k * PANEL_WIDTH);
