@@ -1,11 +1,12 @@
 /* bench_loss - the loss of a saved model on a text, with its weights in each type.
  *
- *   bench_loss FOLDER TEXT LENGTH [BLOCKS]
+ *   bench_loss FOLDER TEXT LENGTH [BLOCKS [TYPE]]
  *
- * Prints the mean loss over the first BLOCKS blocks of LENGTH tokens (0 or absent: all) and the objective's other
- * numbers, for fp32, bf16 and int8 weights, with the time; "seconds_without": without hits. */
+ * Prints the mean loss over the first BLOCKS blocks of LENGTH tokens (0 or absent: all), the objective's other numbers
+ * and the time; "seconds_without": without hits. The weights have TYPE, or fp32, bf16 and int8 in turn. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
@@ -70,8 +71,8 @@ int main(int argc, char **argv)
 {
 	static const char *const types[] = {"fp32", "bf16", "int8"};
 	threads_sleep_when_idle(argv);
-	if (argc < 4 || argc > 5)
-		bench_fail("usage: bench_loss FOLDER TEXT LENGTH [BLOCKS]");
+	if (argc < 4 || argc > 6)
+		bench_fail("usage: bench_loss FOLDER TEXT LENGTH [BLOCKS [TYPE]]");
 	file_map text;
 	tokenizer *t;
 	dataset *d;
@@ -80,9 +81,10 @@ int main(int argc, char **argv)
 	bench_check(tokenizer_open(&t, argv[1], INT32_MAX, &err), &err);
 	bench_check(file_map_open(&text, argv[2], &err), &err);
 	bench_check(dataset_new(&d, t, (const char *)text.data, text.bytes, atoll(argv[3]), &err), &err);
-	const int64_t blocks = argc == 5 ? atoll(argv[4]) : 0, all = dataset_records(d);
+	const int64_t blocks = argc > 4 ? atoll(argv[4]) : 0, all = dataset_records(d);
 	for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
-		report(argv[1], types[i], d, blocks > 0 && blocks < all ? blocks : all, b);
+		if (argc < 6 || strcmp(argv[5], types[i]) == 0)
+			report(argv[1], types[i], d, blocks > 0 && blocks < all ? blocks : all, b);
 	dataset_free(d);
 	tokenizer_free(t);
 	file_map_close(&text);

@@ -51,15 +51,17 @@ import time
 from contest import Contestant, Failure, environment, take_turns
 
 BYTES_VOCAB = 259
-SIZES = {"d128": (128, 4, 6), "d512": (512, 8, 8)}  # width, heads, layers
+SIZES = {"d80": (80, 4, 4), "d128": (128, 4, 6), "d256": (256, 8, 5), "d384": (384, 8, 7), "d512": (512, 8, 8)}  # width, heads, layers
 COLORS = {"additive, windows": "#0b6e8f", "additive, all global": "#7fb8c9", "linear": "#5b8c3a", "gpt2": "#c4622d",
           "rotary SwiGLU": "#8a3f8f", "dilated": "#b59a1c", "trilinear 32 bits": "#b03060", "trilinear 8 bits": "#d0708f",
           "trilinear 4 bits": "#e0a0b5", "trilinear 2 bits": "#eccad6", "trilinear, equal bytes": "#602040",
           "additive 2": "#102a70", "hybrid": "#2f8f8f", "rotary, shift and gate": "#d13a3a",
           "additive 2, constant forgetting": "#3f5fb5", "additive 2, no forgetting": "#6f8fd5",
-          "additive 2 without shift": "#8f6fd5", "additive 2 without gate": "#b08fe0", "additive 2 without head norm": "#9fb5e5"}
+          "additive 2 without shift": "#8f6fd5", "additive 2 without gate": "#b08fe0", "additive 2 without head norm": "#9fb5e5",
+          "additive 2, 2 channels": "#304a90", "additive 2, 4 channels": "#506ab0", "additive 2, 16 channels": "#708ad0"}
 ON_REQUEST = ("trilinear 8 bits", "trilinear 4 bits", "trilinear 2 bits",  # trained only where --models names them
               *(name for name in COLORS if name.startswith("additive 2") and name != "additive 2"))
+READ_ON = 131072  # tokens over which --read-on takes losses
 BOUT, STEPS, BOUTS = 128, 4, 5  # tokens that a model decodes in its turn, steps that it learns; turns
 ADAMW = {
     "schedule": "linear",
@@ -116,16 +118,16 @@ def rotary_ratio(width, layers, length):
     return 8 / 3 + length / (3 * width * layers)
 
 
-def additive2(width, heads, layers, vocab, length, windows=(), window=128, forget="data", shift=True, gate=True, group_norm=True):
-    """additive2 with heads of 8 channels. The width of its feed-forward layers gives it as many parameters as the
+def additive2(width, heads, layers, vocab, length, windows=(), window=128, channels=8, forget="data", shift=True, gate=True, group_norm=True):
+    """additive2 with heads of `channels` channels. The width of its feed-forward layers gives it as many parameters as the
     rotary transformer of this size, whose SwiGLU has biases."""
     pooling = (2 + gate) * width**2 + (3 * shift + group_norm) * width
-    pooling += width // 8 * {"data": 2 * width + 1, "const": width + 1, "none": width}[forget]
+    pooling += width // channels * {"data": 2 * width + 1, "const": width + 1, "none": width}[forget]
     softmax = (4 + gate) * width**2 + (3 + gate) * shift * width
     mixers = len(windows) * softmax + (layers - len(windows)) * pooling
     rotary = 4 * width**2 + (3 * width + 2) * int(width * rotary_ratio(width, layers, length))
     inner = round((rotary - mixers / layers) / (3 * width))
-    return {"model_type": "additive2", "hidden_size": width, "vocab_size": vocab, "n_heads": width // 8, "n_layer": layers, "intermediate_size": inner,
+    return {"model_type": "additive2", "hidden_size": width, "vocab_size": vocab, "n_heads": width // channels, "n_layer": layers, "intermediate_size": inner,
             "forget": forget, "shift": shift, "gate": gate, "group_norm": group_norm, "dropout": 0.1, "window_layers": list(windows), "window": window,
             "window_heads": heads}
 
@@ -146,7 +148,7 @@ def models(width, heads, layers, vocab, length, recipe):
              "position_embedding": "learned"}
     rotary = {"model_type": "transformer", "num_tokens": vocab, "max_seq_len": length, "dim": width, "depth": layers, "heads": heads,
               "attn_dim_head": width // heads, "tie_embedding": True, "use_rmsnorm": True, "rotary_pos_emb": True, "ff_glu": True,
-              "ff_swish": True, "ff_no_bias": True, "ff_mult": rotary_ratio(width, layers, length), "emb_dropout": 0.1, "attn_dropout": 0.1, "ff_dropout": 0.1}
+              "ff_swish": True, "ff_no_bias": True, "ff_mult": rotary_ratio(width, layers, length), "attn_zero_init_output": True, "ff_zero_init_output": True, "emb_dropout": 0.1, "attn_dropout": 0.1, "ff_dropout": 0.1}
     parameters, int8_bytes = gpt2_cost(width, layers, vocab, length)
     lin = trilinear(width, layers, vocab, length, parameters)
     bits = {f"trilinear {n} bits": {**lin, "weight_bits": n, "vector_bits": 8 if n < 32 else 32} for n in (32, 8, 4, 2)}
@@ -166,6 +168,7 @@ def models(width, heads, layers, vocab, length, recipe):
         "rotary, shift and gate": additive2(*size, windows=range(layers), window=length),
         "additive 2, constant forgetting": additive2(*size, forget="const"),
         "additive 2, no forgetting": additive2(*size, forget="none"),
+        **{f"additive 2, {n} channels": additive2(*size, channels=n) for n in (2, 4, 16)},
         "additive 2 without shift": additive2(*size, shift=False),
         "additive 2 without gate": additive2(*size, gate=False),
         "additive 2 without head norm": additive2(*size, group_norm=False),
@@ -194,8 +197,8 @@ def digest(path):
         return hashlib.sha256(file.read()).hexdigest()
 
 
-def train(program, paths, settings, arguments):
-    """The lines of a run, evaluations printed on standard error as they come."""
+def train(program, paths, settings, arguments, kept):
+    """The lines of a run, evaluations printed on standard error as they come. With --keep the model stays in the folder `kept`."""
     command = [
         program,
         paths[0],
@@ -206,7 +209,7 @@ def train(program, paths, settings, arguments):
     lines = []
     own = environment(arguments.threads, {"ADDITIVE_BENCH_BACKEND": arguments.backend})
     with tempfile.TemporaryDirectory() as saved:
-        folder = os.path.join(saved, "model") if arguments.int8 else "-"
+        folder = kept if arguments.keep else os.path.join(saved, "model") if arguments.int8 else "-"
         more = paths[1:] + ([folder, json.dumps(settings["tokenizer"])] if "tokenizer" in settings else [folder])
         with subprocess.Popen(command + more, env=own, stdout=subprocess.PIPE, text=True) as process:
             for line in process.stdout:
@@ -223,6 +226,25 @@ def served(folder, valid, options, arguments, own):
     command = [os.path.join(arguments.bin, "bench_loss"), folder, valid, str(options["sequence_length"]), str(options["eval_blocks"])]
     out = subprocess.run(command, env=own, stdout=subprocess.PIPE, text=True, check=True).stdout
     return [json.loads(line) for line in out.splitlines()]
+
+
+def read_on(folder, config, valid, arguments):
+    """Lines of the losses of a kept model over the same tokens in blocks of each length of --read-on, {"read_on": 2048, "loss": 4.5}.
+    A model that attends to the whole sequence does so at every length."""
+    lines, own = [], environment(arguments.threads, {"ADDITIVE_BENCH_BACKEND": arguments.backend})
+    for length in arguments.read_on:
+        whole = {key: length for key in ("window", "max_seq_len") if config.get(key) == arguments.length}
+        with tempfile.TemporaryDirectory() as copy:
+            for name in set(os.listdir(folder)) - {"config.json", "manifest.json"}:
+                os.symlink(os.path.abspath(os.path.join(folder, name)), os.path.join(copy, name))
+            with open(os.path.join(folder, "config.json")) as file:
+                saved = json.load(file)
+            with open(os.path.join(copy, "config.json"), "w") as file:
+                json.dump({**saved, **whole}, file)
+            command = [os.path.join(arguments.bin, "bench_loss"), copy, valid, str(length), str(READ_ON // length), "fp32"]
+            out = subprocess.run(command, env=own, stdout=subprocess.PIPE, text=True, check=True).stdout
+        lines.append({"read_on": length, "loss": json.loads(out)["loss"]})
+    return lines
 
 
 def finished(out, name, settings):
@@ -278,14 +300,15 @@ def trained(arguments, paths, label, settings, late):
     if not os.path.exists(path) and not arguments.report and not late:
         options = settings["options"]
         print(f"{label}, rate {options['learning_rate']:g}, seed {settings['seed']}: {options['max_steps']} steps", file=sys.stderr, flush=True)
-        lines = train(os.path.join(arguments.bin, "train_curve"), paths, settings, arguments)
+        lines = train(os.path.join(arguments.bin, "train_curve"), paths, settings, arguments, path.removesuffix(".json"))
         with open(path + ".part", "w") as file:
             json.dump({"settings": settings, "lines": lines}, file)
         os.replace(path + ".part", path)
     if not os.path.exists(path):
         return None
     with open(path) as file:
-        return json.load(file)["lines"]
+        lines = json.load(file)["lines"]
+    return (read_on(path.removesuffix(".json"), settings["config"], paths[1], arguments) if arguments.read_on else []) + lines
 
 
 def collect(arguments, paths, options):
@@ -365,6 +388,14 @@ def report(runs, options, out, held_out, valid):
         file.write("\n".join(rows) + "\n")
 
 
+def report_reading(runs, lengths):
+    print(f"\nNats per token over the first {READ_ON:,} tokens of the held-out text, in blocks of these lengths\n")
+    print("| size | model | rate | " + " | ".join(f"{length:,}" for length in lengths) + " |\n" + "| --- " * (3 + len(lengths)) + "|")
+    for (size, name, rate), curves in runs.items():
+        losses = [[line["loss"] for lines in curves for line in lines if line.get("read_on") == length] for length in lengths]
+        print(f"| {size} | {name} | {rate:g} | " + " | ".join(map(spread, losses)) + " |")
+
+
 def report_speeds(figures, arguments):
     rows = [f"\nIn turns, medians of {BOUTS}: training, {arguments.batch} x {arguments.length} tokens a step, {arguments.threads} threads; a session of a model made for "
             f"{arguments.context} tokens that goes on behind so many, one thread\n",
@@ -417,6 +448,9 @@ def main():
     parser.add_argument("--rate", type=lambda text: [float(rate) for rate in text.split(",")], help="learning rates, instead of the recipe's")
     parser.add_argument("--context", type=int, help="measure speeds, too, sessions behind so many tokens")
     parser.add_argument("--int8", action="store_true", help="measure the loss of what was trained with int8 weights, too")
+    parser.add_argument("--keep", action="store_true", help="save each trained model in a folder beside its file")
+    parser.add_argument("--read-on", type=lambda text: [int(length) for length in text.split(",")],
+                        help="measure the losses of kept models in blocks of these lengths, too")
     parser.add_argument("--report", action="store_true", help="train nothing")
     arguments = parser.parse_args()
     os.makedirs(arguments.out, exist_ok=True)
@@ -439,6 +473,8 @@ def main():
         sys.exit("quality: there is no run yet")
     held_out = os.path.basename(arguments.valid) if arguments.valid else "the last tenth of " + ", ".join(map(os.path.basename, texts))
     report(runs, options, arguments.out, held_out, paths[1])
+    if arguments.read_on:
+        report_reading(runs, arguments.read_on)
     if arguments.context and not arguments.report:
         report_speeds(speeds(arguments), arguments)
     try:

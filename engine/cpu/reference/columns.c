@@ -47,7 +47,7 @@ status reference_mix_columns(backend *unused, const op_call *call)
 }
 
 /* x, other [rows, C], w [M, C], dy [rows, C] -> dx = (1 - w_row) ⊙ dy, dother = w_row ⊙ dy,
- * dw_row = Σ_rows dy ⊙ (other - x) */
+ * dw = Σ_rows dy ⊙ (other - x) in the row, 0 in the others */
 status reference_mix_columns_grad(backend *unused, const op_call *call)
 {
 	(void)unused;
