@@ -501,6 +501,7 @@ static int characters_of(const char *text, size_t bytes)
 void options_wrap(FILE *file, const char *text, int indent)
 {
 	const int columns = columns_of(file);
+	size_t line;
 
 	for (int at = indent; *text;) {
 		const size_t bytes = strcspn(text, " \n");
@@ -512,6 +513,11 @@ void options_wrap(FILE *file, const char *text, int indent)
 		}
 		at += fprintf(file, "%s%.*s", at > indent ? " " : "", (int)bytes, text) - ((int)bytes - width);
 		text += bytes;
+		for (; *text == '\n' && text[1] == ' '; text += 1 + line) { /* as it stands */
+			line = strcspn(text + 1, "\n");
+			fprintf(file, "\n%*s%.*s", indent, "", (int)line, text + 1);
+			at = columns;
+		}
 		if (*text == '\n' && at > indent && text[1] == '\n') {
 			fputs("\n\n", file);
 			fprintf(file, "%*s", indent, "");

@@ -322,6 +322,19 @@ static void a_line_feed_in_a_paragraph_is_a_space(void **state)
 	free(out);
 }
 
+static void a_line_that_begins_with_a_space_stands_as_it_is(void **state)
+{
+	(void)state;
+	char *out = NULL;
+	size_t bytes = 0;
+	FILE *file = open_memstream(&out, &bytes);
+	assert_non_null(file);
+	options_wrap(file, "Beside it:\n  one TO    the first\n  two       the second\nand more.\n\nEnd.", 1);
+	assert_int_equal(fclose(file), 0);
+	assert_string_equal(out, "Beside it:\n   one TO    the first\n   two       the second\n and more.\n\n End.\n");
+	free(out);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -339,6 +352,7 @@ int main(void)
 	    cmocka_unit_test(the_words_of_a_value_are_listed_before_the_default),
 	    cmocka_unit_test(a_row_is_found_by_every_form_of_its_option),
 	    cmocka_unit_test(a_line_feed_in_a_paragraph_is_a_space),
+	    cmocka_unit_test(a_line_that_begins_with_a_space_stands_as_it_is),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
