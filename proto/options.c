@@ -513,7 +513,7 @@ void options_wrap(FILE *file, const char *text, int indent)
 		}
 		at += fprintf(file, "%s%.*s", at > indent ? " " : "", (int)bytes, text) - ((int)bytes - width);
 		text += bytes;
-		for (; *text == '\n' && text[1] == ' '; text += 1 + line) { /* as it stands */
+		for (; *text == '\n' && text[1] == ' '; text += 1 + line) { /* as it is */
 			line = strcspn(text + 1, "\n");
 			fprintf(file, "\n%*s%.*s", indent, "", (int)line, text + 1);
 			at = columns;

@@ -92,8 +92,8 @@ char *options_describe(const option_row *row);
 /* Print one line per row. */
 void options_help(FILE *file, const option_row *rows);
 /* Print text wrapped to the terminal's width, or to 80 columns without one, and end the last line. The cursor is at
- * column `indent`, where every further line begins too. Two line feeds end a paragraph; a single one is a space, but a line that begins
- * with a space stands as it is. */
+ * column `indent`, where every further line begins too. Two line feeds end a paragraph; a single one is a space. A line
+ * that begins with a space is printed as it is. */
 void options_wrap(FILE *file, const char *text, int indent);
 
 #endif

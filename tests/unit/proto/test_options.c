@@ -322,7 +322,7 @@ static void a_line_feed_in_a_paragraph_is_a_space(void **state)
 	free(out);
 }
 
-static void a_line_that_begins_with_a_space_stands_as_it_is(void **state)
+static void a_line_that_begins_with_a_space_keeps_its_spaces(void **state)
 {
 	(void)state;
 	char *out = NULL;
@@ -352,7 +352,7 @@ int main(void)
 	    cmocka_unit_test(the_words_of_a_value_are_listed_before_the_default),
 	    cmocka_unit_test(a_row_is_found_by_every_form_of_its_option),
 	    cmocka_unit_test(a_line_feed_in_a_paragraph_is_a_space),
-	    cmocka_unit_test(a_line_that_begins_with_a_space_stands_as_it_is),
+	    cmocka_unit_test(a_line_that_begins_with_a_space_keeps_its_spaces),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
