@@ -149,7 +149,7 @@ static void explain_write_sums(buffer *out, const void *context)
 		explain_write_small(out, "rounding", explain_view_sum(v, "rounding"));
 	}
 	if (json_object_get(v->parts, "difference")) {
-		explain_write_sum(out, "difference from vectors of zero", explain_view_number(v, "difference"));
+		explain_write_sum(out, "difference from the baseline", explain_view_number(v, "difference"));
 		explain_write_small(out, "completeness error", explain_view_number(v, "completeness_error"));
 	}
 	explain_write_sum(out, "score", explain_view_number(v, "score"));

@@ -164,7 +164,7 @@ static void put_sums(words *w, const json_t *parts, const json_t *reader, double
 		put_number(w, "rounding %+.1g", json_number_value(json_object_get(sums, "rounding")));
 	}
 	if (difference) {
-		put_number(w, "from vectors of zero %+.4g,", json_number_value(difference));
+		put_number(w, "from the baseline %+.4g,", json_number_value(difference));
 		put_number(w, "completeness error %+.1g",
 		           json_number_value(json_object_get(parts, "completeness_error")));
 	}

@@ -85,7 +85,23 @@ static void path_at(double u, double size, double *factor, double *slope)
 	*slope = c * most * rises / (rest * sqrt(rest));
 }
 
-void explain_path(int steps, double size, double *factors, double *weights)
+void explain_mean_baseline(const float *words, int64_t n, int64_t width, float *out)
+{
+	double squares = 0, mean = 0;
+	for (int64_t c = 0; c < width; c++) {
+		double sum = 0;
+		for (int64_t j = 0; j < n; j++) {
+			sum += (double)words[j * width + c];
+			squares += (double)words[j * width + c] * (double)words[j * width + c];
+		}
+		out[c] = (float)(sum / (double)n);
+		mean += (double)out[c] * (double)out[c];
+	}
+	for (int64_t c = 0; c < width && mean > 0; c++)
+		out[c] *= (float)sqrt(squares / (double)n / mean);
+}
+
+void explain_straight_path(int steps, double *factors, double *weights)
 {
 	for (int i = 0; i < steps; i++) {
 		double x = -cos(M_PI * (i + 0.75) / (steps + 0.5)), slope = 1; /* Newton iterations */
@@ -95,7 +111,17 @@ void explain_path(int steps, double size, double *factors, double *weights)
 			if (fabs(change) < 1e-15)
 				break;
 		}
-		path_at((1 + x) / 2, size, &factors[i], &weights[i]);
-		weights[i] /= (1 - x * x) * slope * slope;
+		factors[i] = (1 + x) / 2;
+		weights[i] = 1 / ((1 - x * x) * slope * slope);
+	}
+}
+
+void explain_path(int steps, double size, double *factors, double *weights)
+{
+	explain_straight_path(steps, factors, weights);
+	for (int i = 0; i < steps; i++) {
+		double slope;
+		path_at(factors[i], size, &factors[i], &slope);
+		weights[i] *= slope;
 	}
 }

@@ -12,7 +12,7 @@ typedef enum explain_method {
 	EXPLAIN_NONE,
 	EXPLAIN_CONTRIBUTIONS, /* exact parts, through the frozen network */
 	EXPLAIN_GRADIENT,      /* gradient × input, and attention weight × gradient */
-	EXPLAIN_INTEGRATED,    /* integrated gradients (Sundararajan et al. 2017), starting at zero word vectors */
+	EXPLAIN_INTEGRATED,    /* integrated gradients (Sundararajan et al. 2017) from a baseline */
 	EXPLAIN_WEIGHTS,       /* no parts; the result is the log (explain.h) */
 	EXPLAIN_LEAVE_ONE_OUT, /* the score minus the score without the token, which is masked or replaced */
 	EXPLAIN_REMOVALS       /* no parts; the result is the score without each of several sets of tokens */
@@ -20,10 +20,23 @@ typedef enum explain_method {
 
 enum { EXPLAIN_STEPS = 64, EXPLAIN_MAX_STEPS = 1024 };
 
+/* Vectors at which integrated gradients start.
+ *
+ * From zero, word vectors only become longer. A network whose first norm cancels their length changes within a tiny
+ * part of that path, and the norms that follow change elsewhere. A network without biases has a direction at the mean,
+ * so it is smooth on the whole path. */
+typedef enum explain_baseline {
+	EXPLAIN_FROM_USUAL, /* EXPLAIN_FROM_MEAN if model_dims.scale_free, otherwise EXPLAIN_FROM_ZERO */
+	EXPLAIN_FROM_ZERO,
+	EXPLAIN_FROM_MEAN /* for every token the mean of the text's word vectors, scaled to their root mean square; a
+	                   * source starts at zero */
+} explain_baseline;
+
 typedef struct explain_options {
 	explain_method method;
-	float share;         /* EXPLAIN_CONTRIBUTIONS: share of a gate's output credited to its pooled factor */
-	int steps;           /* EXPLAIN_INTEGRATED: number of gradients, 1 to EXPLAIN_MAX_STEPS */
+	float share;               /* EXPLAIN_CONTRIBUTIONS: share of a gate's output credited to its pooled factor */
+	int steps;                 /* EXPLAIN_INTEGRATED: number of gradients, 1 to EXPLAIN_MAX_STEPS */
+	explain_baseline baseline; /* EXPLAIN_INTEGRATED */
 	int32_t replacement; /* EXPLAIN_LEAVE_ONE_OUT: token that replaces the removed one; -1: the token is masked */
 } explain_options;
 
@@ -51,7 +64,7 @@ typedef struct explain_parts {
 	int32_t token, other;
 	double logit, log_probability; /* the token's */
 	double score;
-	double difference; /* EXPLAIN_INTEGRATED: the score minus that of zero word vectors; `words` sum to it */
+	double difference; /* EXPLAIN_INTEGRATED: the score minus that of the baseline; `words` sum to it */
 	double head;       /* EXPLAIN_CONTRIBUTIONS: biases after the row was chosen */
 	/* [tokens], those of a source first; the caller's memory, NULL: not requested. `words` is for any method,
 	 * `positions` and `biases` for EXPLAIN_CONTRIBUTIONS, `attention` for EXPLAIN_GRADIENT. */
@@ -77,9 +90,14 @@ double explain_score_of(const float *coefficients, const float *logits, int64_t 
 /* Return the log-probability of output v among the finite logits. */
 double explain_log_probability_of(const float *logits, int64_t n, int32_t v);
 
-/* The path of integrated gradients: factors of the word vectors, rising from 0 to 1, and the weights of the gradients
- * there, at the Gauss-Legendre nodes u. Norms at the start of a network cancel the length of the vectors, so the score
- * changes most near zero; the nodes are dense there.
+/* Write the baseline of EXPLAIN_FROM_MEAN for word vectors [n][width]. */
+void explain_mean_baseline(const float *words, int64_t n, int64_t width, float *out);
+/* Write the factors and weights of a straight path: the Gauss-Legendre nodes between 0 and 1. */
+void explain_straight_path(int steps, double *factors, double *weights);
+
+/* The path of integrated gradients from zero: factors of the word vectors, rising from 0 to 1, and the weights of the
+ * gradients there, at the Gauss-Legendre nodes u. Norms at the start of a network cancel the length of the vectors, so
+ * the score changes most near zero; the nodes are dense there.
  *
  * `size` is the root mean square of the vectors' elements if nothing is added to them before the first norm. The norm's
  * result then grows as v = a / √(a² + c²) with the factor a and c = √ε / size. v is (e^{ku} - 1) / (e^k - 1) of its

@@ -46,6 +46,8 @@ typedef struct model_dims {
 	int64_t end;         /* with POOL_END: token id; the head reads the row of the last such token */
 	bool shifted; /* a decoder reads the tokens a second time, one row later, including masked ones: row 0 is a
 	               * start token, row j is token j - 1. In explanations the tokens are its source */
+	bool scale_free; /* a factor of all word vectors hardly changes the result, as nothing is added to them before a
+	                  * norm and no norm or layer has a bias */
 	float dropout;
 } model_dims;
 

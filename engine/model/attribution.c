@@ -74,7 +74,7 @@ void attribution_append(builder *b)
 		sources[n++] = b->source_places[i];
 	value coefficients = graph_input(g, port_name(PORT_COEFFICIENTS), DTYPE_F32, graph_value(g, logits)->shape);
 	graph_pull_back(g, logits, coefficients, sources, n, rule);
-	name_part(b, part_of(b, words, b->words), PORT_WORD_PARTS);
+	name_part(b, part_of(b, words, frozen ? b->words : b->away), PORT_WORD_PARTS);
 	if (frozen)
 		add_constant_parts(b, tokens, rows);
 	else

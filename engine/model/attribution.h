@@ -15,12 +15,13 @@
  * share of biases of the row's token after builder_needed_rows, which belong to its `biases`. The sum is exact for
  * every share of the gates, up to rounding; products of int8 weights also round their inputs.
  *
- * ATTRIBUTION_GRADIENT: words[j] is the gradient of the score at token j's word vector times the vector before
- * multiplication by PORT_FACTOR. Factor 1 gives gradient × input; the mean over factors from 0 to 1 gives integrated
- * gradients. attention[j] is the sum over rounds of attention of ⟨Σ_i p_ij ∂score/∂y_i, x_j⟩, where y_i = Σ_j p_ij x_j.
+ * ATTRIBUTION_GRADIENT: the forward reads b + PORT_FACTOR · (x_j - b) in place of the word vector x_j of token j, where
+ * b is PORT_BASELINE. words[j] is the gradient of the score there times x_j - b. Factor 1 and b = 0 give gradient ×
+ * input; the mean over factors from 0 to 1 gives integrated gradients. attention[j] is the sum over rounds of attention
+ * of ⟨Σ_i p_ij ∂score/∂y_i, x_j⟩, where y_i = Σ_j p_ij x_j.
  *
  * The tokens of a source have parts of the same kinds (PORT_SOURCE_WORD_PARTS …), and PORT_FACTOR multiplies their word
- * vectors, too. The numbers of rows of source and tokens must differ: STATUS_INVALID.
+ * vectors; their baseline is 0. The numbers of rows of source and tokens must differ: STATUS_INVALID.
  *
  * The forward's nodes come first in the plan. After the node that computes the logits (plan_node_of) they can be read
  * and the coefficients written. */

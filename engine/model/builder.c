@@ -73,6 +73,7 @@ builder builder_begin(graph *g, const forward_spec *spec, const state_list *stat
 	             .source_words = VALUE_NONE,
 	             .source_scaled = VALUE_NONE,
 	             .scaled = VALUE_NONE,
+	             .away = VALUE_NONE,
 	             .front = VALUE_NONE,
 	             .row = VALUE_NONE,
 	             .logits = VALUE_NONE};
@@ -105,7 +106,7 @@ static shape token_shape(const builder *b)
 	return SHAPE2(b->spec->phase == PHASE_READ ? 1 : b->spec->batch, b->spec->length);
 }
 
-/* Return word vectors, times PORT_FACTOR if a gradient is requested. */
+/* Return vectors times PORT_FACTOR if a gradient is requested. */
 static value scaled_words(const builder *b, value words)
 {
 	if (b->spec->explain.attribution != ATTRIBUTION_GRADIENT)
@@ -114,6 +115,14 @@ static value scaled_words(const builder *b, value words)
 	return op_scale_by(b->g, words,
 	                   factor == VALUE_NONE ? graph_input(b->g, port_name(PORT_FACTOR), DTYPE_F32, SHAPE0())
 	                                        : factor);
+}
+
+/* Return PORT_BASELINE in as many rows as `words`: a norm whose weight is 0 gives its bias for any row. */
+static value baseline_rows(const builder *b, value words)
+{
+	const shape row = SHAPE1(shape_last(graph_value(b->g, words)->shape));
+	const value baseline = graph_input(b->g, port_name(PORT_BASELINE), DTYPE_F32, row);
+	return op_layernorm(b->g, words, op_fill(b->g, row, 0), baseline, 1);
 }
 
 value builder_words(builder *b, const char *words, int64_t padding_row)
@@ -133,8 +142,13 @@ value builder_tokens(const builder *b)
 
 value builder_word_rows(builder *b, value rows)
 {
-	b->words = rows;
-	return b->scaled = scaled_words(b, rows);
+	b->words = b->away = rows;
+	if (b->spec->explain.attribution != ATTRIBUTION_GRADIENT)
+		return b->scaled = rows;
+	graph_output(b->g, rows, "%s", port_name(PORT_WORDS));
+	const value baseline = baseline_rows(b, rows);
+	b->away = op_axpby(b->g, rows, baseline, 1, -1);
+	return b->scaled = op_add(b->g, scaled_words(b, b->away), baseline);
 }
 
 /* The shifted ids are the only ids computed by an op. Only the first of the rows that they select is new. */

@@ -36,9 +36,9 @@ typedef struct builder {
 	value position, length; /* PHASE_STEP, PHASE_READ */
 	value start;            /* PHASE_READ */
 	value first;            /* [1, D] row before every sequence, for a mixer that reads one */
-	/* Values of the forward, or VALUE_NONE: rows of the tables; words times PORT_FACTOR; a row without a token; the
-	 * row that the head reads. */
-	value words, scaled, places[2], front, row, logits;
+	/* Values of the forward, or VALUE_NONE: rows of the tables; words less PORT_BASELINE; these times PORT_FACTOR
+	 * plus PORT_BASELINE; a row without a token; the row that the head reads. */
+	value words, away, scaled, places[2], front, row, logits;
 	int n_places;
 	value source_words, source_scaled, source_places[2]; /* those of a source */
 	int n_source_places;

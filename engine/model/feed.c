@@ -112,3 +112,14 @@ status feed_carried(plan *p, const int32_t *position)
 	free(mask);
 	return result;
 }
+
+status feed_baseline(plan *p, const float *baseline)
+{
+	const int64_t width = port_width(plan_graph(p), PORT_BASELINE);
+	if (baseline || width == 0)
+		return feed_write(p, PORT_BASELINE, baseline);
+	float *zeros = memory_new((size_t)width, sizeof *zeros);
+	const status s = zeros ? feed_write(p, PORT_BASELINE, zeros) : STATUS_NOMEM;
+	free(zeros);
+	return s;
+}

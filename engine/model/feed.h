@@ -30,6 +30,8 @@ status feed_positions(plan *p, const model_dims *d, position_policy policy, int6
 /* Write `rows`, or the last row of each sequence, which ends with its last unmasked token; ids and mask [B, N]; mask
  * NULL: none is masked. STATUS_NOMEM. */
 status feed_last(plan *p, const model_dims *d, const int32_t *ids, const int32_t *mask);
+/* Write PORT_BASELINE; NULL: zeros. No effect without such a port. STATUS_NOMEM. */
+status feed_baseline(plan *p, const float *baseline);
 /* With spec.train.carried: row b has read position[b] tokens before; if rows have slots, row b has slot b. No effect
  * without such ports. STATUS_NOMEM. */
 status feed_carried(plan *p, const int32_t *position);

@@ -27,7 +27,9 @@ static const char *const names[PORT_ROLES] = {
     [PORT_HITS] = "hits",
     [PORT_COEFFICIENTS] = "coefficients",
     [PORT_FACTOR] = "factor",
+    [PORT_BASELINE] = "baseline",
     [PORT_WORD_PARTS] = "parts.words",
+    [PORT_WORDS] = "words",
     [PORT_WORD_SQUARES] = "words.squares",
     [PORT_POSITION_PARTS] = "parts.positions",
     [PORT_BIAS_PARTS] = "parts.biases",
@@ -48,4 +50,10 @@ const char *port_name(port_role role)
 value port_find(const graph *g, port_role role)
 {
 	return graph_find(g, names[role]);
+}
+
+int64_t port_width(const graph *g, port_role role)
+{
+	const value v = port_find(g, role);
+	return v == VALUE_NONE ? 0 : shape_last(graph_value(g, v)->shape);
 }

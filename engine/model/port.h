@@ -35,7 +35,8 @@ typedef enum port_role {
 	PORT_MEMORY, /* "memory.L" [B, M, D] of layer L: rows of earlier segments; output "next.memory.L": rows for the
 	              * next one */
 	PORT_COEFFICIENTS, /* "coefficients" [B, V] of the logits in the score (forward_spec.explain.attribution) */
-	PORT_FACTOR,       /* "factor" []: multiplies the word vectors */
+	PORT_FACTOR,       /* "factor" []: multiplies the word vectors less PORT_BASELINE */
+	PORT_BASELINE,     /* "baseline" [D]: the vector of every token at factor 0, for ATTRIBUTION_GRADIENT */
 	/* outputs, f32 */
 	PORT_LOGITS,    /* "logits" [B, N, V]; for the rows `last`: [B, V], [rows, V] */
 	PORT_MAXIMA,    /* "maxima" of these (ops.h, linear) */
@@ -47,6 +48,7 @@ typedef enum port_role {
 	PORT_HITS,      /* "hits" [labels]: 1 if the label has the largest logit, the first of equals; otherwise 0 */
 	/* parts of the score (attribution.h) */
 	PORT_WORD_PARTS,      /* "parts.words" [B · N] */
+	PORT_WORDS,           /* "words" [B, N, D]: the word vectors, for ATTRIBUTION_GRADIENT */
 	PORT_WORD_SQUARES,    /* "words.squares" [B · N]: ‖word vector‖², if a norm reads nothing else */
 	PORT_POSITION_PARTS,  /* "parts.positions" [B · N], for models with position tables */
 	PORT_BIAS_PARTS,      /* "parts.biases" [B · N] */
@@ -64,5 +66,7 @@ typedef enum port_role {
 const char *port_name(port_role role);
 /* Return the port of a graph with that role, or VALUE_NONE. */
 value port_find(const graph *g, port_role role);
+/* Return the last dimension of that port; 0: the graph has no such port. */
+int64_t port_width(const graph *g, port_role role);
 
 #endif

@@ -16,7 +16,8 @@ struct attribution_run {
 	float *row;                /* [all_tokens] */
 	double *sum;               /* [all_tokens] */
 	double *factors, *weights; /* [steps] */
-	double empty;              /* score of the sequence with zero word vectors */
+	float *baseline;           /* [width of the word vectors]; NULL: zeros */
+	double empty;              /* score of the baseline */
 	int64_t run;               /* index of the current pass of the whole sequence */
 	read_pass *pass;           /* NULL: none in progress */
 	explain_removals singles;
@@ -84,6 +85,7 @@ static status begin_whole(attribution_run *a, float factor, error *err)
 	                             .both = a->sequence->n_source > 0};
 	read_pass_piece p = whole_piece(a);
 	p.factor = factor;
+	p.baseline = a->baseline;
 	return read_pass_begin(&a->pass, a->model, form, &p, err);
 }
 
@@ -133,16 +135,39 @@ static status step_once(attribution_run *a, bool *done, error *err)
 
 /* --- integrated gradients ------------------------------------------------------------------ */
 
-/* Run 0 is the unchanged sequence and run `steps` + 1 that of zero vectors. Only the scores of these two are used. */
+/* Run 0 is the unchanged sequence and run `steps` + 1 the baseline. Only the scores of these two are used. */
 static bool is_end(const attribution_run *a)
 {
 	return a->run == 0 || a->run > a->options.steps;
 }
 
-/* Choose the points of the path, which depend on the size of the word vectors. */
+static bool starts_at_mean(const attribution_run *a)
+{
+	return a->options.baseline == EXPLAIN_FROM_USUAL ? model_dimensions(a->model->model)->scale_free
+	                                                 : a->options.baseline == EXPLAIN_FROM_MEAN;
+}
+
+static status choose_baseline(attribution_run *a)
+{
+	const int64_t width = read_pass_width(a->pass, PORT_WORDS), n = a->sequence->count;
+	float *words = memory_new((size_t)n, (size_t)width * sizeof *words);
+	a->baseline = memory_new((size_t)width, sizeof *a->baseline);
+	status s =
+	    words && a->baseline ? read_pass_parts(a->model, a->pass, PORT_WORDS, n * width, words) : STATUS_NOMEM;
+	if (s == STATUS_OK)
+		explain_mean_baseline(words, n, width, a->baseline);
+	free(words);
+	return s;
+}
+
+/* Choose the points of the path. Those from zero depend on the size of the word vectors. */
 static status choose_path(attribution_run *a)
 {
 	double sum = 0;
+	if (starts_at_mean(a)) {
+		explain_straight_path(a->options.steps, a->factors, a->weights);
+		return choose_baseline(a);
+	}
 	TRY(read_pass_parts(a->model, a->pass, PORT_WORD_SQUARES, a->sequence->count, a->row));
 	for (int64_t j = 0; j < a->sequence->count; j++)
 		sum += (double)a->row[j];
@@ -261,6 +286,7 @@ void attribution_run_free(attribution_run *a)
 	ablation_free(a->ablation);
 	free(a->logits);
 	free(a->row);
+	free(a->baseline);
 	free(a->sum);
 	free(a->factors);
 	free(a);

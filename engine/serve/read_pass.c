@@ -290,6 +290,7 @@ static status feed(read_pass *r)
 	TRY(feed_write(r->plan, PORT_POSITION, &first));
 	TRY(feed_write(r->plan, PORT_LENGTH, &count));
 	TRY(feed_write(r->plan, PORT_FACTOR, &r->piece.factor));
+	TRY(feed_baseline(r->plan, r->piece.baseline));
 	return r->form.rows ? feed_rows(r) : feed_write(r->plan, PORT_LAST, &last);
 }
 
@@ -379,6 +380,11 @@ status read_pass_write_coefficients(read_pass *r, const float *coefficients)
 {
 	r->wants = false;
 	return feed_write(r->plan, PORT_COEFFICIENTS, coefficients);
+}
+
+int64_t read_pass_width(const read_pass *r, port_role role)
+{
+	return port_width(plan_graph(r->plan), role);
 }
 
 status read_pass_parts(const served_model *m, const read_pass *r, port_role role, int64_t count, float *out)

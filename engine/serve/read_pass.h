@@ -54,7 +54,8 @@ typedef struct read_pass_piece {
 	const int32_t *rows; /* [n_rows] token indices in the piece, 1 ≤ n_rows ≤ form.rows; or one, instead of the last
 	                      * token. Borrowed until read_pass_end */
 	int64_t n_rows;
-	float factor; /* scales the word vectors, for ATTRIBUTION_GRADIENT */
+	float factor;          /* PORT_FACTOR, for ATTRIBUTION_GRADIENT */
+	const float *baseline; /* PORT_BASELINE, likewise, borrowed until read_pass_end; NULL: zeros */
 	float *log; /* [count][log_floats], written in order, borrowed until read_pass_end; NULL without form.log. With
 	             * form.both: all logs (explain_logs_floats) */
 	/* With form.both: the source's ids, count and absent; borrowed likewise. */
@@ -81,6 +82,8 @@ status read_pass_step(read_pass *r, bool *done);
  * caller writes one coefficient for each. */
 bool read_pass_wants_coefficients(const read_pass *r);
 status read_pass_write_coefficients(read_pass *r, const float *coefficients);
+/* Return the floats of a row of a port; 0: the model has no such port. */
+int64_t read_pass_width(const read_pass *r, port_role role);
 /* Copy the first `count` parts of an attribution (model/port.h) to `out`; zeros if the model has no such parts. */
 status read_pass_parts(const served_model *m, const read_pass *r, port_role role, int64_t count, float *out);
 /* Copy the logits of the last token or of each of piece.rows (not with LOGITS_ALL), or the vector. */

@@ -50,7 +50,10 @@ function mean(of, p) {
 }
 
 const rowName = row => 'layer ' + row.layer + ', head ' + row.head + ', ' + row.round;
-const views = rows.map(row => ({name: rowName(row), read: p => read(row, p), readers: p => readers(row, p)}));
+// Heads that forget have a half-life in tokens; null: they forget nothing.
+const forgets = row => row.half_life !== undefined, halfLife = row => row.half_life === null ? '\u221e' : String(Number(row.half_life.toPrecision(2)));
+const rowTitle = row => rowName(row) + (forgets(row) ? ', half-life ' + halfLife(row) + ' tokens' : '');
+const views = rows.map(row => ({name: rowTitle(row), read: p => read(row, p), readers: p => readers(row, p)}));
 if (rows.length > 1) views.unshift({name: 'mean of these ' + rows.length + ' rows', read: p => mean(read, p), readers: p => mean(readers, p)});
 if (data.aggregate) views.unshift({name: data.aggregate.method, aggregate: true, read: () => Float64Array.from({length: n}, (_, i) => data.aggregate.alpha[i] || 0), readers: zeros});
 const firstRow = views.length - rows.length;
@@ -149,7 +152,7 @@ function drawScore(parts) {
 	const lines = [['tokens' + (reader < 0 ? '' : ' but the reader'), sums.tokens]];
 	if (reader >= 0) lines.push(['reader, ' + named(reader), signed(parts)[reader]]);
 	lines.push(['tokens of the source', sums.source]);
-	lines.push(['positions', sums.positions], ['biases', sums.biases], ['rounding', sums.rounding], ['difference from vectors of zero', parts.difference],
+	lines.push(['positions', sums.positions], ['biases', sums.biases], ['rounding', sums.rounding], ['difference from the baseline', parts.difference],
 		['completeness error', parts.completeness_error], ['score', parts.score]);
 	$('sums').replaceChildren(...lines.filter(line => line[1] !== undefined).map(([name, x]) => {
 		const tr = cells('th', [name]);
@@ -187,10 +190,13 @@ function makeGrid() {
 		button.type = 'button';
 		button.append($('spark').content.cloneNode(true));
 		button.addEventListener('click', () => { choose(firstRow + k); });
-		layers.get(row.layer).children[1 + columns.indexOf(row.round + ' ' + row.head)].append(button);
+		const cell = layers.get(row.layer).children[1 + columns.indexOf(row.round + ' ' + row.head)];
+		cell.append(button);
+		if (forgets(row)) cell.append(Object.assign(document.createElement('small'), {textContent: '\u00bd ' + halfLife(row)}));
 		buttons.push(button);
 	});
 	$('layers').replaceChildren(...layers.values());
+	$('half').hidden = !rows.some(forgets);
 }
 
 // A curve over the text: of each of at most 64 stretches of tokens the largest weight.
@@ -206,7 +212,7 @@ function drawGrid() {
 	buttons.forEach((button, k) => {
 		const values = views[firstRow + k].read(state.position), top = heaviest(values);
 		button.querySelector('path').setAttribute('d', spark(values));
-		button.title = rowName(rows[k]) + ': most of ' + named(top) + ', ' + percent(values[top]);
+		button.title = rowTitle(rows[k]) + ': most of ' + named(top) + ', ' + percent(values[top]);
 		button.setAttribute('aria-label', button.title);
 		button.setAttribute('aria-pressed', state.view === firstRow + k);
 	});

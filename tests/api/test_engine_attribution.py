@@ -126,6 +126,44 @@ def test_integrated_gradients_sum_to_the_difference_of_the_scores(engine, golden
         assert abs(found["completeness_error"]) < 0.01 * max(abs(expected), 0.1), case
 
 
+def import_set(engine, folder, name):
+    """The model of a golden set, with as many words as bytes have, and the ids of its text."""
+    arrays, metadata = tensors.read(ROOT / "data" / "golden" / f"{name}.safetensors")
+    weights, config = folder / "model.safetensors", json.loads(metadata["config"]) | {"vocab_size": 259}
+    found = {key: array for key, array in arrays.items() if check_golden.is_parameter(key)}
+    found["embedding.weight"] = numpy.resize(found["embedding.weight"], (259, config["hidden_size"]))
+    tensors.write(weights, found)
+    model = engine.upload("model.import", {"id": f"set.{name}"}, config=json.dumps(config).encode(), weights=weights.read_bytes())
+    return model["id"], arrays["input_ids"][0].tolist()
+
+
+def test_integrated_gradients_start_at_the_mean_where_norms_cancel_the_length_of_vectors(engine, tmp_path):
+    model, ids = import_set(engine, tmp_path, "additive2")
+    usual, _ = attribution(engine, model, ids, 20, "integrated_gradients", {"kind": "logit"})
+    assert usual["baseline"] == "mean" and usual["steps"] == 64
+    assert abs(usual["completeness_error"]) < 0.01 * abs(usual["difference"])
+    assert attribution(engine, model, ids, 20, "integrated_gradients", {"kind": "logit"}, baseline="mean")[0] == usual
+    zero, _ = attribution(engine, model, ids, 20, "integrated_gradients", {"kind": "logit"}, baseline="zero")
+    assert zero["baseline"] == "zero" and zero["difference"] != usual["difference"]
+    one, _ = attribution(engine, model, ids, 0, "integrated_gradients", {"kind": "logit"})
+    assert one["difference"] == one["tokens"][0] == 0  # a single token is its own mean
+
+
+def test_the_baseline_of_integrated_gradients_may_be_named(engine, golden):
+    model, arrays = golden
+    ids = arrays["input_ids"][0].tolist()
+    target = next(cases(arrays))[2]
+    position = next(cases(arrays))[1]
+    usual, numbers = attribution(engine, model, ids, position, "integrated_gradients", target)
+    assert usual["baseline"] == "zero"
+    named, again = attribution(engine, model, ids, position, "integrated_gradients", target, baseline="zero")
+    assert named == usual and (again == numbers).all()
+    mean, numbers = attribution(engine, model, ids, position, "integrated_gradients", target, baseline="mean", steps=512)
+    assert mean["baseline"] == "mean" and abs(mean["completeness_error"]) < 0.02 * max(abs(mean["difference"]), 0.1)
+    assert refused(engine, {"model": model, "input": ids, "method": "leave_one_out", "baseline": "mean"}) == "baseline"
+    assert refused(engine, {"model": model, "input": ids, "method": "integrated_gradients", "baseline": "text"}) == "baseline"
+
+
 def refused(engine, request):
     with pytest.raises(EngineError) as failed:
         engine.call("explain", request)

@@ -34,6 +34,7 @@ static plan *plan_of(const model *m, int64_t tokens, attribution way)
 	bench_check(feed_positions(p, model_dimensions(m), POSITION_CLAMP, 0), NULL);
 	bench_check(feed_write(p, PORT_LAST, &last), NULL);
 	bench_check(feed_write(p, PORT_FACTOR, &one), NULL);
+	bench_check(feed_baseline(p, NULL), NULL);
 	bench_check(feed_write(p, PORT_COEFFICIENTS, coefficients), NULL);
 	free(ids);
 	free(coefficients);

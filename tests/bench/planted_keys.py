@@ -28,7 +28,7 @@ CONFIGS = {
     "gpt2": {"n_embd": 64, "n_head": 4, "n_layer": 4, "n_positions": LENGTH},
     "linear": {"hidden_size": 64, "n_heads": 4, "n_layer": 4, "n_positions": LENGTH},
 }
-METHODS = ["contributions", "attention_x_gradient", "gradient_x_input", "integrated_gradients", "leave_one_out"]
+METHODS = ["contributions", "attention_x_gradient", "gradient_x_input", "integrated_gradients, zero", "integrated_gradients, mean", "leave_one_out"]
 
 
 def line(draw, length=LENGTH):
@@ -51,6 +51,8 @@ def numbers(service, model, text, method):
         return ask(service, model, text, method="alpha", aggregate=method)["aggregate"]["alpha"]
     if method == "leave_one_out, replaced":
         return ask(service, model, text, method="leave_one_out", replacement="a")["attribution"]["tokens"]
+    if method.startswith("integrated_gradients, "):
+        return ask(service, model, text, method="integrated_gradients", baseline=method.split(", ")[1])["attribution"]["tokens"]
     answer = ask(service, model, text, method=method)
     return (answer.get("contributions") or answer["attribution"])["tokens"]
 

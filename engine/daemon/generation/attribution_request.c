@@ -17,6 +17,8 @@ enum { ATTRIBUTION_REQUEST_MAX_TOKENS = 1 << 22, ATTRIBUTION_REQUEST_MAX_NUMBERS
 static const char *const kinds[] = {
     [EXPLAIN_CONTRAST] = "contrast", [EXPLAIN_LOGIT] = "logit", [EXPLAIN_DIFFERENCE] = "difference"};
 
+static const char *const baselines[] = {[EXPLAIN_FROM_ZERO] = "zero", [EXPLAIN_FROM_MEAN] = "mean"};
+
 /* Numbers that each method answers. */
 static const struct {
 	const char *name;
@@ -168,6 +170,13 @@ static status refuse_unless(const json_t *params, const char *key, const char *m
 	return error_set(err, STATUS_INVALID, key, "applies only to the method \"%s\"", requested);
 }
 
+static explain_baseline baseline_of(const json_t *params, const model_entry *m)
+{
+	const char *name = json_string_value(json_object_get(params, "baseline"));
+	const bool mean = name ? strcmp(name, baselines[EXPLAIN_FROM_MEAN]) == 0 : m->dims.scale_free;
+	return mean ? EXPLAIN_FROM_MEAN : EXPLAIN_FROM_ZERO;
+}
+
 static status attribution_request_read_options(attribution_request *c, const json_t *params, const model_entry *m,
                                                error *err)
 {
@@ -178,7 +187,9 @@ static status attribution_request_read_options(attribution_request *c, const jso
 	c->options.share = json_is_number(share) ? (float)json_number_value(share) : 0.5f;
 	c->options.steps = json_is_integer(steps) ? (int)json_integer_value(steps) : EXPLAIN_STEPS;
 	TRY(refuse_unless(params, "share", c->method, "contributions", err));
+	c->options.baseline = baseline_of(params, m);
 	TRY(refuse_unless(params, "steps", c->method, "integrated_gradients", err));
+	TRY(refuse_unless(params, "baseline", c->method, "integrated_gradients", err));
 	TRY(refuse_unless(params, "replacement", c->method, "leave_one_out", err));
 	if (m->dims.shifted && methods[i].attention)
 		return error_set(err, STATUS_INVALID, "method",
@@ -528,7 +539,8 @@ static bool add_options(json_t *object, const attribution_request *c)
 		return json_object_set_new(object, "share", json_real((double)c->options.share)) == 0;
 	bool whole = json_object_set_new(object, "method", json_string(c->method)) == 0;
 	if (c->options.method == EXPLAIN_INTEGRATED)
-		whole = whole && json_object_set_new(object, "steps", json_integer(c->options.steps)) == 0;
+		whole = whole && json_object_set_new(object, "steps", json_integer(c->options.steps)) == 0 &&
+		        json_object_set_new(object, "baseline", json_string(baselines[c->options.baseline])) == 0;
 	if (c->options.method == EXPLAIN_LEAVE_ONE_OUT)
 		whole = whole &&
 		        json_object_set_new(object, "replacement",

@@ -149,6 +149,7 @@ static status additive2_read_config(void *config, const json_t *json, error *err
 	config_check_heads(&r, &c->dims, "n_heads", "hidden_size");
 	config_check_parameters(&r, additive2_count_parameters(c));
 	c->dims.form = &form_causal;
+	c->dims.scale_free = true;
 	c->dims.dropout = (float)c->dropout;
 	set_mixers(c, &r);
 	/* Weights are given for each head of the layer that has most. */

@@ -61,11 +61,42 @@ static void an_unlikely_token_is_not_compared_with_a_rival(void **state)
 	assert_int_equal(parts.other, -1);
 }
 
+/* The path must integrate a polynomial of degree 2 · STEPS - 1 exactly. */
+static void a_straight_path_integrates_polynomials(void **state)
+{
+	enum { STEPS = 5 };
+	double factors[STEPS], weights[STEPS];
+	(void)state;
+	explain_straight_path(STEPS, factors, weights);
+	for (int power = 0; power < 2 * STEPS; power++) {
+		double sum = 0;
+		for (int i = 0; i < STEPS; i++)
+			sum += weights[i] * pow(factors[i], power);
+		assert_true(fabs(sum - 1.0 / (power + 1)) < 1e-12);
+	}
+}
+
+static void the_mean_baseline_has_the_direction_of_the_mean_and_the_size_of_the_vectors(void **state)
+{
+	static const float vectors[] = {3, 0, 1, 4, 4, 0}, opposite[] = {1, -2, -1, 2};
+	float mean[2], zeros[2] = {0}, none[2] = {1, 1}, one[2];
+	(void)state;
+	explain_mean_baseline(vectors, 3, 2, mean);
+	assert_true(fabs((double)mean[0] / (double)mean[1] - 2) < 1e-6);
+	assert_true(fabs((double)mean[0] * (double)mean[0] + (double)mean[1] * (double)mean[1] - 14) < 1e-5);
+	explain_mean_baseline(vectors + 4, 1, 2, one);
+	assert_memory_equal(one, vectors + 4, sizeof one);
+	explain_mean_baseline(opposite, 2, 2, none);
+	assert_memory_equal(none, zeros, sizeof zeros);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_nearly_certain_prediction_is_compared_with_its_strongest_rival),
 	    cmocka_unit_test(an_unlikely_token_is_not_compared_with_a_rival),
+	    cmocka_unit_test(a_straight_path_integrates_polynomials),
+	    cmocka_unit_test(the_mean_baseline_has_the_direction_of_the_mean_and_the_size_of_the_vectors),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -75,6 +75,7 @@ static inline void feed(plan *p, const model *m)
 	assert_int_equal(feed_write(p, PORT_MASK, mask), STATUS_OK);
 	assert_int_equal(feed_positions(p, model_dimensions(m), POSITION_ERROR, 0), STATUS_OK);
 	assert_int_equal(feed_write(p, PORT_LAST, last), STATUS_OK);
+	assert_int_equal(feed_baseline(p, NULL), STATUS_OK);
 }
 
 /* Write 1 - p for token t of a row and -p for the other tokens. */

@@ -8,11 +8,15 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "engine/base/file.h"
 #include "tests/unit/model/parts.h"
 #include "tests/unit/model/device.h"
 #include "tests/unit/support/folder.h"
+
+enum { WIDTH = 64 }; /* maximum channels of a word vector */
 
 static double score_of(const parts *p, int b)
 {
@@ -127,15 +131,29 @@ static void packed_weights_have_parts_too(void **state)
 	assert_int_equal(file_remove_tree(folder, NULL), STATUS_OK);
 }
 
-/* On the line from zero word vectors to the model's, the mean of gradient x input is the difference of the logits. The
- * norms put nearly all of it near the beginning, so factors are eighth powers. The norm of a head, of
- * values that follow a norm, is steeper still. */
+/* Read the word vector of the first token. */
+static void read_first_word(plan *p, float *out)
+{
+	float *words = calloc(MOST * WIDTH, sizeof *words);
+	assert_non_null(words);
+	assert_true(port_width(plan_graph(p), PORT_WORDS) <= WIDTH);
+	assert_int_equal(plan_run(p), STATUS_OK);
+	fixture_read(p, "words", words);
+	memcpy(out, words, (size_t)port_width(plan_graph(p), PORT_WORDS) * sizeof *out);
+	free(words);
+}
+
+/* On the line from a baseline to the model's word vectors, the mean of the parts is the difference of the logits. From
+ * zero the norms put nearly all of it near the beginning, so factors are eighth powers. A network that ignores the
+ * length of the vectors starts at a vector instead. */
 static void gradients_integrate_to_the_difference_of_the_logits(void **state)
 {
 	(void)state;
 	for (int k = 0; k < KINDS; k++) {
-		const int steps = kinds[k].architecture == &architecture_additive2 ? 4096 : 256;
+		const int steps = 256;
 		model *m = fixture_model_as(kinds[k].architecture, kinds[k].config, device);
+		const bool straight = model_dimensions(m)->scale_free;
+		float baseline[WIDTH] = {0};
 		/* Explain the logit itself: the coefficients must be equal in all steps. */
 		double sum = 0, ends[2];
 		for (int i = 0; i <= steps + 1; i++) {
@@ -146,12 +164,15 @@ static void gradients_integrate_to_the_difference_of_the_logits(void **state)
 			                           .explain.attribution = ATTRIBUTION_GRADIENT};
 			plan *p = fixture_plan(m, &spec, NULL, NULL);
 			const float at = ((float)i + 0.5f) / steps;
-			const double weight = 8 * pow((double)at, 7) / steps;
-			float factor = i < steps ? powf(at, 8) : (float)(i - steps);
+			const double weight = (straight ? 1 : 8 * pow((double)at, 7)) / steps;
+			float factor = i >= steps ? (float)(i - steps) : straight ? at : powf(at, 8);
 			float logits[B * V], words[MOST], one[B * V] = {[5] = 1};
 			feed(p, m);
 			fixture_write(p, "factor", &factor);
 			fixture_write(p, "coefficients", one);
+			if (straight && i == 0)
+				read_first_word(p, baseline);
+			assert_int_equal(feed_baseline(p, baseline), STATUS_OK);
 			assert_int_equal(plan_run(p), STATUS_OK);
 			fixture_read(p, "logits", logits);
 			fixture_read(p, "parts.words", words);
