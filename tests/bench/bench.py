@@ -58,6 +58,10 @@ def additive(positions, vocab=VOCAB):
     )
 
 
+def additive2(positions, vocab=VOCAB):
+    return json.dumps({"model_type": "additive2", "hidden_size": 128, "vocab_size": vocab, "n_heads": 16, "n_layer": 6, "intermediate_size": 368, "dropout": 0})
+
+
 def gpt2(positions, vocab=VOCAB):
     return json.dumps(
         {
@@ -102,7 +106,7 @@ def trilinear(positions, vocab=VOCAB):
     return json.dumps({**config, "weight_bits": 8, "vector_bits": 8})
 
 
-MODELS = {"additive": additive, "gpt2": gpt2, "trilinear": trilinear}
+MODELS = {"additive": additive, "additive2": additive2, "gpt2": gpt2, "trilinear": trilinear}
 
 
 class Bench:
@@ -417,7 +421,7 @@ def training(bench):
         name: (bench.program("bench_train", config(CONTEXT), 2, CONTEXT), bench.threads)
         for name, config in {**MODELS, "rotary SwiGLU": rotary}.items()
     }
-    searches = [] if bench.options.ours else [variants.training_additive(bench), variants.training_gpt2(bench), variants.training_rotary(bench)]
+    searches = [] if bench.options.ours else [variants.training_additive(bench), variants.training_additive2(bench), variants.training_gpt2(bench), variants.training_rotary(bench)]
     figures = duel(bench, "training", ours, searches, 4, 3)
     base = figures["additive"]["seconds"]
     bench.say(
@@ -442,6 +446,7 @@ def training(bench):
 def decoding(bench):
     ours = {f"additive {t}": (bench.program("bench_serve", "decode", additive(CONTEXT), t, CONTEXT), 1) for t in TYPES}
     ours[f"additive fp32, {bench.threads} threads"] = (ours["additive fp32"][0], bench.threads)
+    ours |= {f"additive2 {t}": (bench.program("bench_serve", "decode", additive2(CONTEXT), t, CONTEXT), 1) for t in ("fp32", "int8")}
     ours |= {f"trilinear {t}": (bench.program("bench_serve", "decode", trilinear(CONTEXT), t, CONTEXT), 1) for t in ("fp32", "int8")}
     ours["gpt2 fp32"] = (bench.program("bench_serve", "decode", gpt2(2 * CONTEXT), "fp32", CONTEXT), 1)
     figures = duel(bench, "decoding", ours, [] if bench.options.ours else [variants.decoding_gpt2(bench)], 128, 5)

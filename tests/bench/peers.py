@@ -6,7 +6,8 @@ A contestant first compares its results with the plain definition's (PARITY; ref
 then answers each line of standard input, a number of steps, by the time of each: {"ns": […]}.
 
 A training step reads random tokens: forward, loss, backward, clipping, fused AdamW. "train-additive" is the model of
-tests/reference with its attention rounds and its head replaced by one of the implementations below; "train-rotary" is transformers'
+tests/reference with its attention rounds and its head replaced by one of the implementations below; "train-additive2" is
+that of additive2 with chunks in place of its attention matrix; "train-rotary" is transformers'
 Llama, or its weights in a forward of our own; "train-gpt2" and "decode-gpt2" are transformers'. "round" is one round of attention, forward and backward.
 
 On a GPU ("device": "cuda") times are those of the device's own events, "bf16" is autocast, and "reduce-overhead" as
@@ -28,6 +29,7 @@ from torch.nn import functional
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "reference"))
 import packages  # noqa: F401, E402
 from additive_client.torch import additive as reference  # noqa: E402
+from additive_client.torch import additive2  # noqa: E402
 
 PARITY = 1e-4
 TURN = 128
@@ -313,6 +315,47 @@ def train_additive(options, facts):
     return train(model.parameters(), fast.loss, options, facts)
 
 
+def in_chunks(a, f, v, size):
+    """additive2's pooling, [B, N, H], [B, N, H], [B, H, N, E] -> [B, H, N, E]. What came before a chunk is one more token."""
+    pooled, l, g = [], None, None
+    pieces = [t.split(size, 2) for t in (a.transpose(1, 2), f.transpose(1, 2), v)]
+    for a, f, v in zip(*pieces):
+        kept, first = f.cumsum(2), int(l is not None)
+        b = a - kept
+        if first:
+            b, v = torch.cat([l, b], 2), torch.cat([g, v], 2)
+        seen = torch.ones(a.shape[2], b.shape[2], dtype=torch.bool).tril(first)
+        s = b[:, :, None].masked_fill(~seen, -math.inf)
+        pooled.append(s.softmax(-1) @ v)
+        l, g = s[:, :, -1:].logsumexp(-1) + kept[:, :, -1:], pooled[-1][:, :, -1:]
+    return torch.cat(pooled, 2)
+
+
+def train_additive2(options, facts):
+    torch.manual_seed(1)
+    width = options["width"]
+    model = additive2.Additive2LM(additive2.Additive2Config(
+        hidden_size=width, vocab_size=options["vocab"], n_heads=width // 8, n_layer=options["layers"], intermediate_size=23 * width // 8, dropout=0.0))
+
+    for parameter in model.parameters():
+        if not parameter.any():  # zeros at the start would hide a difference
+            torch.nn.init.normal_(parameter, std=width**-0.5)
+
+    def loss(ids):
+        return model(ids, labels=ids).loss
+
+    ids, results = torch.randint(3, options["vocab"], (2, 256)), []
+    for size in (0, options["chunk"]):
+        for layer in model.layers:
+            layer.mix.pool = functools.partial(additive2.Forgetting.pool, layer.mix) if not size else lambda a, f, v, mask: in_chunks(a, f, v, size)
+        value = loss(ids)
+        value.backward()
+        results.append([value.detach()] + [p.grad for p in model.parameters()])
+        model.zero_grad()
+    facts["difference"] = max(difference(a, b) for a, b in zip(*results))
+    return train(model.parameters(), loss, options, facts)
+
+
 def one_round(options, facts):
     shape = (options["batch"], options["length"], options["width"])
     small = (1, min(options["length"], 256), options["width"])
@@ -467,6 +510,7 @@ def decode_gpt2(options, facts):
 
 CONTESTANTS = {
     "train-additive": train_additive,
+    "train-additive2": train_additive2,
     "train-gpt2": train_gpt2,
     "train-rotary": train_rotary,
     "decode-gpt2": decode_gpt2,
@@ -477,6 +521,7 @@ DEFAULTS = {
     "compile": "",
     "freezing": False,
     "rounds": "doubling",
+    "chunk": 128,
     "head_rows": 0,
     "attention": "sdpa",
     "merged": False,

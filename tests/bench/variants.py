@@ -135,6 +135,17 @@ def training_additive(bench):
     return s
 
 
+def training_additive2(bench):
+    s = Search(bench, "PyTorch additive 2", "train-additive2", 4)
+    for chunk in (64, 128):
+        s.attempt({"chunk": chunk})
+        s.attempt({"chunk": chunk, "compile": "default"})
+    if not bench.options.quick:
+        s.attempt({"chunk": 256})
+    s.tune(1)
+    return s
+
+
 def training_gpt2(bench):
     s = Search(bench, "PyTorch GPT-2", "train-gpt2", 3)
     s.attempt({"attention": "sdpa"})

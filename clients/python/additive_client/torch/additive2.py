@@ -113,6 +113,9 @@ class Forgetting(Mixer):
         if config.group_norm:
             self.gain = nn.Parameter(torch.ones(d))
 
+    def pool(self, a, f, v, mask):
+        return weights(a, f, mask) @ v
+
     def attend(self, rows, mask):
         values, scores = rows[:2]
         batch, length, d = values.shape
@@ -124,7 +127,7 @@ class Forgetting(Mixer):
         else:
             f = torch.zeros_like(a)
         v = (values @ self.Wv.T).view(batch, length, self.heads, -1).transpose(1, 2)
-        g = (weights(a, f, mask) @ v).transpose(1, 2)
+        g = self.pool(a, f, v, mask).transpose(1, 2)
         if hasattr(self, "gain"):
             return rms(g).reshape(batch, length, d) * self.gain
         return g.reshape(batch, length, d)
