@@ -210,9 +210,11 @@ value op_gelu(graph *g, value x, bool tanh);
 
 /* activation: y = f(x), [real], of a kind before ACTIVATION_GELU (op_gelu and op_tanh are ops of their own).
  *   RELU max(x, 0)   RELU2 max(x, 0)²   SILU x σ(x)   SIGMOID σ(x) = 1 / (1 + e^{-x})   LOG_SIGMOID log σ(x)
+ *   EXP e^x
  *   GELU, GELU_TANH: gelu's forms
  * activation_grad: x, dy -> dx = dy · f'(x), f'(0) = 0 of RELU; `frozen`: dx = dy · (f(x) - f(0)) / x, at 0 the limit
- * (RELU: 0). f(0) is ½ of SIGMOID and -log 2 of LOG_SIGMOID, and 0 of all others: it counts as a bias (SUM_BIASES).
+ * (RELU: 0). f(0) is ½ of SIGMOID, -log 2 of LOG_SIGMOID, 1 of EXP and 0 of all others: it counts as a bias
+ * (SUM_BIASES).
  * LOG_SIGMOID has a small relative error at every x, also where σ(x) is nearly 1. */
 typedef enum activation_kind {
 	ACTIVATION_RELU,
@@ -220,6 +222,7 @@ typedef enum activation_kind {
 	ACTIVATION_SILU,
 	ACTIVATION_SIGMOID,
 	ACTIVATION_LOG_SIGMOID,
+	ACTIVATION_EXP,
 	ACTIVATION_GELU,
 	ACTIVATION_GELU_TANH,
 	ACTIVATION_KINDS
@@ -231,7 +234,7 @@ typedef struct activation_params {
 value op_activation(graph *g, value x, activation_kind kind);
 
 /* glu: y = a ⊙ f(b) with a and b the halves of each row; x […, 2D] = a | b [real], with gate_first b | a -> y […, D]
- * [real]. f is of any kind but LOG_SIGMOID: SILU is SwiGLU (Shazeer 2020), SIGMOID the first gated linear unit (Dauphin
+ * [real]. f is of any kind but LOG_SIGMOID and EXP: SILU is SwiGLU (Shazeer 2020), SIGMOID the first gated linear unit (Dauphin
  * et al. 2017).
  * glu_grad: x, dy -> dx […, 2D], da and db in the order of x: da = dy ⊙ f(b), db = dy ⊙ a ⊙ f'(b); `frozen`: da = share
  * · dy ⊙ f(b),

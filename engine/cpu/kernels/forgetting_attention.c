@@ -391,7 +391,8 @@ ATTENTION_INLINE void bonus_factors(const float *a, const float *f, const float 
 {
 #pragma omp simd
 	for (int64_t h = 0; h < heads; h++) {
-		const float over = l[h] + (f ? f[h] : 0.0f) - a[h], e = math_exp(-fabsf(over)), part = 1.0f / (1.0f + e);
+		const float over = l[h] + (f ? f[h] : 0.0f) - a[h], e = math_exp(-fabsf(over)),
+		            part = 1.0f / (1.0f + e);
 		w->weight[h] = over > 0.0f ? e * part : part;
 		w->keep[h] = over > 0.0f ? part : e * part;
 	}
@@ -496,8 +497,7 @@ status KERNEL(forgetting_attention_grad)(backend *b, const op_call *call)
 		for (int64_t i = thread; i < count; i += threads) {
 			const int64_t row = i / o.p.groups;
 			const unit u = forgetting_unit(&o.p, i, (sequence){row * v.dim[1], v.dim[1]}, v.dim[1]);
-			pull_tokens(&o, &u, memory + thread * floats,
-			            shared ? o.sums + row * o.p.heads + u.head : NULL,
+			pull_tokens(&o, &u, memory + thread * floats, shared ? o.sums + row * o.p.heads + u.head : NULL,
 			            o.own + row * o.p.heads + u.head);
 		}
 	if (shared)
