@@ -1,6 +1,6 @@
 /* forgetting_attention over whole sequences (forgetting_attention.cuh).
  *
- *   v [B, N, D] real, a [B, N, H], f?, mask? -> g [B, N, D], log_normalizer l [B, N, H]
+ *   v [B, N, D] real, a [B, N, H], f?, mask?, bonus? -> g [B, N, D], log_normalizer l [B, N, H], before [B, N, D]
  *
  * A sequence is cut into tiles that blocks read in parallel. An aggregate of tokens is (P = sum of f, l, g). Appending
  * one is adding a token with rate P, score l and value g:
@@ -32,6 +32,7 @@ static __device__ __forceinline__ forgetting_tokens<T> forgetting_tokens_at(cons
 	k.mask = k.mask ? k.mask + first : nullptr;
 	k.g = k.g ? k.g + first * c.cut.d : nullptr;
 	k.l = k.l ? k.l + first * c.cut.heads : nullptr;
+	k.before = k.before ? k.before + first * c.cut.d : nullptr;
 	k.count = count;
 	return k;
 }
@@ -47,8 +48,9 @@ static __global__ void __launch_bounds__(WARP + FORGETTING_THREADS, 1) forgettin
 	forgetting_tokens<T> k =
 	    forgetting_tokens_at(c, sequence * c.all.count + first, min((int64_t)c.tile, c.all.count - first));
 	if (AGGREGATE) {
-		k.g = nullptr;
+		k.g = k.before = nullptr;
 		k.l = nullptr;
+		k.bonus = nullptr;
 	}
 	const int64_t entry = sequence * c.tiles + tile;
 	for (int piece = 0; piece < c.cut.pieces; piece++) {
@@ -115,8 +117,10 @@ template <class T> static forgetting_call<T> call_of(const op_call *call)
 	c.all.a = (const float *)call->in[1].data;
 	c.all.f = (const float *)cuda_optional(call, 2);
 	c.all.mask = (const int32_t *)cuda_optional(call, 3);
+	c.all.bonus = (const float *)cuda_optional(call, 4);
 	c.all.g = (T *)call->out[0].data;
 	c.all.l = (float *)call->out[1].data;
+	c.all.before = c.all.bonus ? (T *)call->out[2].data : nullptr;
 	c.all.count = call->in[0].shape.dim[1];
 	return c;
 }

@@ -9,8 +9,8 @@
 
 struct forgetting_stream_call {
 	forgetting_cut cut;
-	const float *v, *a, *f;
-	float *pool, *g, *l;
+	const float *v, *a, *f, *bonus;
+	float *pool, *g, *l, *before;
 	const int32_t *slot, *position, *length, *mask, *start;
 	int64_t rows, n, slot_floats, offset;
 	bool aligned; /* a thread's channels in the slot can be accessed at once */
@@ -52,6 +52,8 @@ static __device__ __forceinline__ void clear_tokens(const forgetting_stream_call
 			forgetting_store<float, HELD>(c.g + t * c.cut.d + p.channel, zeros);
 		if (p.scores && c.l && speaks)
 			c.l[t * c.cut.heads + p.head] = 0.0f;
+		if (p.values && c.before)
+			forgetting_store<float, HELD>(c.before + t * c.cut.d + p.channel, zeros);
 	}
 }
 
@@ -71,7 +73,9 @@ static __global__ void __launch_bounds__(WARP + FORGETTING_THREADS, 1)
 	k.a = c.a + span.first * c.cut.heads;
 	k.f = c.f ? c.f + span.first * c.cut.f_stride : nullptr;
 	k.mask = c.mask ? c.mask + span.first : nullptr;
+	k.bonus = c.bonus;
 	k.g = c.g ? c.g + span.first * c.cut.d : nullptr;
+	k.before = c.before ? c.before + span.first * c.cut.d : nullptr;
 	k.count = length;
 	forgetting_sum before = {-INFINITY, 0.0f, 0.0f}, s = before;
 	for (int piece = 0; piece < c.cut.pieces; piece++) {
@@ -102,7 +106,7 @@ static __global__ void __launch_bounds__(WARP + FORGETTING_THREADS, 1)
 
 status cuda_forgetting_stream(backend *b, const op_call *call)
 {
-	enum { F = 8, CHANNELS = 4 };
+	enum { F = 8, BONUS = 9, CHANNELS = 4 };
 	const shape v = call->in[0].shape;
 	forgetting_stream_call c = {};
 	c.cut = forgetting_cut_of(call, F);
@@ -117,6 +121,8 @@ status cuda_forgetting_stream(backend *b, const op_call *call)
 	c.start = (const int32_t *)cuda_optional(call, 7);
 	c.g = (float *)call->out[0].data;
 	c.l = (float *)call->out[1].data;
+	c.bonus = (const float *)cuda_optional(call, BONUS);
+	c.before = c.bonus ? (float *)call->out[2].data : nullptr;
 	c.rows = call->in[3].shape.dim[0];
 	c.n = v.dim[1];
 	c.slot_floats = call->in[2].shape.dim[1];

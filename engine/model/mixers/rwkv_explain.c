@@ -44,11 +44,12 @@ static double number_of(const explain_site *s, int part, int64_t j)
 
 static status rwkv_explain_row(const explain_site *s, int64_t position, double *alpha)
 {
-	const double f = number_of(s, FORGET, position);
-	double top = alpha[position] = number_of(s, SCORE, position) + number_of(s, BONUS, position), sum = 0;
-	for (int64_t j = 0; j < position; j++) {
-		alpha[j] = number_of(s, SCORE, j) + (double)(position - 1 - j) * f;
+	double top = alpha[position] = number_of(s, SCORE, position) + number_of(s, BONUS, position);
+	double kept = 0, sum = 0;
+	for (int64_t j = position - 1; j >= 0; j--) {
+		alpha[j] = number_of(s, SCORE, j) + kept;
 		top = fmax(top, alpha[j]);
+		kept += number_of(s, FORGET, j);
 	}
 	for (int64_t j = 0; j <= position; j++)
 		sum += alpha[j] = exp(alpha[j] - top);
