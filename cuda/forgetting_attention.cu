@@ -39,7 +39,7 @@ static __device__ __forceinline__ forgetting_tokens<T> forgetting_tokens_at(cons
 
 /* A block per slab, sequence and tile. AGGREGATE: from the empty state to an aggregate, without the last tile;
  * otherwise from the state before the tile to the results. */
-template <class T, int V, bool AGGREGATE>
+template <class T, int V, bool AGGREGATE, bool BONUS = false>
 static __global__ void __launch_bounds__(WARP + FORGETTING_THREADS, 1) forgetting_tile_kernel(forgetting_call<T> c)
 {
 	enum { HELD = V ? V : 1 };
@@ -48,9 +48,8 @@ static __global__ void __launch_bounds__(WARP + FORGETTING_THREADS, 1) forgettin
 	forgetting_tokens<T> k =
 	    forgetting_tokens_at(c, sequence * c.all.count + first, min((int64_t)c.tile, c.all.count - first));
 	if (AGGREGATE) {
-		k.g = k.before = nullptr;
+		k.g = nullptr;
 		k.l = nullptr;
-		k.bonus = nullptr;
 	}
 	const int64_t entry = sequence * c.tiles + tile;
 	for (int piece = 0; piece < c.cut.pieces; piece++) {
@@ -65,7 +64,7 @@ static __global__ void __launch_bounds__(WARP + FORGETTING_THREADS, 1) forgettin
 			for (int e = 0; e < HELD && p.values; e++)
 				g[e] = c.g[(entry - 1) * c.cut.d + p.channel + e];
 		}
-		forgetting_read<V, FORGETTING_AHEAD>(k, c.cut, p, s, g);
+		forgetting_read<V, FORGETTING_AHEAD, BONUS>(k, c.cut, p, s, g);
 		k.l = nullptr;
 		if (!AGGREGATE)
 			continue;
@@ -152,8 +151,10 @@ template <class T, int V> static status forward_tiles(backend *b, forgetting_cal
 	if (c.tiles > 1)
 		TRY(cuda_launch(b, forgetting_carry_kernel<V>, cuda_extent(slabs), c.cut.threads, shared, c.cut,
 		                c.tiles, c.rate, c.l, c.g));
-	return cuda_launch(b, forgetting_tile_kernel<T, V, false>, cuda_extent(slabs * c.tiles), c.cut.threads, shared,
-	                   c);
+	auto kernel = forgetting_tile_kernel<T, V, false>;
+	if constexpr (V == 0)
+		kernel = c.all.bonus ? forgetting_tile_kernel<T, V, false, true> : kernel;
+	return cuda_launch(b, kernel, cuda_extent(slabs * c.tiles), c.cut.threads, shared, c);
 }
 
 status cuda_forgetting_attention(backend *b, const op_call *call)

@@ -228,8 +228,8 @@ template <class T, int V> static __device__ __forceinline__ void forgetting_stor
 	*(forgetting_channels<T, V> *)to = x;
 }
 
-/* Read the tokens into s and g, in every thread of the block. AHEAD divides a chunk. */
-template <int V, int AHEAD, class T, int HELD>
+/* Read the tokens into s and g, in every thread of the block. AHEAD divides a chunk. BONUS: k.bonus is given. */
+template <int V, int AHEAD, bool BONUS = false, class T, int HELD>
 static __device__ __forceinline__ void forgetting_read(const forgetting_tokens<T> &k, const forgetting_cut &c,
                                                        const forgetting_part &p, forgetting_sum &s, float (&g)[HELD])
 {
@@ -241,7 +241,7 @@ static __device__ __forceinline__ void forgetting_read(const forgetting_tokens<T
 	if (p.values)
 		forgetting_fetch_values(values, k, c.d, p.channel, 0);
 	if constexpr (V == 0) {
-		const float bonus = k.bonus && p.scores ? k.bonus[p.head] : 0.0f;
+		const float bonus = BONUS && p.scores ? k.bonus[p.head] : 0.0f;
 		for (int64_t t = 0; p.scores && t < k.count; t += AHEAD) {
 			const forgetting_scores<AHEAD> now = scores;
 			const forgetting_values<T, HELD, AHEAD> v = values;
@@ -252,17 +252,17 @@ static __device__ __forceinline__ void forgetting_read(const forgetting_tokens<T
 				const float value = load_real(&v.at[i].at[0]), before = g[0], l = s.l;
 				float read = before;
 				if (now.counts >> i & 1) {
-					if (k.bonus)
+					if (BONUS)
 						read = forgetting_add_value(
 						    before, forgetting_share(s, __fadd_rn(now.a[i], bonus)), value);
 					const float w = forgetting_add_score(s, now.a[i], now.f[i]);
 					g[0] = forgetting_add_value(before, w, value);
 				}
 				if (t + i < k.count && k.g)
-					store_real(k.g + (t + i) * c.d + p.channel, k.bonus ? read : g[0]);
+					store_real(k.g + (t + i) * c.d + p.channel, BONUS ? read : g[0]);
 				if (t + i < k.count && k.l)
-					k.l[(t + i) * c.heads + p.head] = k.bonus ? l : s.l;
-				if (t + i < k.count && k.before)
+					k.l[(t + i) * c.heads + p.head] = BONUS ? l : s.l;
+				if (BONUS && t + i < k.count && k.before)
 					store_real(k.before + (t + i) * c.d + p.channel, before);
 			}
 		}

@@ -165,6 +165,7 @@ static __device__ __forceinline__ void pull_bonus(const forgetting_grad_call<T> 
 	if (!p.values)
 		return;
 	const float bonus = c.bonus[p.head], rate = c.f && !c.cut.f_stride ? c.f[p.head] : 0.0f;
+#pragma unroll 1
 	for (int64_t t = end - 1; t >= first; t--) {
 		const int64_t at = t * c.cut.d + p.channel;
 		const bool counts = !c.mask || c.mask[t];
@@ -257,7 +258,7 @@ static __device__ __forceinline__ void pull_tokens(const forgetting_grad_call<T>
 }
 
 /* A block per slab, sequence and tile. AGGREGATE: all tiles except the first, with nothing from later ones. */
-template <class T, int V, bool AGGREGATE>
+template <class T, int V, bool AGGREGATE, bool BONUS = false>
 static __global__ void __launch_bounds__(WARP + FORGETTING_THREADS) forgetting_pull_kernel(forgetting_grad_call<T> c)
 {
 	enum { HELD = V ? V : 1 };
@@ -277,7 +278,7 @@ static __global__ void __launch_bounds__(WARP + FORGETTING_THREADS) forgetting_p
 			s.g[e] = p.values && given ? c.tile_g[value + e] : 0.0f;
 		if constexpr (V != 0)
 			pull_tokens<T, HELD, AGGREGATE>(c, p, piece, start, first, end, s, later);
-		else if (c.bonus)
+		else if constexpr (BONUS)
 			pull_bonus<T, AGGREGATE>(c, p, first, end, s, later);
 		else
 			pull_own<T, AGGREGATE>(c, p, start, first, end, s, later);
@@ -287,7 +288,7 @@ static __global__ void __launch_bounds__(WARP + FORGETTING_THREADS) forgetting_p
 		const bool last = piece == c.cut.pieces - 1;
 		if (!AGGREGATE && p.scores && last && c.total)
 			c.total[score] = total;
-		if (!AGGREGATE && p.scores && last && c.own)
+		if (BONUS && !AGGREGATE && p.scores && last && c.own)
 			c.own[score] = bonus;
 		if (AGGREGATE && p.scores && last) {
 			c.tile_keep[score] = later.keep;
@@ -389,18 +390,18 @@ size_t cuda_forgetting_attention_grad_scratch(const backend *b, const op_call *c
 	return bytes;
 }
 
-template <class T, int V> static status pull_tiles(backend *b, const forgetting_grad_call<T> &c)
+template <class T, int V, bool BONUS> static status pull_tiles(backend *b, const forgetting_grad_call<T> &c)
 {
 	const size_t shared = board_bytes(c.cut, V);
 	const int64_t slabs = c.batch * c.cut.groups;
-	TRY(cuda_launch(b, forgetting_pull_kernel<T, V, true>, cuda_extent(slabs * (c.tiles - 1)), c.cut.threads,
+	TRY(cuda_launch(b, forgetting_pull_kernel<T, V, true, BONUS>, cuda_extent(slabs * (c.tiles - 1)), c.cut.threads,
 	                shared, c));
 	if (c.tiles > 1)
 		TRY(cuda_launch(b, forgetting_pull_carry_kernel<T>,
 		                cuda_blocks(b, c.batch * c.cut.heads, FORGETTING_THREADS / WARP), FORGETTING_THREADS, 0,
 		                c));
-	return cuda_launch(b, forgetting_pull_kernel<T, V, false>, cuda_extent(slabs * c.tiles), c.cut.threads, shared,
-	                   c);
+	return cuda_launch(b, forgetting_pull_kernel<T, V, false, BONUS>, cuda_extent(slabs * c.tiles), c.cut.threads,
+	                   shared, c);
 }
 
 status cuda_forgetting_attention_grad(backend *b, const op_call *call)
@@ -417,7 +418,13 @@ status cuda_forgetting_attention_grad(backend *b, const op_call *call)
 		typedef std::remove_pointer_t<decltype(type)> T;
 		size_t bytes;
 		forgetting_grad_call<T> c = grad_call_of<T>(b, call, &bytes);
-		TRY(forgetting_by_width(&c.cut, [&](auto width) { return pull_tiles<T, decltype(width)::V>(b, c); }));
+		TRY(forgetting_by_width(&c.cut, [&](auto width) {
+			enum { V = decltype(width)::V };
+			if constexpr ((int)V == 0)
+				if (c.bonus)
+					return pull_tiles<T, V, true>(b, c);
+			return pull_tiles<T, V, false>(b, c);
+		}));
 		if (c.own)
 			TRY(cuda_sum_parts(b, &own, 1, c.own, c.batch * c.tiles, heads, 1));
 		return c.total ? cuda_sum_parts(b, &df, 1, c.total, c.batch * c.tiles, heads, 1) : STATUS_OK;

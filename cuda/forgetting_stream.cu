@@ -42,7 +42,7 @@ template <int V> static __device__ __forceinline__ void store_state(float *to, c
 }
 
 /* Tokens that the sequence has room for but does not read are 0. */
-template <int HELD>
+template <int HELD, bool BONUS>
 static __device__ __forceinline__ void clear_tokens(const forgetting_stream_call &c, const forgetting_part &p,
                                                     int64_t first, int64_t stop, bool speaks)
 {
@@ -52,12 +52,12 @@ static __device__ __forceinline__ void clear_tokens(const forgetting_stream_call
 			forgetting_store<float, HELD>(c.g + t * c.cut.d + p.channel, zeros);
 		if (p.scores && c.l && speaks)
 			c.l[t * c.cut.heads + p.head] = 0.0f;
-		if (p.values && c.before)
+		if (BONUS && p.values && c.before)
 			forgetting_store<float, HELD>(c.before + t * c.cut.d + p.channel, zeros);
 	}
 }
 
-template <int V, int AHEAD>
+template <int V, int AHEAD, bool BONUS = false>
 static __global__ void __launch_bounds__(WARP + FORGETTING_THREADS, 1)
     forgetting_stream_kernel(forgetting_stream_call c)
 {
@@ -92,7 +92,7 @@ static __global__ void __launch_bounds__(WARP + FORGETTING_THREADS, 1)
 		s = before;
 		k.l = c.l && piece == 0 ? c.l + span.first * c.cut.heads : nullptr;
 		if (length > 0) {
-			forgetting_read<V, AHEAD>(k, c.cut, p, s, g);
+			forgetting_read<V, AHEAD, BONUS>(k, c.cut, p, s, g);
 			if (p.values)
 				store_state<HELD>(held, g, c.aligned);
 			if (p.scores && piece == 0) {
@@ -100,7 +100,7 @@ static __global__ void __launch_bounds__(WARP + FORGETTING_THREADS, 1)
 				state[c.cut.heads + p.head] = s.rest;
 			}
 		}
-		clear_tokens<HELD>(c, p, span.first + length, span.first + span.room, piece == 0);
+		clear_tokens<HELD, BONUS>(c, p, span.first + length, span.first + span.room, piece == 0);
 	}
 }
 
@@ -135,9 +135,12 @@ status cuda_forgetting_stream(backend *b, const op_call *call)
 		c.aligned = c.aligned || (int)V < (int)CHANNELS;
 		const unsigned blocks = cuda_extent(c.rows * c.cut.groups);
 		const size_t shared = forgetting_shared_bytes(V);
-		if (c.n == 1) /* with few registers, so that many sessions fit a processor */
-			return cuda_launch_early(b, forgetting_stream_kernel<V, 1>, blocks, c.cut.threads, shared, c);
-		return cuda_launch_early(b, forgetting_stream_kernel<V, FORGETTING_AHEAD>, blocks, c.cut.threads,
-		                         shared, c);
+		/* One token with few registers, so that many sessions fit a processor. */
+		auto kernel = c.n == 1 ? forgetting_stream_kernel<V, 1> : forgetting_stream_kernel<V, FORGETTING_AHEAD>;
+		if constexpr (V == 0)
+			if (c.bonus)
+				kernel = c.n == 1 ? forgetting_stream_kernel<V, 1, true>
+				                  : forgetting_stream_kernel<V, FORGETTING_AHEAD / 2, true>;
+		return cuda_launch_early(b, kernel, blocks, c.cut.threads, shared, c);
 	});
 }
