@@ -5,9 +5,9 @@ make_golden.py.
 
 usage: make_rwkv_golden.py [FOLDER]
 
-rwkv has attention wider than the rows, and gradients. rwkv_halved has tied words and is halved after every layer but
-one, as the model is outside training; it has no gradients, because transformers halves no row in training. Masked
-tokens are at the end: transformers reads all tokens.
+rwkv has attention wider than the rows, and gradients. rwkv_halved has tied words and is halved after every layer, as
+the model is outside training; it has no gradients, because transformers halves no row in training. Masked tokens are
+at the end: transformers reads all tokens. The metadata has a greedy text: the prompt's tokens and those that follow.
 """
 
 import json
@@ -26,6 +26,7 @@ SETS = {
     "rwkv_halved": dict(rescale_every=1, tie_word_embeddings=True, num_hidden_layers=3, layer_norm_epsilon=0.01),
 }
 BATCH, LENGTH, PADDED_LENGTH, IGNORED = 2, 40, 16, -100
+PROMPT, SAID = 5, 64
 PADDED = (16, 11, 3)  # unmasked tokens
 
 
@@ -44,6 +45,14 @@ def randomise(model, generator):
         else:
             random = random / parameter.shape[1] ** 0.5
         parameter.data = random.float().double()
+
+
+@torch.no_grad()
+def greedy(model, prompt):
+    tokens = prompt.tolist()
+    for _ in range(SAID):
+        tokens.append(model(torch.tensor([tokens])).logits[0, -1].argmax().item())
+    return tokens
 
 
 def make(keys, seed):
@@ -67,7 +76,9 @@ def make(keys, seed):
     out = model(ids, labels=labels)
     found.update({"padded.input_ids": ids, "padded.attention_mask": mask, "padded.labels": labels})
     found.update({"padded.logits": out.logits * mask[:, :, None], "padded.loss": out.loss})
-    metadata = {"config": json.dumps({"model_type": "rwkv", **keys}), "seed": str(seed)}
+    model.eval()
+    said = greedy(model, found["input_ids"][0, :PROMPT])
+    metadata = {"greedy": json.dumps({"prompt": said[:PROMPT], "tokens": said[PROMPT:]}), "config": json.dumps({"model_type": "rwkv", **keys}), "seed": str(seed)}
     if gradients:
         metadata["gradients"] = "input_ids"
     return {name: tensor.detach().numpy() for name, tensor in found.items()}, metadata
