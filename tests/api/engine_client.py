@@ -331,8 +331,7 @@ TEXT = "".join(f"{n} bottles of beer on the wall, {n} bottles of beer. " for n i
 
 TINY_GPT2 = {"config": {"n_embd": 16, "n_head": 2, "n_layer": 2, "n_positions": 128},
              "sequence_length": 64, "batch_size": 4, "learning_rate": 3e-3}
-TINY_RWKV = {"config": {"hidden_size": 16, "num_hidden_layers": 2},
-             "tokenizer": {"type": "bytes"}, "sequence_length": 64, "batch_size": 4, "learning_rate": 3e-3, "eval_every": 20}
+TINY_RWKV = {"config": {"hidden_size": 16, "num_hidden_layers": 2}, "sequence_length": 64, "batch_size": 4, "learning_rate": 3e-3}
 TINY_TRILINEAR = {"config": {"hidden_size": 32, "key_size": 16, "n_layer": 2, "window_size": 9, "wide_window_size": 64, "weight_bits": 8,
                              "token_keep": 0.9, "channel_keep": 0.9},
                   "sequence_length": 64, "batch_size": 4, "optimizer": "normalized_sgd", "schedule": "tail", "learning_rate": 0.01}
