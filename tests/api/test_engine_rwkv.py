@@ -49,9 +49,9 @@ def golden(name):
 @pytest.mark.parametrize("name", ["rwkv", "rwkv_halved"])
 def test_a_greedy_text_is_that_of_transformers(engine, name):
     files, greedy = golden(name)
-    engine.upload("model.import", {"id": name}, file=files)
-    engine.call("model.load", {"id": name, "dtype": "fp32"})
-    ask = {"model": name, "prompt": " ".join(f"w{i}" for i in greedy["prompt"]), "temperature": 0, "max_tokens": len(greedy["tokens"])}
+    engine.upload("model.import", {"id": "my-" + name}, file=files)
+    engine.call("model.load", {"id": "my-" + name, "dtype": "fp32"})
+    ask = {"model": "my-" + name, "prompt": " ".join(f"w{i}" for i in greedy["prompt"]), "temperature": 0, "max_tokens": len(greedy["tokens"])}
     assert engine.generate(ask)[0].split() == [f"w{i}" for i in greedy["tokens"]]
 
 
@@ -67,7 +67,7 @@ def test_an_imported_model_learns_on(engine):
 
 
 def test_text_becomes_the_ids_of_the_tokenizer_of_gpt_neox_and_comes_back(engine):
-    """Which RWKV-4 has: NFC, bytes, and tokens for runs of spaces."""
+    """RWKV-4 has that tokenizer: NFC, bytes, and tokens for runs of spaces."""
     folder = ROOT / "data" / "tokenizers" / "neox"
     files, _ = golden("rwkv")
     arrays = tensors.read(ROOT / "data" / "golden" / "rwkv.safetensors")[0]

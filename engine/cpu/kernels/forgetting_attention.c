@@ -409,7 +409,7 @@ ATTENTION_INLINE void pull_with_bonus(const gradient *o, const unit *u, float *r
                                       float *restrict own)
 {
 	const pooling *p = &o->p;
-	const float kept = o->frozen ? 0.0f : 1.0f; /* of the gradients of scores */
+	const float kept = o->frozen ? 0.0f : 1.0f; /* 0: scores have no gradient */
 	float later[HEADS] = {0}, rate[HEADS];
 	bonus_weights w;
 	memset(sum, 0, (size_t)u->heads * sizeof *sum);

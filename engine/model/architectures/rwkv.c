@@ -53,7 +53,7 @@ static int64_t halvings(const rwkv_config *c, int64_t l)
 	return c->rescale_every > 0 ? l / c->rescale_every : 0;
 }
 
-static void set_layers(rwkv_config *c)
+static void rwkv_set_layers(rwkv_config *c)
 {
 	const int64_t n = c->dims.layers;
 	for (int64_t l = 0; l < n; l++)
@@ -112,7 +112,7 @@ static status rwkv_read_config(void *config, const json_t *json, error *err)
 		config_fail(&r, "rescale_every", "rescale_every must not halve a row more than %d times", MAX_HALVINGS);
 	config_check_parameters(&r, rwkv_count_parameters(c));
 	c->dims.form = &form_causal;
-	set_layers(c);
+	rwkv_set_layers(c);
 	return r.status;
 }
 

@@ -266,7 +266,8 @@ extern const explainer forgetting_explainer;
  * key, value, receptance [C, D], output [D, C]. No dropout site. */
 typedef struct rwkv_options {
 	int64_t hidden, channels; /* D, C */
-	double late, early;       /* of the layer, for initial values: from 0 in the first to 1 in the last; from 1 on down */
+	/* For initial values of layer l of L: l / (L - 1) and 1 - l / L. */
+	double late, early;
 } rwkv_options;
 extern const mixer mixer_rwkv;
 extern const explainer rwkv_explainer;
