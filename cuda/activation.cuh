@@ -43,6 +43,8 @@ template <activation_kind KIND> static __device__ __forceinline__ float activati
 		return logistic_of(x).value;
 	if (KIND == ACTIVATION_LOG_SIGMOID)
 		return log_sigmoid(x);
+	if (KIND == ACTIVATION_EXP)
+		return expf(x);
 	return gelu_of<KIND == ACTIVATION_GELU_TANH>(x);
 }
 
@@ -56,6 +58,8 @@ template <activation_kind KIND> static __device__ __forceinline__ float activati
 		return gelu_slope<KIND == ACTIVATION_GELU_TANH>(x);
 	if (KIND == ACTIVATION_LOG_SIGMOID)
 		return logistic_of(-x).value;
+	if (KIND == ACTIVATION_EXP)
+		return expf(x);
 	const logistic s = logistic_of(x);
 	return KIND == ACTIVATION_SILU ? __fmaf_rn(x, s.slope, s.value) : s.slope;
 }
@@ -73,6 +77,8 @@ template <activation_kind KIND> static __device__ __forceinline__ float activati
 		return x == 0.0f ? 0.25f : 0.5f * tanhf(0.5f * x) / x;
 	if (KIND == ACTIVATION_LOG_SIGMOID)
 		return log_sigmoid_secant(x);
+	if (KIND == ACTIVATION_EXP)
+		return x == 0.0f ? 1.0f : expm1f(x) / x;
 	if (KIND == ACTIVATION_GELU_TANH)
 		return logistic_of(x * __fmaf_rn(CUBIC, fminf(x * x, 1e3f), SLOPE)).value;
 	const float tail = tail_of(x, exp2_approx(__fmul_rn(__fmul_rn(x, x), -0x1.715476p-1f)));
@@ -105,7 +111,9 @@ template <class F> status by_gate(activation_kind kind, F f)
 /* by_gate for all kinds. */
 template <class F> status by_activation(activation_kind kind, F f)
 {
-	return kind == ACTIVATION_LOG_SIGMOID ? f(activation_constant<ACTIVATION_LOG_SIGMOID>()) : by_gate(kind, f);
+	if (kind == ACTIVATION_LOG_SIGMOID)
+		return f(activation_constant<ACTIVATION_LOG_SIGMOID>());
+	return kind == ACTIVATION_EXP ? f(activation_constant<ACTIVATION_EXP>()) : by_gate(kind, f);
 }
 
 #endif

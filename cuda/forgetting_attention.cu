@@ -1,6 +1,6 @@
 /* forgetting_attention over whole sequences (forgetting_attention.cuh).
  *
- *   v [B, N, D] real, a [B, N, H], f?, mask? -> g [B, N, D], log_normalizer l [B, N, H]
+ *   v [B, N, D] real, a [B, N, H], f?, mask?, bonus? -> g [B, N, D], log_normalizer l [B, N, H], before [B, N, D]
  *
  * A sequence is cut into tiles that blocks read in parallel. An aggregate of tokens is (P = sum of f, l, g). Appending
  * one is adding a token with rate P, score l and value g:
@@ -32,13 +32,14 @@ static __device__ __forceinline__ forgetting_tokens<T> forgetting_tokens_at(cons
 	k.mask = k.mask ? k.mask + first : nullptr;
 	k.g = k.g ? k.g + first * c.cut.d : nullptr;
 	k.l = k.l ? k.l + first * c.cut.heads : nullptr;
+	k.before = k.before ? k.before + first * c.cut.d : nullptr;
 	k.count = count;
 	return k;
 }
 
 /* A block per slab, sequence and tile. AGGREGATE: from the empty state to an aggregate, without the last tile;
  * otherwise from the state before the tile to the results. */
-template <class T, int V, bool AGGREGATE>
+template <class T, int V, bool AGGREGATE, bool BONUS = false>
 static __global__ void __launch_bounds__(WARP + FORGETTING_THREADS, 1) forgetting_tile_kernel(forgetting_call<T> c)
 {
 	enum { HELD = V ? V : 1 };
@@ -63,7 +64,7 @@ static __global__ void __launch_bounds__(WARP + FORGETTING_THREADS, 1) forgettin
 			for (int e = 0; e < HELD && p.values; e++)
 				g[e] = c.g[(entry - 1) * c.cut.d + p.channel + e];
 		}
-		forgetting_read<V, FORGETTING_AHEAD>(k, c.cut, p, s, g);
+		forgetting_read<V, FORGETTING_AHEAD, BONUS>(k, c.cut, p, s, g);
 		k.l = nullptr;
 		if (!AGGREGATE)
 			continue;
@@ -115,8 +116,10 @@ template <class T> static forgetting_call<T> call_of(const op_call *call)
 	c.all.a = (const float *)call->in[1].data;
 	c.all.f = (const float *)cuda_optional(call, 2);
 	c.all.mask = (const int32_t *)cuda_optional(call, 3);
+	c.all.bonus = (const float *)cuda_optional(call, 4);
 	c.all.g = (T *)call->out[0].data;
 	c.all.l = (float *)call->out[1].data;
+	c.all.before = c.all.bonus ? (T *)call->out[2].data : nullptr;
 	c.all.count = call->in[0].shape.dim[1];
 	return c;
 }
@@ -148,8 +151,10 @@ template <class T, int V> static status forward_tiles(backend *b, forgetting_cal
 	if (c.tiles > 1)
 		TRY(cuda_launch(b, forgetting_carry_kernel<V>, cuda_extent(slabs), c.cut.threads, shared, c.cut,
 		                c.tiles, c.rate, c.l, c.g));
-	return cuda_launch(b, forgetting_tile_kernel<T, V, false>, cuda_extent(slabs * c.tiles), c.cut.threads, shared,
-	                   c);
+	auto kernel = forgetting_tile_kernel<T, V, false>;
+	if constexpr (V == 0)
+		kernel = c.all.bonus ? forgetting_tile_kernel<T, V, false, true> : kernel;
+	return cuda_launch(b, kernel, cuda_extent(slabs * c.tiles), c.cut.threads, shared, c);
 }
 
 status cuda_forgetting_attention(backend *b, const op_call *call)

@@ -4,7 +4,8 @@
  * A block works on a slab: neighbouring heads of one sequence, at most WARP. Warp 0 computes the weights of a chunk of
  * tokens, one lane per head. Meanwhile the other threads add the values of the chunk before, V channels each. So a
  * token costs the longer of the two, which is an exponential and a logarithm. A head that is wider than a block is read
- * in pieces one after another. Heads of one channel have a thread each, for weight and value (V = 0).
+ * in pieces one after another. Heads of one channel have a thread each, for weight and value (V = 0). Only these may
+ * have a bonus; the outputs are then those of the state before each token, and what the token reads.
  *
  * The operations of a token and their order are the same in all kernels. So a stream has the same bits however it is
  * cut into calls. */
@@ -156,13 +157,23 @@ static __device__ __forceinline__ float forgetting_add_value(float g, float w, f
 	return w != 0.0f ? __fmaf_rn(w, __fadd_rn(v, -g), g) : g;
 }
 
+/* Return σ(score - l), the share of a token in what it reads itself. */
+static __device__ __forceinline__ float forgetting_share(const forgetting_sum &s, float score)
+{
+	const float over = __fadd_rn(__fadd_rn(s.l, -score), s.rest), e = expf(-fabsf(over));
+	const float share = __frcp_rn(__fadd_rn(1.0f, e));
+	return over > 0.0f ? __fmul_rn(e, share) : share;
+}
+
 /* Tokens in order, with pointers to the first one. */
 template <class T> struct forgetting_tokens {
 	const T *v;
 	const float *a, *f;  /* f NULL: 0 */
 	const int32_t *mask; /* NULL: no token is skipped */
+	const float *bonus;  /* NULL: none */
 	T *g;                /* NULL: not requested */
 	float *l;            /* NULL: not requested */
+	T *before;           /* NULL: not requested; with bonus: g of the state before the token */
 	int64_t count;
 };
 
@@ -217,8 +228,8 @@ template <class T, int V> static __device__ __forceinline__ void forgetting_stor
 	*(forgetting_channels<T, V> *)to = x;
 }
 
-/* Read the tokens into s and g, in every thread of the block. AHEAD divides a chunk. */
-template <int V, int AHEAD, class T, int HELD>
+/* Read the tokens into s and g, in every thread of the block. AHEAD divides a chunk. BONUS: k.bonus is given. */
+template <int V, int AHEAD, bool BONUS = false, class T, int HELD>
 static __device__ __forceinline__ void forgetting_read(const forgetting_tokens<T> &k, const forgetting_cut &c,
                                                        const forgetting_part &p, forgetting_sum &s, float (&g)[HELD])
 {
@@ -230,6 +241,7 @@ static __device__ __forceinline__ void forgetting_read(const forgetting_tokens<T
 	if (p.values)
 		forgetting_fetch_values(values, k, c.d, p.channel, 0);
 	if constexpr (V == 0) {
+		const float bonus = BONUS && p.scores ? k.bonus[p.head] : 0.0f;
 		for (int64_t t = 0; p.scores && t < k.count; t += AHEAD) {
 			const forgetting_scores<AHEAD> now = scores;
 			const forgetting_values<T, HELD, AHEAD> v = values;
@@ -237,14 +249,21 @@ static __device__ __forceinline__ void forgetting_read(const forgetting_tokens<T
 			forgetting_fetch_values(values, k, c.d, p.channel, t + AHEAD);
 #pragma unroll
 			for (int i = 0; i < AHEAD; i++) {
+				const float value = load_real(&v.at[i].at[0]), before = g[0], l = s.l;
+				float read = before;
 				if (now.counts >> i & 1) {
+					if (BONUS)
+						read = forgetting_add_value(
+						    before, forgetting_share(s, __fadd_rn(now.a[i], bonus)), value);
 					const float w = forgetting_add_score(s, now.a[i], now.f[i]);
-					g[0] = forgetting_add_value(g[0], w, load_real(&v.at[i].at[0]));
+					g[0] = forgetting_add_value(before, w, value);
 				}
 				if (t + i < k.count && k.g)
-					store_real(k.g + (t + i) * c.d + p.channel, g[0]);
+					store_real(k.g + (t + i) * c.d + p.channel, BONUS ? read : g[0]);
 				if (t + i < k.count && k.l)
-					k.l[(t + i) * c.heads + p.head] = s.l;
+					k.l[(t + i) * c.heads + p.head] = BONUS ? l : s.l;
+				if (BONUS && t + i < k.count && k.before)
+					store_real(k.before + (t + i) * c.d + p.channel, before);
 			}
 		}
 		return;

@@ -1,6 +1,6 @@
 /* forgetting_attention_grad: the forward's tokens and tiles from the end (forgetting_attention.cuh).
  *
- *   v, a, f?, mask?, g, l, dg -> dv [B, N, D] real, da [B, N, H], df of f's shape
+ *   v, a, f?, mask?, g, l, dg, bonus? -> dv [B, N, D] real, da [B, N, H], df of f's shape, dbonus [H]
  *
  * w = e^{a - l} and keep = 1 - w = e^{l_{t-1} + f - l} are known for all tokens. With the gradients G of g_t and L of
  * l_t, from the last token on:
@@ -15,7 +15,10 @@
  * L of each tile. Tiles from there give the results. The last kernel runs alone if one tile fills the device. L is
  * linear in the channels, so pieces of a wide head add to da and df one after another.
  *
- * df [H] is the sum of the tiles' sums, in order. Bytes per element: v, g and dg twice, dv once. */
+ * With a bonus, g and l are those before each token. Then w and keep follow from the same row, v - g_t is keep (v -
+ * g_{t-1}), and what the token reads adds to dv, da, G° and L° alone (ops.h).
+ *
+ * df [H] and dbonus are the sums of the tiles' sums, in order. Bytes per element: v, g and dg twice, dv once. */
 #include "cuda/forgetting_attention.cuh"
 #include "cuda/kernels.h"
 #include "cuda/reduce.cuh"
@@ -25,11 +28,12 @@ enum { CHUNK = FORGETTING_CHUNK, AHEAD = 4 };
 template <class T> struct forgetting_grad_call {
 	forgetting_cut cut;
 	const T *v, *g, *dg;
-	const float *a, *f, *l;
+	const float *a, *f, *l, *bonus;
 	const int32_t *mask;
 	T *dv;
 	float *da, *df; /* NULL: not requested; df: by token */
 	float *total;   /* [B · tiles, H] sums of df; NULL: not requested */
+	float *own;     /* [B · tiles, H] sums of dbonus; NULL: not requested */
 	int64_t batch, n;
 	int tile, tiles;
 	bool frozen;
@@ -57,7 +61,7 @@ static __device__ __forceinline__ forgetting_factors factors_at(const forgetting
 
 /* The sums that move from a token to the one before, in the thread of a head. */
 struct forgetting_later {
-	float l, total, keep;
+	float l, total, keep, own;
 };
 
 /* Store da and df of a token; later.l becomes the gradient of the log-sum before it. `adds`: another piece of the head
@@ -145,6 +149,55 @@ static __device__ __forceinline__ void pull_own(const forgetting_grad_call<T> &c
 	}
 }
 
+/* A token's weight in a sum of its own score and others', and theirs, from the difference of the logarithms. */
+static __device__ __forceinline__ forgetting_factors factors_of(float over)
+{
+	const float e = expf(-fabsf(over)), part = 1.0f / (1.0f + e);
+	return over > 0.0f ? forgetting_factors{e * part, part} : forgetting_factors{part, e * part};
+}
+
+/* pull_own with a bonus. */
+template <class T, bool AGGREGATE>
+static __device__ __forceinline__ void pull_bonus(const forgetting_grad_call<T> &c, const forgetting_part &p,
+                                                  int64_t first, int64_t end, forgetting_pull<1> &s,
+                                                  forgetting_later &later)
+{
+	if (!p.values)
+		return;
+	const float bonus = c.bonus[p.head], rate = c.f && !c.cut.f_stride ? c.f[p.head] : 0.0f;
+#pragma unroll 1
+	for (int64_t t = end - 1; t >= first; t--) {
+		const int64_t at = t * c.cut.d + p.channel;
+		const bool counts = !c.mask || c.mask[t];
+		const float out = load_real(c.dg + at);
+		forgetting_factors by = {0.0f, 1.0f}, read = by;
+		float off = 0.0f;
+		if (counts) {
+			const float over = c.l[at] - c.a[at];
+			by = factors_of(over + (c.cut.f_stride ? c.f[at] : rate));
+			read = factors_of(over - bonus);
+			off = load_real(c.v + at) - load_real(c.g + at);
+		}
+		const float free = c.frozen ? 0.0f : off;
+		const float delta = by.w * by.keep * s.g[0] * free, e = read.w * read.keep * out * free;
+		const float to_f = by.keep * later.l - delta;
+		if (!AGGREGATE && c.dv)
+			store_real(c.dv + at, by.w * s.g[0] + read.w * out);
+		if (!AGGREGATE && c.da)
+			c.da[at] = delta + e + by.w * later.l;
+		if (!AGGREGATE && c.df)
+			c.df[at] = counts ? to_f : 0.0f;
+		if (AGGREGATE)
+			s.u[0] = by.keep * (s.u[0] + by.w * s.keep * off);
+		s.keep *= by.keep;
+		s.g[0] = by.keep * s.g[0] + read.keep * out;
+		later.keep *= by.keep;
+		later.total += counts ? to_f : 0.0f;
+		later.own += e;
+		later.l = to_f - e;
+	}
+}
+
 /* --- wider heads ------------------------------------------------------------------------------------------------ */
 
 struct forgetting_board {
@@ -205,33 +258,38 @@ static __device__ __forceinline__ void pull_tokens(const forgetting_grad_call<T>
 }
 
 /* A block per slab, sequence and tile. AGGREGATE: all tiles except the first, with nothing from later ones. */
-template <class T, int V, bool AGGREGATE>
+template <class T, int V, bool AGGREGATE, bool BONUS = false>
 static __global__ void __launch_bounds__(WARP + FORGETTING_THREADS) forgetting_pull_kernel(forgetting_grad_call<T> c)
 {
 	enum { HELD = V ? V : 1 };
 	const unsigned tiles = AGGREGATE ? c.tiles - 1 : c.tiles, at = blockIdx.x / (unsigned)c.cut.groups;
 	const int64_t sequence = at / tiles, tile = at % tiles + AGGREGATE, entry = sequence * c.tiles + tile;
 	const int64_t start = sequence * c.n, first = start + tile * c.tile, end = min(first + c.tile, start + c.n);
-	float own = 0.0f, total = 0.0f;
+	float own = 0.0f, total = 0.0f, bonus = 0.0f;
 	for (int piece = 0; piece < c.cut.pieces; piece++) {
 		const forgetting_part p =
 		    forgetting_part_of<V>(c.cut, (int)(blockIdx.x % (unsigned)c.cut.groups), piece);
 		const int64_t score = entry * c.cut.heads + p.head, value = entry * c.cut.d + p.channel;
 		const bool given = !AGGREGATE && tile < c.tiles - 1;
 		forgetting_pull<HELD> s = {{}, {}, 1.0f};
-		forgetting_later later = {p.scores && given && piece == 0 ? c.tile_l[score] : 0.0f, 0.0f, 1.0f};
+		forgetting_later later = {p.scores && given && piece == 0 ? c.tile_l[score] : 0.0f, 0.0f, 1.0f, 0.0f};
 #pragma unroll
 		for (int e = 0; e < HELD; e++)
 			s.g[e] = p.values && given ? c.tile_g[value + e] : 0.0f;
-		if constexpr (V == 0)
-			pull_own<T, AGGREGATE>(c, p, start, first, end, s, later);
-		else
+		if constexpr (V != 0)
 			pull_tokens<T, HELD, AGGREGATE>(c, p, piece, start, first, end, s, later);
+		else if constexpr (BONUS)
+			pull_bonus<T, AGGREGATE>(c, p, first, end, s, later);
+		else
+			pull_own<T, AGGREGATE>(c, p, start, first, end, s, later);
 		own += later.l;
 		total += later.total;
+		bonus += later.own;
 		const bool last = piece == c.cut.pieces - 1;
 		if (!AGGREGATE && p.scores && last && c.total)
 			c.total[score] = total;
+		if (BONUS && !AGGREGATE && p.scores && last && c.own)
+			c.own[score] = bonus;
 		if (AGGREGATE && p.scores && last) {
 			c.tile_keep[score] = later.keep;
 			c.tile_own[score] = own;
@@ -293,6 +351,7 @@ template <class T> static forgetting_grad_call<T> grad_call_of(const backend *b,
 	c.g = (const T *)call->in[4].data;
 	c.l = (const float *)call->in[5].data;
 	c.dg = (const T *)call->in[6].data;
+	c.bonus = (const float *)cuda_optional(call, 7);
 	c.dv = (T *)call->out[0].data;
 	c.da = (float *)call->out[1].data;
 	c.df = c.cut.f_stride ? (float *)call->out[2].data : nullptr;
@@ -311,6 +370,8 @@ template <class T> static forgetting_grad_call<T> grad_call_of(const backend *b,
 	const int64_t entries = c.batch * c.tiles, heads = entries * c.cut.heads;
 	if (c.f && !c.cut.f_stride && call->out[2].data)
 		c.total = take(heads);
+	if (c.bonus && call->out[3].data)
+		c.own = take(heads);
 	if (c.tiles > 1) {
 		c.tile_g = take(entries * c.cut.d);
 		c.tile_u = take(entries * c.cut.d);
@@ -329,32 +390,43 @@ size_t cuda_forgetting_attention_grad_scratch(const backend *b, const op_call *c
 	return bytes;
 }
 
-template <class T, int V> static status pull_tiles(backend *b, const forgetting_grad_call<T> &c)
+template <class T, int V, bool BONUS> static status pull_tiles(backend *b, const forgetting_grad_call<T> &c)
 {
 	const size_t shared = board_bytes(c.cut, V);
 	const int64_t slabs = c.batch * c.cut.groups;
-	TRY(cuda_launch(b, forgetting_pull_kernel<T, V, true>, cuda_extent(slabs * (c.tiles - 1)), c.cut.threads,
+	TRY(cuda_launch(b, forgetting_pull_kernel<T, V, true, BONUS>, cuda_extent(slabs * (c.tiles - 1)), c.cut.threads,
 	                shared, c));
 	if (c.tiles > 1)
 		TRY(cuda_launch(b, forgetting_pull_carry_kernel<T>,
 		                cuda_blocks(b, c.batch * c.cut.heads, FORGETTING_THREADS / WARP), FORGETTING_THREADS, 0,
 		                c));
-	return cuda_launch(b, forgetting_pull_kernel<T, V, false>, cuda_extent(slabs * c.tiles), c.cut.threads, shared,
-	                   c);
+	return cuda_launch(b, forgetting_pull_kernel<T, V, false, BONUS>, cuda_extent(slabs * c.tiles), c.cut.threads,
+	                   shared, c);
 }
 
 status cuda_forgetting_attention_grad(backend *b, const op_call *call)
 {
 	const int64_t heads = shape_last(call->in[1].shape);
-	float *df = (float *)call->out[2].data;
+	float *df = (float *)call->out[2].data, *own = (float *)call->out[3].data;
 	const bool shared = call->in[2].data && df && shape_count(call->in[2].shape) == heads;
-	if (shape_count(call->in[0].shape) == 0)
+	if (shape_count(call->in[0].shape) == 0) {
+		if (own && cuda_optional(call, 7))
+			TRY(cuda_sum_parts(b, &own, 1, nullptr, 0, heads, 1));
 		return shared ? cuda_sum_parts(b, &df, 1, nullptr, 0, heads, 1) : STATUS_OK;
+	}
 	return cuda_by_type(call->in[0].type, [&](auto *type) {
 		typedef std::remove_pointer_t<decltype(type)> T;
 		size_t bytes;
 		forgetting_grad_call<T> c = grad_call_of<T>(b, call, &bytes);
-		TRY(forgetting_by_width(&c.cut, [&](auto width) { return pull_tiles<T, decltype(width)::V>(b, c); }));
+		TRY(forgetting_by_width(&c.cut, [&](auto width) {
+			enum { V = decltype(width)::V };
+			if constexpr ((int)V == 0)
+				if (c.bonus)
+					return pull_tiles<T, V, true>(b, c);
+			return pull_tiles<T, V, false>(b, c);
+		}));
+		if (c.own)
+			TRY(cuda_sum_parts(b, &own, 1, c.own, c.batch * c.tiles, heads, 1));
 		return c.total ? cuda_sum_parts(b, &df, 1, c.total, c.batch * c.tiles, heads, 1) : STATUS_OK;
 	});
 }

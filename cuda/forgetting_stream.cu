@@ -9,8 +9,8 @@
 
 struct forgetting_stream_call {
 	forgetting_cut cut;
-	const float *v, *a, *f;
-	float *pool, *g, *l;
+	const float *v, *a, *f, *bonus;
+	float *pool, *g, *l, *before;
 	const int32_t *slot, *position, *length, *mask, *start;
 	int64_t rows, n, slot_floats, offset;
 	bool aligned; /* a thread's channels in the slot can be accessed at once */
@@ -42,7 +42,7 @@ template <int V> static __device__ __forceinline__ void store_state(float *to, c
 }
 
 /* Tokens that the sequence has room for but does not read are 0. */
-template <int HELD>
+template <int HELD, bool BONUS>
 static __device__ __forceinline__ void clear_tokens(const forgetting_stream_call &c, const forgetting_part &p,
                                                     int64_t first, int64_t stop, bool speaks)
 {
@@ -52,10 +52,12 @@ static __device__ __forceinline__ void clear_tokens(const forgetting_stream_call
 			forgetting_store<float, HELD>(c.g + t * c.cut.d + p.channel, zeros);
 		if (p.scores && c.l && speaks)
 			c.l[t * c.cut.heads + p.head] = 0.0f;
+		if (BONUS && p.values && c.before)
+			forgetting_store<float, HELD>(c.before + t * c.cut.d + p.channel, zeros);
 	}
 }
 
-template <int V, int AHEAD>
+template <int V, int AHEAD, bool BONUS = false>
 static __global__ void __launch_bounds__(WARP + FORGETTING_THREADS, 1)
     forgetting_stream_kernel(forgetting_stream_call c)
 {
@@ -71,7 +73,9 @@ static __global__ void __launch_bounds__(WARP + FORGETTING_THREADS, 1)
 	k.a = c.a + span.first * c.cut.heads;
 	k.f = c.f ? c.f + span.first * c.cut.f_stride : nullptr;
 	k.mask = c.mask ? c.mask + span.first : nullptr;
+	k.bonus = c.bonus;
 	k.g = c.g ? c.g + span.first * c.cut.d : nullptr;
+	k.before = c.before ? c.before + span.first * c.cut.d : nullptr;
 	k.count = length;
 	forgetting_sum before = {-INFINITY, 0.0f, 0.0f}, s = before;
 	for (int piece = 0; piece < c.cut.pieces; piece++) {
@@ -88,7 +92,7 @@ static __global__ void __launch_bounds__(WARP + FORGETTING_THREADS, 1)
 		s = before;
 		k.l = c.l && piece == 0 ? c.l + span.first * c.cut.heads : nullptr;
 		if (length > 0) {
-			forgetting_read<V, AHEAD>(k, c.cut, p, s, g);
+			forgetting_read<V, AHEAD, BONUS>(k, c.cut, p, s, g);
 			if (p.values)
 				store_state<HELD>(held, g, c.aligned);
 			if (p.scores && piece == 0) {
@@ -96,13 +100,13 @@ static __global__ void __launch_bounds__(WARP + FORGETTING_THREADS, 1)
 				state[c.cut.heads + p.head] = s.rest;
 			}
 		}
-		clear_tokens<HELD>(c, p, span.first + length, span.first + span.room, piece == 0);
+		clear_tokens<HELD, BONUS>(c, p, span.first + length, span.first + span.room, piece == 0);
 	}
 }
 
 status cuda_forgetting_stream(backend *b, const op_call *call)
 {
-	enum { F = 8, CHANNELS = 4 };
+	enum { F = 8, BONUS = 9, CHANNELS = 4 };
 	const shape v = call->in[0].shape;
 	forgetting_stream_call c = {};
 	c.cut = forgetting_cut_of(call, F);
@@ -117,6 +121,8 @@ status cuda_forgetting_stream(backend *b, const op_call *call)
 	c.start = (const int32_t *)cuda_optional(call, 7);
 	c.g = (float *)call->out[0].data;
 	c.l = (float *)call->out[1].data;
+	c.bonus = (const float *)cuda_optional(call, BONUS);
+	c.before = c.bonus ? (float *)call->out[2].data : nullptr;
 	c.rows = call->in[3].shape.dim[0];
 	c.n = v.dim[1];
 	c.slot_floats = call->in[2].shape.dim[1];
@@ -129,9 +135,12 @@ status cuda_forgetting_stream(backend *b, const op_call *call)
 		c.aligned = c.aligned || (int)V < (int)CHANNELS;
 		const unsigned blocks = cuda_extent(c.rows * c.cut.groups);
 		const size_t shared = forgetting_shared_bytes(V);
-		if (c.n == 1) /* with few registers, so that many sessions fit a processor */
-			return cuda_launch_early(b, forgetting_stream_kernel<V, 1>, blocks, c.cut.threads, shared, c);
-		return cuda_launch_early(b, forgetting_stream_kernel<V, FORGETTING_AHEAD>, blocks, c.cut.threads,
-		                         shared, c);
+		/* One token with few registers, so that many sessions fit a processor. */
+		auto kernel = c.n == 1 ? forgetting_stream_kernel<V, 1> : forgetting_stream_kernel<V, FORGETTING_AHEAD>;
+		if constexpr (V == 0)
+			if (c.bonus)
+				kernel = c.n == 1 ? forgetting_stream_kernel<V, 1, true>
+				                  : forgetting_stream_kernel<V, FORGETTING_AHEAD / 2, true>;
+		return cuda_launch_early(b, kernel, blocks, c.cut.threads, shared, c);
 	});
 }

@@ -39,6 +39,12 @@ static void fill_sequence(float *x, const parameter_spec *p, mt19937 *sequence)
 	}
 }
 
+static void fill_curve(float *x, int64_t count, const parameter_curve *c)
+{
+	for (int64_t i = 0; i < count; i++)
+		x[i] = (float)(c->offset + c->scale * pow((double)i / c->length, c->exponent));
+}
+
 void initial_values_begin(initial_values *v, uint64_t seed)
 {
 	v->seed = seed;
@@ -58,6 +64,8 @@ void initial_values_fill(initial_values *v, const parameter_spec *p, float *x)
 		fill_uniform(x, count, sqrt(3) * (double)p->std, seed, stream);
 	else if (p->init == INIT_NORMAL_SEQUENCE)
 		fill_sequence(x, p, &v->sequence);
+	else if (p->init == INIT_CURVE)
+		fill_curve(x, count, &p->curve);
 	else if (p->init == INIT_VALUES)
 		memcpy(x, p->values, (size_t)count * sizeof *x);
 	else

@@ -59,6 +59,14 @@ void parameter_list_values(parameter_list *list, const float *values)
 	list->items[list->count - 1].values = values;
 }
 
+void parameter_list_curve(parameter_list *list, parameter_curve curve)
+{
+	if (list->status != STATUS_OK)
+		return;
+	list->items[list->count - 1].init = INIT_CURVE;
+	list->items[list->count - 1].curve = curve;
+}
+
 void parameter_list_quantized(parameter_list *list, int bits)
 {
 	if (list->status == STATUS_OK)

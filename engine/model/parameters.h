@@ -20,8 +20,14 @@ typedef enum parameter_init {
 	INIT_ZERO,
 	INIT_ONE,
 	INIT_CONSTANT, /* the number in parameter_spec.std */
+	INIT_CURVE,    /* element i: parameter_spec.curve at i */
 	INIT_VALUES    /* values from parameter_list_values */
 } parameter_init;
+
+/* offset + scale (i / length)^exponent */
+typedef struct parameter_curve {
+	double offset, scale, length, exponent;
+} parameter_curve;
 
 typedef struct parameter_spec {
 	char name[128]; /* tensor name in the checkpoint */
@@ -29,6 +35,7 @@ typedef struct parameter_spec {
 	parameter_init init;
 	float std;           /* INIT_NORMAL, INIT_NORMAL_SEQUENCE, INIT_UNIFORM: σ. INIT_CONSTANT: the value itself */
 	const float *values; /* INIT_VALUES: one for each element, borrowed */
+	parameter_curve curve;
 	int drawn_first; /* INIT_NORMAL_SEQUENCE: number of rows at the end that are drawn before all others, last row
 	                  * first */
 	bool matrix;     /* read only by linear, linear_cross_entropy and gather, so it may be packed (panel.h) */
@@ -68,6 +75,8 @@ void parameter_list_add_matrix(parameter_list *list, float std, int64_t n, int64
 void parameter_list_stored(parameter_list *list, shape stored);
 /* Set the initial values of the last one added; they are borrowed and must outlive the list. */
 void parameter_list_values(parameter_list *list, const float *values);
+/* Set INIT_CURVE and the curve of the last one added. */
+void parameter_list_curve(parameter_list *list, parameter_curve curve);
 /* Quantise the last one added to `bits` bits. */
 void parameter_list_quantized(parameter_list *list, int bits);
 /* The last one added, one number for each token, follows from token counts; until they are set, all counts are 0. */

@@ -210,9 +210,11 @@ value op_gelu(graph *g, value x, bool tanh);
 
 /* activation: y = f(x), [real], of a kind before ACTIVATION_GELU (op_gelu and op_tanh are ops of their own).
  *   RELU max(x, 0)   RELU2 max(x, 0)²   SILU x σ(x)   SIGMOID σ(x) = 1 / (1 + e^{-x})   LOG_SIGMOID log σ(x)
+ *   EXP e^x
  *   GELU, GELU_TANH: gelu's forms
  * activation_grad: x, dy -> dx = dy · f'(x), f'(0) = 0 of RELU; `frozen`: dx = dy · (f(x) - f(0)) / x, at 0 the limit
- * (RELU: 0). f(0) is ½ of SIGMOID and -log 2 of LOG_SIGMOID, and 0 of all others: it counts as a bias (SUM_BIASES).
+ * (RELU: 0). f(0) is ½ of SIGMOID, -log 2 of LOG_SIGMOID, 1 of EXP and 0 of all others: it counts as a bias
+ * (SUM_BIASES).
  * LOG_SIGMOID has a small relative error at every x, also where σ(x) is nearly 1. */
 typedef enum activation_kind {
 	ACTIVATION_RELU,
@@ -220,6 +222,7 @@ typedef enum activation_kind {
 	ACTIVATION_SILU,
 	ACTIVATION_SIGMOID,
 	ACTIVATION_LOG_SIGMOID,
+	ACTIVATION_EXP,
 	ACTIVATION_GELU,
 	ACTIVATION_GELU_TANH,
 	ACTIVATION_KINDS
@@ -231,7 +234,7 @@ typedef struct activation_params {
 value op_activation(graph *g, value x, activation_kind kind);
 
 /* glu: y = a ⊙ f(b) with a and b the halves of each row; x […, 2D] = a | b [real], with gate_first b | a -> y […, D]
- * [real]. f is of any kind but LOG_SIGMOID: SILU is SwiGLU (Shazeer 2020), SIGMOID the first gated linear unit (Dauphin
+ * [real]. f is of any kind but LOG_SIGMOID and EXP: SILU is SwiGLU (Shazeer 2020), SIGMOID the first gated linear unit (Dauphin
  * et al. 2017).
  * glu_grad: x, dy -> dx […, 2D], da and db in the order of x: da = dy ⊙ f(b), db = dy ⊙ a ⊙ f'(b); `frozen`: da = share
  * · dy ⊙ f(b),
@@ -460,35 +463,43 @@ typedef struct stream_values {
 
 /* forgetting_attention: additive attention with given scores, which forgets. A score belongs to a token and a head, the
  * same for every reader. v [B, N, D] [real], a [B, N, H] f32, f? [B, N, H] or [H] f32 (≤ 0; absent: 0), mask? [i32] [B,
- * N] (0: the token is skipped, so that it neither counts nor forgets)
- *   -> g [B, N, D] [real], log_normalizer l [B, N, H] f32.
+ * N] (0: the token is skipped, so that it neither counts nor forgets), bonus? [H] f32
+ *   -> g [B, N, D] [real], log_normalizer l [B, N, H] f32, before (with bonus: [B, N, D] [real]; without: [0]).
  *   g_t = Σ_{j≤t} e^{a_j + f_{j+1} + … + f_t - l_t} v_j,  where l_t makes the weights sum to 1. With l = -inf and g = 0
  *   before the first token:
  *   p = l + f_t;  l' = log(e^p + e^{a_t});  w = e^{a_t - l'};  g' = g + w (v_t - g)
  * H divides D; a head may have one channel. Before the first token that counts g is 0 and l -inf. Only g has a gradient.
  * g is a mean and l a log-sum, so neither overflows at any length.
- * forgetting_attention_grad: v, a, f?, mask?, g, l, dg -> dv [B, N, D] [real], da [B, N, H], df of f's shape (none: [0]).
+ * A bonus u, for heads of one channel (H = D), is added to a token's score where the token reads itself (Peng et al.
+ * 2023, RWKV-4). The output is o, and l and `before` are those of the state before the token, which has not forgotten
+ * for it: s = σ(u + a_t - l_{t-1});  o_t = g_{t-1} + s (v_t - g_{t-1}). A skipped token has s = 0.
+ * forgetting_attention_grad: v, a, f?, mask?, g, l, dg, bonus? -> dv [B, N, D] [real], da [B, N, H], df of f's shape
+ * (none: [0]), dbonus [H] (without bonus: [0]).
  * With G and L the gradients of g_t and l_t, from the last token on, and w as above:
  *   δ = w G·(v_t - g_t);  dv = w G;  da = δ + w L;  df = -δ + (1 - w) L;  G_{t-1} += (1 - w) G;  L_{t-1} += df
- * df [H] is the sum over rows in a fixed order. `frozen`, where w is a constant: dv = w G, da = df = 0. */
+ * With bonus g is `before`, dg the gradient of o, and G and L are of the state after the token:
+ *   e = s (1 - s) do (v_t - g_{t-1});  δ = w (1 - w) G (v_t - g_{t-1});  dv = w G + s do;  da = δ + e + w L;
+ *   du = Σ e;  df = -δ + (1 - w) L;  G_{t-1} = (1 - w) G + (1 - s) do;  L_{t-1} = df - e
+ * df [H] and dbonus are sums over rows in a fixed order. `frozen`, where w and s are constants: da, df and dbonus are
+ * 0. */
 typedef struct forgetting_params {
 	bool frozen;
 } forgetting_params;
 typedef struct pooled_values {
 	value pooled, log_normalizer;
 } pooled_values;
-pooled_values op_forgetting_attention(graph *g, value v, value a, value f, value mask);
+pooled_values op_forgetting_attention(graph *g, value v, value a, value f, value bonus, value mask);
 
 /* The recurrent form: reads `length[b]` tokens into slot `slot[b]` of a state pool, as additive_stream does. v, a, pool
- * [slots, slot_floats] (updated in place), slot, position, length, mask?, start?, f? -> g, log_normalizer; tokens that
- * no sequence reads are 0. The state is l [H] | rest [H] | g [D] at `offset` in the slot; its contents at position 0 do
+ * [slots, slot_floats] (updated in place), slot, position, length, mask?, start?, f?, bonus? -> g, log_normalizer,
+ * before; tokens that no sequence reads are 0. The state is l [H] | rest [H] | g [D] at `offset` in the slot; its contents at position 0 do
  * not matter. rest is what rounding l to f32 has left, so that the rounding of l does not add up over the tokens.
  * Tokens are added one after another: state and outputs have the same bits however a sequence is cut. The gradient
  * needs sequences that all read N tokens, without start; earlier tokens are constants. */
 typedef struct forgetting_stream_params {
 	int64_t offset; /* floats from the start of a slot */
 } forgetting_stream_params;
-pooled_values op_forgetting_stream(graph *g, value v, value a, value f, stream_values at, int64_t offset);
+pooled_values op_forgetting_stream(graph *g, value v, value a, value f, value bonus, stream_values at, int64_t offset);
 int64_t forgetting_state_floats(int64_t d, int64_t heads);
 
 /* Softmax attention per head: H heads of queries and, G dividing H, G of keys and values; head n of the queries reads

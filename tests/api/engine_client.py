@@ -331,13 +331,14 @@ TEXT = "".join(f"{n} bottles of beer on the wall, {n} bottles of beer. " for n i
 
 TINY_GPT2 = {"config": {"n_embd": 16, "n_head": 2, "n_layer": 2, "n_positions": 128},
              "sequence_length": 64, "batch_size": 4, "learning_rate": 3e-3}
+TINY_RWKV = {"config": {"hidden_size": 16, "num_hidden_layers": 2}, "sequence_length": 64, "batch_size": 4, "learning_rate": 3e-3}
 TINY_TRILINEAR = {"config": {"hidden_size": 32, "key_size": 16, "n_layer": 2, "window_size": 9, "wide_window_size": 64, "weight_bits": 8,
                              "token_keep": 0.9, "channel_keep": 0.9},
                   "sequence_length": 64, "batch_size": 4, "optimizer": "normalized_sgd", "schedule": "tail", "learning_rate": 0.01}
 
 
 def job_params(file, steps=20, architecture="additive", **more):
-    tiny = {"additive": TINY, "gpt2": TINY_GPT2, "trilinear": TINY_TRILINEAR}[architecture]
+    tiny = {"additive": TINY, "gpt2": TINY_GPT2, "rwkv": TINY_RWKV, "trilinear": TINY_TRILINEAR}[architecture]
     return {"model": architecture, "training_file": file, "seed": 7, "additive": {**tiny, "max_steps": steps, **more}}
 
 

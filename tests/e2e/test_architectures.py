@@ -12,7 +12,7 @@ from conftest import BIN, TEXT
 ASK = {"temperature": 0.8, "seed": 5, "logit_bias": {"1": -100}}
 
 
-@pytest.fixture(scope="module", params=("gpt2", "linear", "additive2", "dilated", "transformer", "trilinear"))
+@pytest.fixture(scope="module", params=("gpt2", "linear", "additive2", "dilated", "transformer", "trilinear", "rwkv"))
 def architecture(request):
     return request.param
 
@@ -82,6 +82,8 @@ def test_the_command_line_trains_one(service, architecture, tmp_path):
               "linear": sizes, "dilated": sizes,
               "additive2": {"hidden_size": 32, "n_heads": 4, "n_layer": 1, "intermediate_size": 80, "dropout": 0},
               "trilinear": {"hidden_size": 32, "key_size": 16, "n_heads": 4, "n_layer": 1, "n_positions": 40, "channel_keep": 1},
+              "rwkv": {"hidden_size": 32, "num_hidden_layers": 1, "attention_hidden_size": 32, "intermediate_size": 128,
+                       "rescale_every": 0},
               "transformer": {"dim": 32, "heads": 4, "depth": 1, "max_seq_len": 40, "attn_dim_head": 8}}[architecture]
     assert {k: made["config"][k] for k in wanted} == wanted
 
@@ -92,7 +94,7 @@ def test_it_is_explained_as_data_and_as_a_page(service, model, architecture):
         answer = service.ok(method, path, body)
         assert len(answer["tokens"]) == 8 and {r["round"] for r in answer["weights"]} == {"attention"}
         assert all(abs(sum(r["alpha"]) - 1) < 1e-5 for r in answer["weights"])
-        assert all(("half_life" in r) == (architecture == "additive2") for r in answer["weights"])
+        assert all(("half_life" in r) == (architecture in ("additive2", "rwkv")) for r in answer["weights"])
     service.ok("DELETE", f"/v1/sessions/{s}")
     status, answer, _ = service.request("POST", "/v1/completions", {"model": model, "prompt": "x", "alpha": {"top": 1}})
     if architecture == "additive2":

@@ -12,7 +12,7 @@
 
 #define ACTIVATION_INLINE static inline __attribute__((always_inline))
 #define EACH_GATE(DO) DO(RELU) DO(RELU2) DO(SILU) DO(SIGMOID) DO(GELU) DO(GELU_TANH)
-#define EACH_ACTIVATION(DO) EACH_GATE(DO) DO(LOG_SIGMOID)
+#define EACH_ACTIVATION(DO) EACH_GATE(DO) DO(LOG_SIGMOID) DO(EXP)
 
 enum { ACTIVATION_COST = 4 }; /* cost of an element, in additions: one exp */
 
@@ -63,6 +63,8 @@ ACTIVATION_INLINE float activation_value(const activation_kind kind, float x)
 		return 1.0f / (1.0f + math_exp(-x));
 	case ACTIVATION_LOG_SIGMOID:
 		return log_sigmoid(x);
+	case ACTIVATION_EXP:
+		return math_exp(x);
 	case ACTIVATION_GELU:
 		return x * distribution(x, math_exp(-0.5f * x * x));
 	default:
@@ -77,6 +79,7 @@ ACTIVATION_INLINE float activation_slope(const activation_kind kind, float x)
 	const float square = x * x < 1e3f ? x * x : 1e3f;
 	const float bell = math_exp(kind == ACTIVATION_GELU        ? -0.5f * x * x
 	                            : kind == ACTIVATION_GELU_TANH ? -fabsf(x) * (SLOPE + CUBIC * square)
+	                            : kind == ACTIVATION_EXP       ? x
 	                                                           : -fabsf(x));
 	const logistic s = logistic_of(x, bell);
 	switch (kind) {
@@ -90,6 +93,8 @@ ACTIVATION_INLINE float activation_slope(const activation_kind kind, float x)
 		return s.slope;
 	case ACTIVATION_LOG_SIGMOID:
 		return logistic_of(-x, bell).value;
+	case ACTIVATION_EXP:
+		return bell;
 	case ACTIVATION_GELU: /* φ(x) = e^{-x²/2} / √(2π) */
 		return distribution(x, bell) + x * (0x1.988454p-2f * bell);
 	default:
@@ -117,6 +122,17 @@ ACTIVATION_INLINE float log_sigmoid_secant(float x)
 	return fabsf(x) < 0.5f ? near : far;
 }
 
+/* (e^x - 1) / x; near 0, where that divides a small difference, its series. */
+ACTIVATION_INLINE float exp_secant(float x)
+{
+	const float far = (math_exp(x) - 1.0f) / x;
+	const float near =
+	    1.0f +
+	    x * (0.5f + x * (0x1.555556p-3f + x * (0x1.555556p-5f + x * (0x1.111112p-7f + x * (0x1.6c16c2p-10f +
+	                                                                                       x * 0x1.a01a02p-13f)))));
+	return fabsf(x) < 0.5f ? near : far;
+}
+
 ACTIVATION_INLINE float activation_secant(const activation_kind kind, float x)
 {
 	switch (kind) {
@@ -130,6 +146,8 @@ ACTIVATION_INLINE float activation_secant(const activation_kind kind, float x)
 		return logistic_secant(x);
 	case ACTIVATION_LOG_SIGMOID:
 		return log_sigmoid_secant(x);
+	case ACTIVATION_EXP:
+		return exp_secant(x);
 	case ACTIVATION_GELU:
 		return distribution(x, math_exp(-0.5f * x * x));
 	default:

@@ -18,13 +18,15 @@ enum {
 	LINE = 8,   /* heads of a unit are a multiple of this, so that units rarely share a cache line */
 	START = 7,  /* the input of the stream */
 	STREAM_F = 8,
+	STREAM_BONUS = 9,
 };
 
 /* A call, taken apart. Row r of a tensor is at r·d or r·heads. */
 typedef struct pooling {
 	const float *v, *a, *f; /* f NULL: 0 */
 	const int32_t *mask;    /* NULL: no token is skipped */
-	float *g, *l;           /* l may be NULL */
+	const float *bonus;     /* NULL: none; otherwise dh is 1 */
+	float *g, *l, *before;  /* l and before may be NULL */
 	int64_t d, heads, dh;
 	int64_t f_stride; /* 0: one rate of each head */
 	int64_t group, groups;
@@ -35,13 +37,14 @@ typedef struct unit {
 	int64_t head, heads, first, length;
 } unit;
 
-static pooling pooling_of(const op_call *call, int f, int mask, int threads)
+static pooling pooling_of(const op_call *call, int f, int mask, int bonus, int threads)
 {
 	const int64_t d = call->in[0].shape.dim[2], heads = shape_last(call->in[1].shape);
 	pooling p = {.v = call->in[0].data,
 	             .a = call->in[1].data,
 	             .f = kernel_optional(call, f),
 	             .mask = kernel_optional(call, mask),
+	             .bonus = kernel_optional(call, bonus),
 	             .d = d,
 	             .heads = heads,
 	             .dh = d / heads};
@@ -127,6 +130,45 @@ ATTENTION_INLINE void read_unit(const pooling *p, const unit *u, float *l, float
 	}
 }
 
+/* Write σ(a + bonus - l), the share of a token in what it reads itself. l is the sum of l and rest. */
+ATTENTION_INLINE void weigh_own(const float *a, const float *bonus, const float *l, const float *rest, float *share,
+                                int64_t heads)
+{
+#pragma omp simd
+	for (int64_t h = 0; h < heads; h++) {
+		const float over = l[h] - (a[h] + bonus[h]) + rest[h], e = math_exp(-fabsf(over));
+		share[h] = (over > 0.0f ? e : 1.0f) / (1.0f + e);
+	}
+}
+
+/* With bonus: the outputs are those of the state before each token, and what the token reads. */
+ATTENTION_INLINE void read_with_bonus(const pooling *p, const unit *u, float *l, float *rest, float *state)
+{
+	const size_t bytes = (size_t)u->heads * sizeof *state;
+	float weight[HEADS], share[HEADS];
+	for (int64_t t = u->first; t < u->first + u->length; t++) {
+		const int64_t at = t * p->d + u->head;
+		const float *v = p->v + at;
+		float *g = p->g + at;
+		if (p->l)
+			memcpy(p->l + at, l, bytes);
+		if (p->before)
+			memcpy(p->before + at, state, bytes);
+		if (p->mask && !p->mask[t]) {
+			memcpy(g, state, bytes);
+			continue;
+		}
+		weigh_own(p->a + at, p->bonus + u->head, l, rest, share, u->heads);
+		weigh(p->a + at, p->f ? p->f + (p->f_stride ? at : u->head) : NULL, l, rest, weight, u->heads);
+#pragma omp simd
+		for (int64_t h = 0; h < u->heads; h++) {
+			const float old = state[h], off = v[h] - old;
+			g[h] = old + share[h] * off;
+			state[h] = old + weight[h] * off;
+		}
+	}
+}
+
 /* Call f with the width of a head as a constant, if it is a usual one. */
 #define FORGETTING_WIDTHS(dh, f, ...)                                                                                  \
 	((dh) == 1    ? f(__VA_ARGS__, 1)                                                                              \
@@ -136,7 +178,10 @@ ATTENTION_INLINE void read_unit(const pooling *p, const unit *u, float *l, float
 
 static void pool_tokens(const pooling *p, const unit *u, float *l, float *rest, float *state)
 {
-	FORGETTING_WIDTHS(p->dh, read_unit, p, u, l, rest, state);
+	if (p->bonus)
+		read_with_bonus(p, u, l, rest, state);
+	else
+		FORGETTING_WIDTHS(p->dh, read_unit, p, u, l, rest, state);
 }
 
 static void forgetting_clear(float *l, float *rest, float *state, int64_t heads, int64_t channels)
@@ -164,9 +209,10 @@ status KERNEL(forgetting_attention)(backend *b, const op_call *call)
 	const shape v = call->in[0].shape;
 	const int threads = kernel_threads(b, shape_count(v) * COST);
 	float *memory = call->scratch;
-	pooling p = pooling_of(call, 2, 3, threads);
+	pooling p = pooling_of(call, 2, 3, 4, threads);
 	p.g = kernel_output(call, 0, &memory);
 	p.l = call->out[1].data;
+	p.before = call->out[2].data;
 	const int64_t count = v.dim[0] * p.groups, floats = state_floats(call);
 #pragma omp parallel for schedule(static, 1) num_threads(threads) if (threads > 1)
 	for (int thread = 0; thread < threads; thread++)
@@ -200,6 +246,8 @@ static void forgetting_session(const op_call *call, const pooling *p, int64_t i)
 		memset(p->g + t * p->d + u.head * p->dh, 0, (size_t)(u.heads * p->dh) * sizeof *p->g);
 		if (p->l)
 			memset(p->l + t * p->heads + u.head, 0, (size_t)u.heads * sizeof *p->l);
+		if (p->bonus && p->before)
+			memset(p->before + t * p->d + u.head, 0, (size_t)u.heads * sizeof *p->before);
 	}
 }
 
@@ -214,9 +262,10 @@ status KERNEL(forgetting_stream)(backend *b, const op_call *call)
 	const int threads = kernel_threads(b, shape_count(call->in[0].shape) * COST);
 	float *memory = call->scratch;
 	const int64_t rows = sequence_count(call, START);
-	pooling p = pooling_of(call, STREAM_F, 6, rows < threads ? threads : 1);
+	pooling p = pooling_of(call, STREAM_F, 6, STREAM_BONUS, rows < threads ? threads : 1);
 	p.g = kernel_output(call, 0, &memory);
 	p.l = call->out[1].data;
+	p.before = call->out[2].data;
 	const int64_t count = rows * p.groups;
 	if (threads == 1) { /* entering a parallel region costs as much as a step */
 		for (int64_t i = 0; i < count; i++)
@@ -236,6 +285,7 @@ typedef struct gradient {
 	const float *g, *l, *dg;
 	float *dv, *da, *df; /* df NULL: not by token */
 	float *sums;         /* [B, H]: df of each sequence, for one rate of each head */
+	float *own;          /* [B, H]: dbonus of each sequence */
 	bool frozen;
 } gradient;
 
@@ -330,26 +380,97 @@ ATTENTION_INLINE void pull_unit(const gradient *o, const unit *u, float *sum, fl
 	}
 }
 
-static void pull_tokens(const gradient *o, const unit *u, float *sum, float *total)
+/* The weights of a token in the state after it and in what it reads, and those of everything before it. */
+typedef struct bonus_weights {
+	float weight[HEADS], keep[HEADS], share[HEADS], others[HEADS];
+} bonus_weights;
+
+/* l: before the token. */
+ATTENTION_INLINE void bonus_factors(const float *a, const float *f, const float *bonus, const float *l,
+                                    bonus_weights *w, int64_t heads)
 {
-	FORGETTING_WIDTHS(o->p.dh, pull_unit, o, u, sum, total);
+#pragma omp simd
+	for (int64_t h = 0; h < heads; h++) {
+		const float over = l[h] + (f ? f[h] : 0.0f) - a[h], e = math_exp(-fabsf(over)),
+		            part = 1.0f / (1.0f + e);
+		w->weight[h] = over > 0.0f ? e * part : part;
+		w->keep[h] = over > 0.0f ? part : e * part;
+	}
+#pragma omp simd
+	for (int64_t h = 0; h < heads; h++) {
+		const float over = l[h] - (a[h] + bonus[h]), e = math_exp(-fabsf(over)), part = 1.0f / (1.0f + e);
+		w->share[h] = over > 0.0f ? e * part : part;
+		w->others[h] = over > 0.0f ? part : e * part;
+	}
 }
 
-/* dv and da if they are absent outputs; the sums of each thread's unit; df of each sequence. */
+/* pull_unit with bonus; g and l are those before each token. own: sums of dbonus [heads]. */
+ATTENTION_INLINE void pull_with_bonus(const gradient *o, const unit *u, float *restrict sum, float *restrict total,
+                                      float *restrict own)
+{
+	const pooling *p = &o->p;
+	const float kept = o->frozen ? 0.0f : 1.0f; /* 0: scores have no gradient */
+	float later[HEADS] = {0}, rate[HEADS];
+	bonus_weights w;
+	memset(sum, 0, (size_t)u->heads * sizeof *sum);
+	for (int64_t t = u->first + u->length - 1; t >= u->first; t--) {
+		const int64_t at = t * p->d + u->head;
+		const float *v = p->v + at, *g = o->g + at, *dg = o->dg + at;
+		float *dv = o->dv + at, *da = o->da + at;
+		if (p->mask && !p->mask[t]) {
+			for (int64_t h = 0; h < u->heads; h++)
+				sum[h] += dg[h];
+			memset(dv, 0, (size_t)u->heads * sizeof *dv);
+			memset(da, 0, (size_t)u->heads * sizeof *da);
+			if (o->df)
+				memset(o->df + at, 0, (size_t)u->heads * sizeof *o->df);
+			continue;
+		}
+		bonus_factors(p->a + at, p->f ? p->f + (p->f_stride ? at : u->head) : NULL, p->bonus + u->head,
+		              o->l + at, &w, u->heads);
+#pragma omp simd
+		for (int64_t h = 0; h < u->heads; h++) {
+			const float off = kept * (v[h] - g[h]);
+			const float delta = w.weight[h] * w.keep[h] * sum[h] * off;
+			const float e = w.share[h] * w.others[h] * dg[h] * off;
+			dv[h] = w.weight[h] * sum[h] + w.share[h] * dg[h];
+			da[h] = delta + e + w.weight[h] * later[h];
+			rate[h] = w.keep[h] * later[h] - delta;
+			later[h] = rate[h] - e;
+			sum[h] = w.keep[h] * sum[h] + w.others[h] * dg[h];
+			own[h] += e;
+		}
+		if (o->df)
+			memcpy(o->df + at, rate, (size_t)u->heads * sizeof *rate);
+		for (int64_t h = 0; h < u->heads && total; h++)
+			total[h] += rate[h];
+	}
+}
+
+static void pull_tokens(const gradient *o, const unit *u, float *sum, float *total, float *own)
+{
+	if (o->p.bonus)
+		pull_with_bonus(o, u, sum, total, own);
+	else
+		FORGETTING_WIDTHS(o->p.dh, pull_unit, o, u, sum, total);
+}
+
+/* dv and da if they are absent outputs; the sums of each thread's unit; df and dbonus of each sequence. */
 size_t KERNEL(forgetting_attention_grad_scratch)(const backend *b, const op_call *call)
 {
 	const int threads = kernel_threads(b, shape_count(call->in[0].shape) * GRAD_COST);
 	return (size_t)(kernel_spare_floats(call, 0) + kernel_spare_floats(call, 1) + threads * state_floats(call) +
-	                call->in[0].shape.dim[0] * shape_last(call->in[1].shape)) *
+	                2 * call->in[0].shape.dim[0] * shape_last(call->in[1].shape)) *
 	       sizeof(float);
 }
 
-static void add_sequences(const gradient *o, int64_t sequences, float *df)
+/* Add the rows of sums [sequences, heads]. */
+static void add_sequences(const float *sums, int64_t sequences, int64_t heads, float *out)
 {
-	memset(df, 0, (size_t)o->p.heads * sizeof *df);
+	memset(out, 0, (size_t)heads * sizeof *out);
 	for (int64_t b = 0; b < sequences; b++)
-		for (int64_t h = 0; h < o->p.heads; h++)
-			df[h] += o->sums[b * o->p.heads + h];
+		for (int64_t h = 0; h < heads; h++)
+			out[h] += sums[b * heads + h];
 }
 
 status KERNEL(forgetting_attention_grad)(backend *b, const op_call *call)
@@ -357,7 +478,7 @@ status KERNEL(forgetting_attention_grad)(backend *b, const op_call *call)
 	const shape v = call->in[0].shape;
 	const int threads = kernel_threads(b, shape_count(v) * GRAD_COST);
 	float *memory = call->scratch, *df = call->out[2].data;
-	gradient o = {.p = pooling_of(call, 2, 3, threads),
+	gradient o = {.p = pooling_of(call, 2, 3, 7, threads),
 	              .g = call->in[4].data,
 	              .l = call->in[5].data,
 	              .dg = call->in[6].data,
@@ -368,17 +489,20 @@ status KERNEL(forgetting_attention_grad)(backend *b, const op_call *call)
 	const int64_t count = v.dim[0] * o.p.groups, floats = state_floats(call);
 	o.df = o.p.f_stride ? df : NULL;
 	o.sums = memory + threads * floats;
-	if (shared)
-		memset(o.sums, 0, (size_t)(v.dim[0] * o.p.heads) * sizeof *o.sums);
+	o.own = o.sums + v.dim[0] * o.p.heads;
+	if (shared || o.p.bonus)
+		memset(o.sums, 0, (size_t)(2 * v.dim[0] * o.p.heads) * sizeof *o.sums);
 #pragma omp parallel for schedule(static, 1) num_threads(threads) if (threads > 1)
 	for (int thread = 0; thread < threads; thread++)
 		for (int64_t i = thread; i < count; i += threads) {
 			const int64_t row = i / o.p.groups;
 			const unit u = forgetting_unit(&o.p, i, (sequence){row * v.dim[1], v.dim[1]}, v.dim[1]);
-			pull_tokens(&o, &u, memory + thread * floats,
-			            shared ? o.sums + row * o.p.heads + u.head : NULL);
+			pull_tokens(&o, &u, memory + thread * floats, shared ? o.sums + row * o.p.heads + u.head : NULL,
+			            o.own + row * o.p.heads + u.head);
 		}
 	if (shared)
-		add_sequences(&o, v.dim[0], df);
+		add_sequences(o.sums, v.dim[0], o.p.heads, df);
+	if (o.p.bonus && call->out[3].data)
+		add_sequences(o.own, v.dim[0], o.p.heads, call->out[3].data);
 	return STATUS_OK;
 }

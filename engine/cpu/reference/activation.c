@@ -57,6 +57,8 @@ double reference_activation_value(activation_kind kind, double x)
 		return sigmoid(x);
 	case ACTIVATION_LOG_SIGMOID:
 		return log_sigmoid(x);
+	case ACTIVATION_EXP:
+		return exp(x);
 	case ACTIVATION_GELU:
 		return x * cumulative(x);
 	default:
@@ -78,6 +80,8 @@ double reference_activation_slope(activation_kind kind, double x)
 		return rise;
 	case ACTIVATION_LOG_SIGMOID:
 		return sigmoid(-x);
+	case ACTIVATION_EXP:
+		return exp(x);
 	case ACTIVATION_GELU:
 		return cumulative(x) + x * density(x);
 	default:
@@ -98,6 +102,8 @@ double reference_activation_secant(activation_kind kind, double x)
 		return x == 0 ? 0.25 : 0.5 * tanh(0.5 * x) / x;
 	case ACTIVATION_LOG_SIGMOID:
 		return x == 0 ? 0.5 : (log_sigmoid(x) + M_LN2) / x;
+	case ACTIVATION_EXP:
+		return x == 0 ? 1 : expm1(x) / x;
 	case ACTIVATION_GELU:
 		return cumulative(x);
 	default:

@@ -39,7 +39,7 @@ static void forgetting_states(const void *options, int layer, state_list *list)
 	const forgetting_options *o = options;
 	state_list_add(list, STATE_RECURRENT, forgetting_state_floats(o->hidden, o->heads), STATE, layer);
 	if (o->shift)
-		token_shift_states(list, layer, o->hidden);
+		token_shift_states(list, layer, TOKEN_SHIFT_STATE, o->hidden);
 }
 
 static value forgetting_f32(const builder *b, value x)
@@ -62,9 +62,9 @@ static value forgetting_rate(const builder *b, const forgetting_options *o, cons
 static pooled_values forgetting_pool(builder *b, int layer, value v, value a, value f)
 {
 	if (b->pool == VALUE_NONE)
-		return op_forgetting_attention(b->g, v, a, f, b->mask);
+		return op_forgetting_attention(b->g, v, a, f, VALUE_NONE, b->mask);
 	const stream_values at = {b->pool, b->slot, b->position, b->length, b->mask, b->start};
-	return op_forgetting_stream(b->g, v, a, f, at, builder_state(b, STATE, layer));
+	return op_forgetting_stream(b->g, v, a, f, VALUE_NONE, at, builder_state(b, STATE, layer));
 }
 
 /* Output what the explainer reads, with a rate for each token. */

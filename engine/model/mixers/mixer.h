@@ -258,6 +258,20 @@ typedef struct forgetting_options {
 extern const mixer mixer_forgetting;
 extern const explainer forgetting_explainer;
 
+/* RWKV-4's attention (Peng et al. 2023) over a row n that is normalised already:
+ *   n^s = m_s ⊙ n + (1 - m_s) ⊙ n_before, s = k, v, r
+ *   k, v = n^k W_kᵀ, n^v W_vᵀ;  y = (A(v, k, -e^{decay}, bonus) ⊙ σ(n^r W_rᵀ)) W_oᵀ
+ * A is op_forgetting_attention or op_forgetting_stream with a head for each channel. The state is A's and the row
+ * before. Parameters: time_decay, time_first (the bonus) [C]; time_mix_key, time_mix_value, time_mix_receptance [D];
+ * key, value, receptance [C, D], output [D, C]. No dropout site. */
+typedef struct rwkv_options {
+	int64_t hidden, channels; /* D, C */
+	/* For initial values of layer l of L: l / (L - 1) and 1 - l / L. */
+	double late, early;
+} rwkv_options;
+extern const mixer mixer_rwkv;
+extern const explainer rwkv_explainer;
+
 /* Softmax attention over the last `window` tokens, in the place of mixer_forgetting in some layers:
  *   n^s as above, s = q, k, v, g;  q, k = rotary(n^q Wqᵀ), rotary(n^k Wkᵀ);  v = n^v Wvᵀ
  *   y = (A(q, k, v) ⊙ SiLU(n^g Wgᵀ)) Woᵀ

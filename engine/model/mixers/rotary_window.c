@@ -26,7 +26,7 @@ static void rotary_window_states(const void *options, int layer, state_list *lis
 	state_list_add(list, STATE_CACHE, softmax_state_floats(d, d, window), STATE, layer);
 	state_list_set_ring(list, window, d, d, 1);
 	if (o->shift)
-		token_shift_states(list, layer, d);
+		token_shift_states(list, layer, TOKEN_SHIFT_STATE, d);
 }
 
 static value rotary_window_attend(builder *b, const rotary_window_options *o, int layer, value q, value k, value v)

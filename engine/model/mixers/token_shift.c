@@ -1,28 +1,43 @@
 #include "engine/model/mixers/token_shift.h"
 
-#define STATE "layers.%d.before"
+#define STATE "layers.%d.%s"
 
 void token_shift_parameters(parameter_list *list, int64_t mixtures, int64_t d, const char *prefix)
 {
 	parameter_list_add(list, INIT_CONSTANT, 0.5f, SHAPE2(mixtures, d), "%smu", prefix);
 }
 
-void token_shift_states(state_list *list, int layer, int64_t d)
+void token_shift_states(state_list *list, int layer, const char *name, int64_t d)
 {
-	state_list_add(list, STATE_RECURRENT, shift_state_floats(d, 1), STATE, layer);
+	state_list_add(list, STATE_RECURRENT, shift_state_floats(d, 1), STATE, layer, name);
 }
 
-static value rows_before(builder *b, int layer, value n)
+value token_shift_before(builder *b, int layer, const char *name, value n)
 {
 	if (b->pool == VALUE_NONE)
 		return op_shift_rows(b->g, n, b->mask, (shift_params){.low = 1, .high = 1});
-	shift_stream_params params = {.low = 1, .high = 1, .offset = builder_state(b, STATE, layer)};
-	return op_shift_stream(b->g, n, b->pool, b->slot, b->position, b->length, b->mask, b->start, VALUE_NONE, params);
+	shift_stream_params params = {.low = 1, .high = 1, .offset = builder_state(b, STATE, layer, name)};
+	return op_shift_stream(b->g, n, b->pool, b->slot, b->position, b->length, b->mask, b->start, VALUE_NONE,
+	                       params);
+}
+
+void token_shift_curve(parameter_list *list, int64_t d, parameter_curve curve, const char *prefix, const char *name)
+{
+	parameter_list_add(list, INIT_ZERO, 0, SHAPE2(1, d), "%s%s", prefix, name);
+	parameter_list_curve(list, curve);
+	parameter_list_stored(list, SHAPE3(1, 1, d));
+}
+
+value token_shift_towards(const builder *b, value before, value x, const char *prefix, const char *name)
+{
+	const value share = builder_parameter(b, "%s%s", prefix, name);
+	return op_mix_columns(b->g, before, x, b->spec->bf16 ? op_cast(b->g, share, DTYPE_F32) : share, 0);
 }
 
 void token_shift(builder *b, int layer, const char *prefix, value n, int mixtures, value *out)
 {
-	const value stored = builder_parameter(b, "%smu", prefix), before = rows_before(b, layer, n);
+	const value stored = builder_parameter(b, "%smu", prefix);
+	const value before = token_shift_before(b, layer, TOKEN_SHIFT_STATE, n);
 	const value mu = b->spec->bf16 ? op_cast(b->g, stored, DTYPE_F32) : stored;
 	for (int i = 0; i < mixtures; i++)
 		out[i] = op_mix_columns(b->g, n, before, mu, i);

@@ -6,8 +6,18 @@
 
 #include "engine/model/builder.h"
 
+/* Name of the state of a layer with one shift. */
+#define TOKEN_SHIFT_STATE "before"
+
 void token_shift_parameters(parameter_list *list, int64_t mixtures, int64_t d, const char *prefix);
-void token_shift_states(state_list *list, int layer, int64_t d);
+/* Add the state "layers.L.NAME". */
+void token_shift_states(state_list *list, int layer, const char *name, int64_t d);
+/* Append the row before each row of n [B, N, D]; `name` is that of the state. */
+value token_shift_before(builder *b, int layer, const char *name, value n);
+/* Add the parameter PREFIX NAME of one mixture as RWKV-4 stores it, [1, 1, D]: its 1 - μ, from a curve. */
+void token_shift_curve(parameter_list *list, int64_t d, parameter_curve curve, const char *prefix, const char *name);
+/* Append the mixture of x and the rows before with such a parameter. */
+value token_shift_towards(const builder *b, value before, value x, const char *prefix, const char *name);
 /* Append the mixtures of n [B, N, D] with the rows before; out [mixtures]. */
 void token_shift(builder *b, int layer, const char *prefix, value n, int mixtures, value *out);
 

@@ -27,7 +27,10 @@ status op_activation_check(op_call *call, error *err)
 
 static float value_at_zero(activation_kind kind)
 {
-	return kind == ACTIVATION_SIGMOID ? 0.5f : kind == ACTIVATION_LOG_SIGMOID ? -0x1.62e43p-1f : 0.0f;
+	return kind == ACTIVATION_SIGMOID       ? 0.5f
+	       : kind == ACTIVATION_LOG_SIGMOID ? -0x1.62e43p-1f
+	       : kind == ACTIVATION_EXP         ? 1.0f
+	                                        : 0.0f;
 }
 
 status op_activation_backward(graph *g, const op_node *node)

@@ -22,7 +22,8 @@ static status check_halves(const op_call *call, const glu_params *p, shape *half
 	if (half->rank < 1 || shape_last(*half) % 2 != 0)
 		return error_set(err, STATUS_INVALID, "x", "%" PRId64 " channels have no halves", shape_last(*half));
 	half->dim[half->rank - 1] /= 2;
-	if (p->kind < 0 || p->kind >= ACTIVATION_KINDS || p->kind == ACTIVATION_LOG_SIGMOID)
+	if (p->kind < 0 || p->kind >= ACTIVATION_KINDS || p->kind == ACTIVATION_LOG_SIGMOID ||
+	    p->kind == ACTIVATION_EXP)
 		return error_set(err, STATUS_INVALID, "kind", "%d is no kind of gate", (int)p->kind);
 	return STATUS_OK;
 }

@@ -19,19 +19,21 @@ typedef enum { NO_RATE, BY_TOKEN, BY_HEAD } rate_kind;
 typedef struct pooling_kind {
 	int64_t d, heads;
 	rate_kind rate;
-	bool masked;
+	bool masked, bonus;
 } pooling_kind;
 
 /* Heads of one channel, of packed and other widths, wider than a block, several slabs. */
 static const pooling_kind kinds[] = {
-    {6, 6, BY_TOKEN, true},     {300, 300, BY_HEAD, false}, {24, 2, BY_TOKEN, true},    {21, 3, NO_RATE, true},
-    {512, 16, BY_TOKEN, false}, {80, 40, BY_HEAD, true},    {1100, 1, BY_TOKEN, false}, {514, 2, BY_TOKEN, true},
+    {6, 6, BY_TOKEN, true, false},     {300, 300, BY_HEAD, false, false}, {24, 2, BY_TOKEN, true, false},
+    {21, 3, NO_RATE, true, false},     {512, 16, BY_TOKEN, false, false}, {80, 40, BY_HEAD, true, false},
+    {1100, 1, BY_TOKEN, false, false}, {514, 2, BY_TOKEN, true, false},   {6, 6, BY_TOKEN, true, true},
+    {300, 300, BY_HEAD, false, true},  {133, 133, NO_RATE, true, true},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 /* The tokens of a sequence. */
 typedef struct text {
-	tensor v, a, f, mask;
+	tensor v, a, f, mask, bonus;
 	int64_t n;
 } text;
 
@@ -41,7 +43,10 @@ static text text_new(pooling_kind kind, int64_t n, uint64_t seed)
 	          call_normal(SHAPE3(1, n, kind.heads), seed + 1, 3),
 	          {0},
 	          {0},
+	          {0},
 	          n};
+	if (kind.bonus)
+		t.bonus = call_normal(SHAPE1(kind.heads), seed + 4, 1);
 	if (kind.rate != NO_RATE) {
 		t.f = call_normal(kind.rate == BY_HEAD ? SHAPE1(kind.heads) : SHAPE3(1, n, kind.heads), seed + 2, 0.3);
 		for (int64_t i = 0; i < shape_count(t.f.shape); i++)
@@ -60,6 +65,7 @@ static void text_free(text *t)
 	buffer_free(t->a.data);
 	buffer_free(t->f.data);
 	buffer_free(t->mask.data);
+	buffer_free(t->bonus.data);
 }
 
 /* Tokens first … first + n - 1 of one sequence, without its last dimension's name: a view. */
@@ -85,7 +91,7 @@ static void read_text(backend *b, pooling_kind kind, tensor pool, int32_t slot, 
                       float *g, float *l)
 {
 	const shape one = SHAPE1(1);
-	op_call call = {.params = &(forgetting_stream_params){MARGIN}, .n_in = 9};
+	op_call call = {.params = &(forgetting_stream_params){MARGIN}, .n_in = 10};
 	call.in[0] = some_rows(t->v, first, n);
 	call.in[1] = some_rows(t->a, first, n);
 	call.in[2] = pool;
@@ -94,6 +100,7 @@ static void read_text(backend *b, pooling_kind kind, tensor pool, int32_t slot, 
 	call.in[5] = call_integers(one, &(int32_t){(int32_t)n});
 	call.in[6] = some_rows(t->mask, first, n);
 	call.in[8] = some_rows(t->f, first, n);
+	call.in[9] = t->bonus;
 	call_run(b, OP_forgetting_stream, &call);
 	memcpy(g + first * kind.d, call.out[0].data, (size_t)(n * kind.d) * sizeof *g);
 	memcpy(l + first * kind.heads, call.out[1].data, (size_t)(n * kind.heads) * sizeof *l);
@@ -159,20 +166,25 @@ static void the_batch_changes_no_bit(void **state)
 		const int64_t floats = forgetting_state_floats(kind.d, kind.heads) + 2 * MARGIN;
 		tensor together = pool_new(kind, 5), alone = pool_new(kind, 1);
 		text t = text_new(kind, n, 9);
-		op_call call = {.params = &(forgetting_stream_params){MARGIN}, .n_in = 9, .in = {t.v, t.a, together}};
+		op_call call = {.params = &(forgetting_stream_params){MARGIN}, .n_in = 10, .in = {t.v, t.a, together}};
 		call.in[3] = call_integers(SHAPE1(ROWS), slots);
 		call.in[4] = call_integers(SHAPE1(ROWS), (int32_t[ROWS]){0});
 		call.in[5] = call_integers(SHAPE1(ROWS), lengths);
 		call.in[6] = t.mask;
 		call.in[7] = call_integers(SHAPE1(ROWS), starts);
 		call.in[8] = t.f;
+		call.in[9] = t.bonus;
 		call_run(device, OP_forgetting_stream, &call);
 		for (int row = 0; row < ROWS; row++) {
 			const int64_t length = lengths[row], first = starts[row];
 			if (length == 0)
 				continue;
-			text part = {some_rows(t.v, first, length), some_rows(t.a, first, length),
-			             some_rows(t.f, first, length), some_rows(t.mask, first, length), length};
+			text part = {some_rows(t.v, first, length),
+			             some_rows(t.a, first, length),
+			             some_rows(t.f, first, length),
+			             some_rows(t.mask, first, length),
+			             t.bonus,
+			             length};
 			float *g = outputs_new(length * kind.d), *l = outputs_new(length * kind.heads);
 			read_text(device, kind, alone, 0, &part, 0, length, g, l);
 			assert_true(compare_same("g", (float *)call.out[0].data + first * kind.d, g, length * kind.d));
@@ -238,19 +250,22 @@ static void check_whole(pooling_kind kind, int64_t batch, int64_t n)
 		t.f.shape = t.a.shape;
 	if (kind.masked)
 		t.mask.shape = SHAPE2(batch, n);
-	op_call ours = {.params = &(no_params){0}, .n_in = 4, .in = {t.v, t.a, t.f, t.mask}}, theirs = ours;
+	op_call ours = {.params = &(no_params){0}, .n_in = 5, .in = {t.v, t.a, t.f, t.mask, t.bonus}}, theirs = ours;
 	call_run(device, OP_forgetting_attention, &ours);
 	call_run(cpu, OP_forgetting_attention, &theirs);
 	assert_true(compare_close("g", ours.out[0].data, theirs.out[0].data, batch * n * kind.d, 2e-5, 2e-5));
 	assert_true(compare_close("l", ours.out[1].data, theirs.out[1].data, batch * n * kind.heads, 2e-5, 2e-5));
+	if (kind.bonus)
+		assert_true(
+		    compare_close("before", ours.out[2].data, theirs.out[2].data, batch * n * kind.d, 2e-5, 2e-5));
 	op_call back = {.params = &(forgetting_params){false},
-	                .n_in = 7,
-	                .in = {t.v, t.a, t.f, t.mask, theirs.out[0], theirs.out[1], dg}},
+	                .n_in = 8,
+	                .in = {t.v, t.a, t.f, t.mask, theirs.out[kind.bonus ? 2 : 0], theirs.out[1], dg, t.bonus}},
 	        forth = back;
 	call_run(device, OP_forgetting_attention_grad, &back);
 	call_run(cpu, OP_forgetting_attention_grad, &forth);
-	static const char *const names[] = {"dv", "da", "df"};
-	for (int o = 0; o < 3; o++)
+	static const char *const names[] = {"dv", "da", "df", "dbonus"};
+	for (int o = 0; o < 4; o++)
 		assert_true(compare_close(names[o], back.out[o].data, forth.out[o].data, shape_count(back.out[o].shape),
 		                          1e-4, 1e-4));
 	call_free_outputs(&ours);
@@ -268,8 +283,9 @@ static void every_width_of_a_head_and_number_of_tiles_is_right(void **state)
 		check_whole(kinds[i], 2, 131);
 		check_whole(kinds[i], 33, 40);
 	}
-	check_whole((pooling_kind){8, 2, BY_TOKEN, true}, 1, 5000);
-	check_whole((pooling_kind){3, 3, BY_HEAD, false}, 1, 5000);
+	check_whole((pooling_kind){8, 2, BY_TOKEN, true, false}, 1, 5000);
+	check_whole((pooling_kind){3, 3, BY_HEAD, false, false}, 1, 5000);
+	check_whole((pooling_kind){3, 3, BY_HEAD, false, true}, 1, 5000);
 }
 
 int main(void)

@@ -34,6 +34,10 @@ static const struct {
      "{\"hidden_size\": 32, \"vocab_size\": 259, \"n_heads\": 32, \"n_layer\": 2, \"intermediate_size\": 48,"
      " \"forget\": \"const\", \"shift\": false, \"group_norm\": false}",
      DTYPE_PANEL_BF16, 1e-2},
+    {"RWKV-4", "rwkv",
+     "{\"hidden_size\": 32, \"attention_hidden_size\": 40, \"vocab_size\": 259, \"num_hidden_layers\": 3,"
+     " \"intermediate_size\": 48, \"rescale_every\": 2}",
+     DTYPE_PANEL_F32, 1e-3},
     {"linear", "linear", "{" SIZES ", \"n_positions\": 48}", DTYPE_PANEL_INT8, 0.1},
     {"dilated", "dilated", "{" SIZES ", \"n_positions\": 48, \"segment_length\": [4, 16], \"dilated_ratio\": [1, 2]}",
      DTYPE_PANEL_F32, 1e-3},

@@ -82,6 +82,9 @@ static model *small_model(const char *kind)
 	        ? json_pack("{s:i, s:i, s:i, s:i, s:i, s:[i], s:i, s:i}", "hidden_size", 32, "vocab_size", 259,
 	                    "n_heads", 4, "n_layer", 2, "intermediate_size", 96, "window_layers", 1, "window", 5,
 	                    "window_heads", 2)
+	    : strcmp(kind, "rwkv") == 0
+	        ? json_pack("{s:i, s:i, s:i, s:i}", "hidden_size", 32, "vocab_size", 259, "num_hidden_layers", 2,
+	                    "attention_hidden_size", 40)
 	    : strcmp(kind, "gpt2") == 0
 	        ? json_pack("{s:i, s:i, s:i, s:i, s:i}", "n_embd", 32, "vocab_size", 259, "n_head", 2, "n_positions",
 	                    24, "n_layer", 2)
@@ -137,8 +140,8 @@ static train_options small_options(int64_t steps)
 
 static void two_runs_have_the_same_bits(void **state)
 {
-	const char *const kinds[] = {"additive", "gpt2", "additive2"};
-	for (int i = 0; i < 6; i++) {
+	const char *const kinds[] = {"additive", "gpt2", "additive2", "rwkv"};
+	for (int i = 0; i < 8; i++) {
 		if (is_left_out(device, i, 3))
 			continue;
 		train_options o = small_options(4);
@@ -170,8 +173,8 @@ static void losses_in_bf16_are_within_a_percent_of_fp32(void **state)
 {
 	if (is_left_out(device, 1, 2))
 		skip();
-	const char *const kinds[] = {"additive", "gpt2", "additive2"};
-	for (int i = 0; i < 3; i++) {
+	const char *const kinds[] = {"additive", "gpt2", "additive2", "rwkv"};
+	for (int i = 0; i < 4; i++) {
 		train_options o = small_options(device_is_emulated(device) ? 20 : 200);
 		run fine, coarse;
 		train_small(*state, &fine, kinds[i], o, 0);

@@ -18,6 +18,7 @@
 enum { N = 37, H = 3, DH = 5, D = H * DH };
 
 static const forgetting_options forgetting = {.hidden = D, .heads = H};
+static const rwkv_options rwkv = {.hidden = D, .channels = H};
 static const additive_options additive_global = {.hidden = D, .heads = H}, additive_seven = {D, H, .window = 7};
 static const attention_layout one_product = {.names = {[ATTENTION_QUERY] = "qkv", [ATTENTION_OUTPUT] = "out"}},
                               four_products = {.names = {"q", "k", "v", "out"}};
@@ -43,6 +44,7 @@ static const struct kind {
 	bool sparse; /* some tokens of a range have no weight; ranges begin where segments begin */
 } kinds[] = {
     {&forgetting_explainer, &forgetting, 0, true, false},
+    {&rwkv_explainer, &rwkv, 0, true, false},
     {&additive_explainer, &additive_global, 0, true, false}, {&additive_explainer, &additive_seven, 7, true, false},
     {&attention_explainer, &softmax_wide, 0, true, false},   {&attention_explainer, &softmax_five, 5, true, false},
     {&attention_explainer, &softmax_causal, 0, true, false}, {&attention_explainer, &softmax_both, 0, false, false},
@@ -234,7 +236,7 @@ static void rows_are_the_weights_with_which_the_ops_mix_values(void **state)
 		memcpy(data + (size_t)i * 2 * D, q + i * D, sizeof(float[D]));
 		memcpy(data + (size_t)i * 2 * D + D, keys + i * D, sizeof(float[D]));
 	}
-	for (int c = 3; c < KINDS; c++) {
+	for (int c = 4; c < KINDS; c++) {
 		const explainer *e = kinds[c].explainer;
 		memset(y, 0xff, sizeof y);
 		attend(&kinds[c], q, keys, v, y);
@@ -255,6 +257,43 @@ static void rows_are_the_weights_with_which_the_ops_mix_values(void **state)
 				}
 			}
 	}
+}
+
+/* One decay and one bonus for each head, as the log has them. */
+static void rows_of_rwkv_count_the_bonus_as_the_op_does(void **state)
+{
+	(void)state;
+	backend *b;
+	plan *p;
+	float v[N * H], k[N * H], f[H] = {-0.01f, -1, -9}, bonus[H] = {0.7f, -2, 1}, y[N * H], data[N * 3 * H];
+	graph *g = graph_new();
+	const value in[] = {graph_input(g, "v", DTYPE_F32, SHAPE3(1, N, H)), graph_input(g, "k", DTYPE_F32, SHAPE3(1, N, H)),
+	                    graph_input(g, "f", DTYPE_F32, SHAPE1(H)), graph_input(g, "bonus", DTYPE_F32, SHAPE1(H))};
+	const value out = op_forgetting_attention(g, in[0], in[1], in[2], in[3], VALUE_NONE).pooled;
+	graph_output(g, out, "y");
+	random_normal(v, N * H, 3, 1);
+	random_normal(k, N * H, 4, 2);
+	assert_int_equal(cpu_reference_open(&b, 1, NULL), STATUS_OK);
+	assert_int_equal(plan_new(&p, g, b, NULL, 0, NULL), STATUS_OK);
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(plan_write(p, in[i], (float *[]){v, k, f, bonus}[i]), STATUS_OK);
+	assert_int_equal(plan_run(p), STATUS_OK);
+	assert_int_equal(plan_read(p, out, y), STATUS_OK);
+	for (int i = 0; i < N; i++)
+		for (int part = 0; part < 3; part++)
+			memcpy(data + (i * 3 + part) * H, (float *[]){k + i * H, f, bonus}[part], sizeof f);
+	for (int i = 0; i < N * H; i++) {
+		double alpha[N], expected = 0;
+		const explain_site s = {
+		    .options = &rwkv, .log = data, .stride = 3 * H, .tokens = N, .head = i % H};
+		assert_int_equal(rwkv_explainer.row(&s, i / H, alpha), STATUS_OK);
+		for (int j = 0; j <= i / H; j++)
+			expected += alpha[j] * (double)v[j * H + i % H];
+		assert_true(fabs((double)y[i] - expected) <= 1e-5);
+		assert_true(fabs(rwkv_explainer.half_life(&s, N) + log(2) / (double)f[i % H]) < 1e-6);
+	}
+	plan_free(p);
+	backend_close(b);
 }
 
 static void a_token_whose_weights_vanish_reads_nothing(void **state)
@@ -429,6 +468,7 @@ int main(void)
 	    cmocka_unit_test(scores_and_normalizers_give_every_row),
 	    cmocka_unit_test(a_half_life_follows_from_the_mean_rate),
 	    cmocka_unit_test(rows_are_the_weights_with_which_the_ops_mix_values),
+	    cmocka_unit_test(rows_of_rwkv_count_the_bonus_as_the_op_does),
 	    cmocka_unit_test(a_token_whose_weights_vanish_reads_nothing),
 	    cmocka_unit_test(mean_and_rollout_of_a_model_are_those_of_its_dense_matrices),
 	    cmocka_unit_test(the_mean_of_all_positions_is_the_average_of_their_means),

@@ -25,6 +25,8 @@ static const kind kinds[] = {
                            " \"vocab_size\": 37, \"n_positions\": 23, \"position_embedding\": \"learned\"}"},
     {&architecture_additive2, "{\"model_type\": \"additive2\", \"hidden_size\": 20, \"n_heads\": 5, \"n_layer\": 2,"
                               " \"vocab_size\": 37, \"window_layers\": [1], \"window\": 7, \"window_heads\": 2}"},
+    {&architecture_rwkv, "{\"model_type\": \"rwkv\", \"hidden_size\": 20, \"attention_hidden_size\": 24,"
+                         " \"num_hidden_layers\": 2, \"vocab_size\": 37, \"intermediate_size\": 31}"},
     {&architecture_dilated,
      "{\"model_type\": \"dilated\", \"hidden_size\": 20, \"n_heads\": 4, \"n_layer\": 2, \"vocab_size\": 37,"
      " \"n_positions\": 23, \"position_embedding\": \"learned\", \"segment_length\": [4, 10],"

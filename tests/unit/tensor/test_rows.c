@@ -119,7 +119,8 @@ static void the_parts_of_frozen_rows_sum_to_their_result(void **state)
 		const value part = op_dot_rows(g, graph_gradient(g, x), x, 1), all = op_dot_rows(g, dy, y, 1);
 		const value offset = graph_collected(g, SUM_BIASES, SHAPE1(ROWS), false);
 		plan_binding bindings[] = {{in, from}, {dy, by}, {part, words}, {all, score}, {offset, biases}};
-		assert_int_equal(offset != VALUE_NONE, i / 2 == ACTIVATION_SIGMOID || i / 2 == ACTIVATION_LOG_SIGMOID);
+		assert_int_equal(offset != VALUE_NONE, i / 2 == ACTIVATION_SIGMOID || i / 2 == ACTIVATION_LOG_SIGMOID ||
+		                                              i / 2 == ACTIVATION_EXP);
 		run(b->each[i % 2], g, bindings, offset == VALUE_NONE ? 4 : 5);
 		for (int r = 0; r < ROWS; r++)
 			if (!(fabs((double)words[r] + (double)biases[r] - (double)score[r]) <=

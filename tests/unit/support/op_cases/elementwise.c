@@ -201,6 +201,7 @@ static const op_case cases[] = {
     ACTIVATION("silu", ACTIVATION_SILU),
     ACTIVATION("sigmoid", ACTIVATION_SIGMOID),
     ACTIVATION("log sigmoid", ACTIVATION_LOG_SIGMOID),
+    ACTIVATION("exp", ACTIVATION_EXP),
     {OP_activation, "log sigmoid, relative", build_activation, {7, LONG, ACTIVATION_LOG_SIGMOID, 1}, 0, 0, 0, 1e-6, 0},
     {OP_activation,
      "log sigmoid, extreme",
