@@ -161,8 +161,8 @@ static void configurations_of_the_ecosystem_are_accepted(void **state)
 	    " \"layer_norm_epsilon\": 1e-05, \"model_type\": \"rwkv\", \"num_hidden_layers\": 12, \"rescale_every\": 6,"
 	    " \"tie_word_embeddings\": false, \"transformers_version\": \"4.29.0\", \"use_cache\": true,"
 	    " \"vocab_size\": 50277}",
-	    "{\"attention_hidden_size\": null, \"intermediate_size\": null, \"eos_token_id\": [2, 0],"
-	    " \"rescale_every\": -1, \"dtype\": \"float32\"}",
+	    "{\"attention_hidden_size\": null, \"intermediate_size\": null, \"eos_token_id\": [2, 0]}",
+	    "{\"rescale_every\": -1, \"dtype\": \"float32\"}",
 	};
 	for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
 		void *config;
