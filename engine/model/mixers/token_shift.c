@@ -31,8 +31,7 @@ void token_shift_curve(parameter_list *list, int64_t d, parameter_curve curve, c
 
 value token_shift_towards(const builder *b, value before, value x, const char *prefix, const char *name)
 {
-	const value share = builder_parameter(b, "%s%s", prefix, name);
-	return op_mix_columns(b->g, before, x, b->spec->bf16 ? op_cast(b->g, share, DTYPE_F32) : share);
+	return op_mix_columns(b->g, before, x, builder_parameter(b, "%s%s", prefix, name));
 }
 
 void token_shift(builder *b, int layer, const char *prefix, value n, int mixtures, value *out)
