@@ -331,10 +331,10 @@ typedef struct scale_columns_params {
 } scale_columns_params;
 value op_scale_columns(graph *g, value x, value w, int64_t group);
 
-/* mix_columns: y = x + w_row ⊙ (other - x); x, other […, C] [real], w [M, C] f32 -> y [real]. With the row before each
- * row in `other` it is the token shift of RWKV (Peng et al. 2023).
+/* mix_columns: y = x + w_row ⊙ (other - x); x, other […, C] [real], w f32, M rows of C numbers -> y [real]. With the row
+ * before each row in `other` it is the token shift of RWKV (Peng et al. 2023).
  * mix_columns_grad: x, other, w, dy -> dx = (1 - w_row) ⊙ dy [real], dother = w_row ⊙ dy [real],
- * dw [M, C] f32: Σ_rows dy ⊙ (other - x) in the row, zeros in the others. */
+ * dw as w: Σ_rows dy ⊙ (other - x) in the row, zeros in the others. */
 typedef struct mix_columns_params {
 	int64_t row;
 } mix_columns_params;

@@ -19,11 +19,8 @@ static void forgetting_parameters(const void *options, const char *prefix, param
 	if (o->forget == FORGET_DATA)
 		parameter_list_add_matrix(list, 0, o->heads, d, false, "%sWf", prefix);
 	if (o->forget != FORGET_NONE) {
-		/* theta is the one row of a table, for explanations. */
-		const bool data = o->forget == FORGET_DATA;
-		parameter_list_add(list, INIT_VALUES, 0, data ? SHAPE1(o->heads) : SHAPE2(1, o->heads), "%s%s", prefix,
-		                   data ? "beta" : "theta");
-		parameter_list_stored(list, SHAPE1(o->heads));
+		parameter_list_add(list, INIT_VALUES, 0, SHAPE1(o->heads), "%s%s", prefix,
+		                   o->forget == FORGET_DATA ? "beta" : "theta");
 		parameter_list_values(list, o->rate);
 	}
 	if (o->shift)
@@ -55,7 +52,7 @@ static value forgetting_rate(const builder *b, const forgetting_options *o, cons
 	const value logit = o->forget == FORGET_DATA
 	                        ? forgetting_f32(b, op_linear(b->g, x, builder_parameter(b, "%sWf", prefix),
 	                                                      builder_parameter(b, "%sbeta", prefix), 1))
-	                        : op_scale(b->g, forgetting_f32(b, builder_parameter(b, "%stheta", prefix)), -1);
+	                        : op_scale(b->g, builder_parameter(b, "%stheta", prefix), -1);
 	return op_activation(b->g, logit, ACTIVATION_LOG_SIGMOID);
 }
 
@@ -76,7 +73,7 @@ static void forgetting_log(const builder *b, const forgetting_options *o, int la
 	if (o->forget == FORGET_NONE)
 		f = op_fill(b->g, tokens, 0);
 	if (o->forget == FORGET_CONSTANT)
-		f = op_gather(b->g, f, op_fill_integer(b->g, SHAPE2(tokens.dim[0], tokens.dim[1]), 0), -1);
+		f = op_mix_columns(b->g, op_fill(b->g, tokens, 0), op_fill(b->g, tokens, 1), f, 0);
 	builder_log(b, b->place, layer, "score", a);
 	builder_log(b, b->place, layer, "forget", f);
 	builder_log(b, b->place, layer, "log_normalizer", l);

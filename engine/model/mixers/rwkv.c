@@ -7,10 +7,8 @@
 
 static void add_numbers(parameter_list *list, int64_t n, parameter_curve curve, const char *prefix, const char *name)
 {
-	/* One row of a table, for explanations. */
-	parameter_list_add(list, INIT_ZERO, 0, SHAPE2(1, n), "%s%s", prefix, name);
+	parameter_list_add(list, INIT_ZERO, 0, SHAPE1(n), "%s%s", prefix, name);
 	parameter_list_curve(list, curve);
-	parameter_list_stored(list, SHAPE1(n));
 }
 
 static void rwkv_parameters(const void *options, const char *prefix, parameter_list *list)
@@ -38,11 +36,6 @@ static void rwkv_states(const void *options, int layer, state_list *list)
 	token_shift_states(list, layer, TOKEN_SHIFT_STATE, o->hidden);
 }
 
-static value rwkv_f32(const builder *b, value x)
-{
-	return b->spec->bf16 ? op_cast(b->g, x, DTYPE_F32) : x;
-}
-
 static value rwkv_pool(builder *b, int layer, value v, value k, value f, value bonus)
 {
 	if (b->pool == VALUE_NONE)
@@ -57,10 +50,10 @@ static void rwkv_log(const builder *b, int layer, value k, value f, value bonus)
 	if (!b->spec->explain.log)
 		return;
 	const shape tokens = graph_value(b->g, k)->shape;
-	const value first = op_fill_integer(b->g, SHAPE2(tokens.dim[0], tokens.dim[1]), 0);
+	const value zeros = op_fill(b->g, tokens, 0), ones = op_fill(b->g, tokens, 1);
 	builder_log(b, b->place, layer, "score", k);
-	builder_log(b, b->place, layer, "forget", op_gather(b->g, f, first, -1));
-	builder_log(b, b->place, layer, "bonus", op_gather(b->g, bonus, first, -1));
+	builder_log(b, b->place, layer, "forget", op_mix_columns(b->g, zeros, ones, f, 0));
+	builder_log(b, b->place, layer, "bonus", op_mix_columns(b->g, zeros, ones, bonus, 0));
 }
 
 static value rwkv_forward(builder *b, const void *options, int layer, const char *prefix, value x)
@@ -71,11 +64,12 @@ static value rwkv_forward(builder *b, const void *options, int layer, const char
 	const value from_k = token_shift_towards(b, before, x, prefix, "time_mix_key");
 	const value from_v = token_shift_towards(b, before, x, prefix, "time_mix_value");
 	const value from_r = token_shift_towards(b, before, x, prefix, "time_mix_receptance");
-	const value k = rwkv_f32(b, builder_product(b, from_k, "%skey.weight", prefix));
+	const value product = builder_product(b, from_k, "%skey.weight", prefix);
+	const value k = b->spec->bf16 ? op_cast(g, product, DTYPE_F32) : product;
 	const value v = builder_product(b, from_v, "%svalue.weight", prefix);
-	const value decay = rwkv_f32(b, builder_parameter(b, "%stime_decay", prefix));
+	const value decay = builder_parameter(b, "%stime_decay", prefix);
 	const value f = op_scale(g, op_activation(g, decay, ACTIVATION_EXP), -1);
-	const value bonus = rwkv_f32(b, builder_parameter(b, "%stime_first", prefix));
+	const value bonus = builder_parameter(b, "%stime_first", prefix);
 	const value y = rwkv_pool(b, layer, v, k, f, bonus);
 	rwkv_log(b, layer, k, f, bonus);
 	if (b->spec->out.activations)

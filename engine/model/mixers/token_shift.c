@@ -4,7 +4,8 @@
 
 void token_shift_parameters(parameter_list *list, int64_t mixtures, int64_t d, const char *prefix)
 {
-	parameter_list_add(list, INIT_CONSTANT, 0.5f, SHAPE2(mixtures, d), "%smu", prefix);
+	parameter_list_add(list, INIT_CONSTANT, 0.5f, SHAPE1(mixtures * d), "%smu", prefix);
+	parameter_list_stored(list, SHAPE2(mixtures, d));
 }
 
 void token_shift_states(state_list *list, int layer, const char *name, int64_t d)
@@ -23,22 +24,20 @@ value token_shift_before(builder *b, int layer, const char *name, value n)
 
 void token_shift_curve(parameter_list *list, int64_t d, parameter_curve curve, const char *prefix, const char *name)
 {
-	parameter_list_add(list, INIT_ZERO, 0, SHAPE2(1, d), "%s%s", prefix, name);
+	parameter_list_add(list, INIT_ZERO, 0, SHAPE1(d), "%s%s", prefix, name);
 	parameter_list_curve(list, curve);
 	parameter_list_stored(list, SHAPE3(1, 1, d));
 }
 
 value token_shift_towards(const builder *b, value before, value x, const char *prefix, const char *name)
 {
-	const value share = builder_parameter(b, "%s%s", prefix, name);
-	return op_mix_columns(b->g, before, x, b->spec->bf16 ? op_cast(b->g, share, DTYPE_F32) : share, 0);
+	return op_mix_columns(b->g, before, x, builder_parameter(b, "%s%s", prefix, name), 0);
 }
 
 void token_shift(builder *b, int layer, const char *prefix, value n, int mixtures, value *out)
 {
-	const value stored = builder_parameter(b, "%smu", prefix);
+	const value mu = builder_parameter(b, "%smu", prefix);
 	const value before = token_shift_before(b, layer, TOKEN_SHIFT_STATE, n);
-	const value mu = b->spec->bf16 ? op_cast(b->g, stored, DTYPE_F32) : stored;
 	for (int i = 0; i < mixtures; i++)
 		out[i] = op_mix_columns(b->g, n, before, mu, i);
 }

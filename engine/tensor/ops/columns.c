@@ -65,9 +65,9 @@ static status check_mixture(const op_call *call, error *err)
 	TRY(check_real(call, 0, "x", err));
 	TRY(check_like(call, 1, "other", 0, "x", err));
 	const mix_columns_params *p = call->params;
-	const shape w = call->in[2].shape;
+	const int64_t width = shape_last(call->in[0].shape), rows = width ? shape_count(call->in[2].shape) / width : 1;
 	TRY(check_type(call, 2, "w", DTYPE_F32, err));
-	if (w.rank != 2 || shape_last(w) != shape_last(call->in[0].shape) || p->row < 0 || p->row >= w.dim[0])
+	if (shape_count(call->in[2].shape) != rows * width || p->row < 0 || p->row >= rows)
 		return error_set(err, STATUS_INVALID, "w", "w must have a number for each channel in its row %" PRId64,
 		                 p->row);
 	return STATUS_OK;
