@@ -76,7 +76,7 @@ ATTENTION_INLINE void weigh(const float *a, const float *f, float *l, float *res
 #pragma omp simd
 	for (int64_t h = 0; h < heads; h++) {
 		const float rate = f ? f[h] : 0.0f, p = l[h] + rate;
-		const float p_rest = rest[h] + (l[h] == -INFINITY ? 0.0f : rounding(l[h], rate, p));
+		const float p_rest = rest[h] + (p == -INFINITY ? 0.0f : rounding(l[h], rate, p));
 		const float over = p - a[h] + p_rest, e = math_exp(-fabsf(over)), sum = 1.0f + e;
 		const float more = math_log(sum) + (e - (sum - 1.0f)) / sum + (over > 0.0f ? p_rest : 0.0f);
 		const float top = over > 0.0f ? p : a[h];
