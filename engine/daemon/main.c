@@ -38,7 +38,7 @@ static const manual_page manual = {
             "acknowledged also survives kill -9.\n"
             "\n"
             "Beside or instead of a running engine:\n"
-            "  additived backup --data DIR TO        back up; \"additived backup --help\" says how\n"
+            "  additived backup --data DIR TO        back up; see additived backup --help\n"
             "  additived restore FROM --data DIR     restore a backup into an empty folder\n"
             "  additived fsck --data DIR             check what is stored; lost blobs\n"
             "  additived train-tokenizer             train a tokenizer on texts",
@@ -49,6 +49,8 @@ static const manual_page manual = {
 static engine_options engine_options_of(const options *o)
 {
 	const char *name = options_text(o, "backend");
+	const int64_t live = options_integer(o, "max-sessions", 256);
+	const int64_t known = live > SESSIONS_MAX_KNOWN ? live : SESSIONS_MAX_KNOWN;
 	return (engine_options){.data = options_text(o, "data"),
 	                        .socket = options_text(o, "socket"),
 	                        .allow_remote = options_flag(o, "allow-remote"),
@@ -64,10 +66,10 @@ static engine_options engine_options_of(const options *o)
 	                                 .bytes = options_integer(o, "lost-bytes", ENGINE_LOST_BYTES)},
 	                        .corpus_cache_bytes = options_integer(o, "corpus-cache-bytes", 16LL << 30),
 	                        .limits = {.max_models = (int)options_integer(o, "max-models", 4),
-	                                   .max_sessions = (int)options_integer(o, "max-sessions", 256),
+	                                   .max_sessions = (int)live,
 	                                   .max_generations = (int)options_integer(o, "max-generations", 256),
 	                                   .max_batch = (int)options_integer(o, "max-batch", 0)},
-	                        .max_known_sessions = (int)options_integer(o, "max-known-sessions", SESSIONS_MAX_KNOWN),
+	                        .max_known_sessions = (int)options_integer(o, "max-known-sessions", known),
 	                        .max_explanations = (int)options_integer(o, "max-explanations", 64)};
 }
 

@@ -50,8 +50,7 @@ def main():
     parser.add_argument("--checked", type=int, default=500)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        limits = ["--max-sessions", options.count, "--max-known-sessions", options.count]
-        service = Service(options.programs, pathlib.Path(folder), ["--backend", "cpu", *limits])
+        service = Service(options.programs, pathlib.Path(folder), ["--backend", "cpu", "--max-sessions", options.count])
         try:
             settings = {"config": CONFIG, "sequence_length": 64, "batch_size": 1, "max_steps": 1}
             model = train(service, "additive2", upload(service, TEXT * 200), settings)
