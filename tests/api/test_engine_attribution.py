@@ -252,6 +252,8 @@ def test_what_cannot_be_explained_is_refused_by_the_name_of_its_field(engine, go
     assert refused(engine, request | {"target": {"other": 1}}) == "target.other"
     assert refused(engine, request | {"target": {"kind": "difference", "token": 1, "other": 1}}) == "target.other"
     assert refused(engine, request | {"method": "contributions", "steps": 5}) == "steps"
+    for key, value in (("steps", 5), ("baseline", "mean"), ("share", 0.5), ("replacement", 3)):
+        assert refused(engine, request | {"method": "alpha", key: value}) == key
     assert refused(engine, request | {"method": "gradient_x_input", "share": 0.5}) == "share"
     assert refused(engine, request | {"method": "leave_one_out", "replacement": 259}) == "replacement"
     assert refused(engine, request | {"method": "contributions", "position": "all"}) == "position"

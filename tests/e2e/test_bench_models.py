@@ -47,6 +47,6 @@ def additive2_parameters(c):
 def test_the_additive2_models_of_the_comparison_of_quality_have_equal_parameters():
     every = quality.models(128, 4, 6, 8000, 512, "service")
     counts = {name: additive2_parameters(c) for name, c in every.items() if c["model_type"] == "additive2"}
-    assert len(counts) == 8 and every["additive 2"]["intermediate_size"] == 402
+    assert len(counts) == 11 and every["additive 2"]["intermediate_size"] == 402
     for name, count in counts.items():
         assert count == pytest.approx(2_273_612, rel=0.0015), name  # the rotary transformer's

@@ -170,6 +170,14 @@ static status refuse_unless(const json_t *params, const char *key, const char *m
 	return error_set(err, STATUS_INVALID, key, "applies only to the method \"%s\"", requested);
 }
 
+status attribution_request_check_keys(const json_t *params, const char *method, error *err)
+{
+	TRY(refuse_unless(params, "share", method, "contributions", err));
+	TRY(refuse_unless(params, "steps", method, "integrated_gradients", err));
+	TRY(refuse_unless(params, "baseline", method, "integrated_gradients", err));
+	return refuse_unless(params, "replacement", method, "leave_one_out", err);
+}
+
 static explain_baseline baseline_of(const json_t *params, const model_entry *m)
 {
 	const char *name = json_string_value(json_object_get(params, "baseline"));
@@ -186,11 +194,8 @@ static status attribution_request_read_options(attribution_request *c, const jso
 	c->options.method = methods[i].method;
 	c->options.share = json_is_number(share) ? (float)json_number_value(share) : 0.5f;
 	c->options.steps = json_is_integer(steps) ? (int)json_integer_value(steps) : EXPLAIN_STEPS;
-	TRY(refuse_unless(params, "share", c->method, "contributions", err));
 	c->options.baseline = baseline_of(params, m);
-	TRY(refuse_unless(params, "steps", c->method, "integrated_gradients", err));
-	TRY(refuse_unless(params, "baseline", c->method, "integrated_gradients", err));
-	TRY(refuse_unless(params, "replacement", c->method, "leave_one_out", err));
+	TRY(attribution_request_check_keys(params, c->method, err));
 	if (m->dims.shifted && methods[i].attention)
 		return error_set(err, STATUS_INVALID, "method",
 		                 "attention in this model's decoder reads rows that hold the token before");

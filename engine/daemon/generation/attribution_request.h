@@ -41,6 +41,8 @@ json_t *attribution_request_output(const model_entry *m, int32_t id);
 
 /* True if the request asks for attributions by `method`, or gives no method (contributions are the default). */
 bool attribution_request_asked(const json_t *params);
+/* Refuse keys that `method` does not have: STATUS_INVALID. */
+status attribution_request_check_keys(const json_t *params, const char *method, error *err);
 /* Read what to explain: the prediction after `position` (at it if the model is not causal), the request's `span`, or
  * the classes. c->requested is false if attributions are only the default and there are too many tokens. STATUS_INVALID
  * names "target", "steps", "replacement", "position", "span", "top", "after", "limit" or "input". STATUS_NOMEM. */

@@ -77,7 +77,7 @@ static status read_position(explain_request *x, const json_t *position, const mo
 	x->position = json_is_integer(position) ? json_integer_value(position) : -1;
 	if (json_is_string(position) && !(c->explainer && c->explainer->scores))
 		return error_set(err, STATUS_INVALID, "position",
-		                 "the architecture %s has no score per token; ask for one position at a time",
+		                 "not every layer of this model (%s) has a score per token; ask for one position at a time",
 		                 c->architecture->name);
 	if (json_is_string(position))
 		return x->aggregate == AGGREGATE_NONE
@@ -117,7 +117,7 @@ static status read_selection(explain_request *x, const json_t *params, const mod
 		return error_set(err, STATUS_INVALID, "span", "does not apply to the method \"alpha\"");
 	return attribution_request_asked(params)
 	           ? attribution_request_read(&x->attributions, params, c, in, x->position, err)
-	           : STATUS_OK;
+	           : attribution_request_check_keys(params, "alpha", err);
 }
 
 /* --- the answer: pool thread -------------------------------------------------------------- */
