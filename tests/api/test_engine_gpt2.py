@@ -136,7 +136,7 @@ def test_weights_that_need_a_score_per_token_are_refused_with_what_to_use_instea
             ("session.generate", {"id": s, "max_tokens": 2, "alpha": {"top": 3}}, "alpha", "a session opened with explain")):
         e = refused(engine, method, params)
         assert (e.status, e.param) == (400, param), (method, e)
-        assert e.message.startswith("the architecture gpt2 has no ") and words in e.message
+        assert "gpt2" in e.message and " has no " in e.message and words in e.message
     assert engine.generate({"id": s, "max_tokens": 2}, "session.generate")[0]
     engine.call("session.delete", {"id": s})
 

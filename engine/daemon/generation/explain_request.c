@@ -77,7 +77,7 @@ static status read_position(explain_request *x, const json_t *position, const mo
 	x->position = json_is_integer(position) ? json_integer_value(position) : -1;
 	if (json_is_string(position) && !(c->explainer && c->explainer->scores))
 		return error_set(err, STATUS_INVALID, "position",
-		                 "not every layer of this model (%s) has a score per token; ask for one position at a time",
+		                 "this model (%s) has no score per token in every layer; ask for one position at a time",
 		                 c->architecture->name);
 	if (json_is_string(position))
 		return x->aggregate == AGGREGATE_NONE
