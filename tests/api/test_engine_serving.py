@@ -247,8 +247,12 @@ def test_a_session_has_no_beam_search(engine, session):
 
 
 def test_a_cancelled_search_frees_the_places_of_all_its_beams(engine, model):
-    call = engine.begin("completion.create", {"model": model, "prompt": "9", "max_tokens": 400, "num_beams": 8, "n": 2}, credit=2)
-    engine.wait(lambda: metric(engine, "additive_engine_generations_running") == 8)
+    def begun():  # a search that was not seen running has ended before
+        call = engine.begin("completion.create", {"model": model, "prompt": "9", "max_tokens": 400, "num_beams": 8, "n": 2}, credit=2)
+        seen = any(metric(engine, "additive_engine_generations_running") == 8 for _ in range(20))
+        return call if seen else call.result() and None
+
+    call = engine.wait(begun)
     call.cancel()
     with pytest.raises(EngineError) as e:
         call.result()
