@@ -134,7 +134,7 @@ static const objective *objective_of(const json_t *ours)
 bool job_request_name_model(json_t *params)
 {
 	const objective *o = objective_of(job_config_member(params, "additive"));
-	const char *name = o ? o->model : architecture_additive.name;
+	const char *name = (o ? o : &objective_next_token)->model;
 	return json_is_string(json_object_get(params, "model")) ||
 	       json_object_set_new(params, "model", json_string(name)) == 0;
 }

@@ -60,11 +60,13 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* Read a request in JSON. The fixture's file is added, and the usual architecture if the request has no model. */
+/* Read a request in JSON. The fixture's file is added. A request without model has that of its objective, or "additive". */
 static status read_json(fixture *f, job_request *out, const char *json, error *err)
 {
 	json_t *params = json_loads(json, 0, NULL);
 	assert_non_null(params);
+	if (!json_object_get(json_object_get(params, "additive"), "objective") && !json_object_get(params, "model"))
+		json_object_set_new(params, "model", json_string("additive"));
 	assert_true(job_request_name_model(params));
 	json_object_set_new(params, "training_file", json_string(f->file));
 	const job_sources from = job_store_sources(f->parts);
