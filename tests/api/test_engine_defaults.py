@@ -40,12 +40,6 @@ def refused(engine, request, text):
     return e.value
 
 
-def test_a_new_model_of_text_is_additive2_unless_another_is_named(engine):
-    for request, text in (({}, "plain text. " * 2000), ({}, talks(300)), ({"additive": {"objective": "next_token"}}, "plain text. " * 2000)):
-        dry = engine.call("job.create", {**request, "training_file": engine.add_file(text), "dry_run": True})
-        assert dry["model"] == "additive2", dry
-
-
 def test_rows_are_as_long_as_the_records(engine):
     longest = max(len(json.loads(line)["text"]) for line in labelled(300).splitlines()) + 1
     found = resolved(engine, BYTES, labelled(300))

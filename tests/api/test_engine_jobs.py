@@ -264,7 +264,7 @@ def test_a_dry_run_checks_everything_and_creates_nothing(engine, file):
     assert engine.call("job.list", {"limit": 1}) == before
 
 
-@pytest.mark.parametrize("objective, model", [(None, "additive"), ("classification", "linear_encoder"), ("fill_mask", "transformer"),
+@pytest.mark.parametrize("objective, model", [(None, "additive2"), ("next_token", "additive2"), ("classification", "linear_encoder"), ("fill_mask", "transformer"),
                                               ("sequence_to_sequence", "transformer")])
 def test_a_request_without_a_model_is_for_the_usual_one_of_its_objective(engine, objective, model):
     ask = {"dry_run": True, "additive": {"objective": objective} if objective else {}}

@@ -422,7 +422,7 @@ def test_a_session_that_is_still_busy_at_the_end_is_deleted_when_it_is_free(tmp_
 
 # --- training ---------------------------------------------------------------------------------------
 
-TRAIN = ("--steps", 2, "--hidden", 32, "--heads", 4, "--layers", 1, "--config", "window_sizes=[64]", "--sequence", 64, "--batch", 4)
+TRAIN = ("--steps", 2, "--hidden", 32, "--heads", 4, "--layers", 1, "--config", "window=64", "--sequence", 64, "--batch", 4)
 
 
 def files(service):

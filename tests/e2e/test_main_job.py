@@ -199,12 +199,12 @@ def test_the_command_line_does_the_same_job(service, tmp_path):
         return subprocess.run([BIN / "additive", "--url", service.url, *args], capture_output=True, text=True,
                               timeout=300, **kw)
 
-    trained = additive("train", str(corpus), "--steps", "20", "--hidden", "32", "--heads", "4", "--layers", "2",
+    trained = additive("train", str(corpus), "--model", "additive", "--steps", "20", "--hidden", "32", "--heads", "4", "--layers", "2",
                        "--config", "window_sizes=[4,64]", "--sequence", "64", "--batch", "4", "--name", "cli", "--json")
     assert trained.returncode == 0, trained.stderr
     last = json.loads(trained.stdout.strip().splitlines()[-1])
     model = last["fine_tuned_model"]
-    watched = additive("train", str(corpus), "--steps", "4", "--hidden", "16", "--heads", "2", "--layers", "1", "--sequence", "32",
+    watched = additive("train", str(corpus), "--model", "additive", "--steps", "4", "--hidden", "16", "--heads", "2", "--layers", "1", "--sequence", "32",
                        "--batch", "4", "--eval-every", "2", "--config", "position_embedding=learned")
     assert watched.returncode == 0, watched.stderr
     # The model's own text, and the baseline for its bits per byte.
