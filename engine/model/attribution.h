@@ -17,8 +17,8 @@
  *
  * ATTRIBUTION_GRADIENT: the forward reads b + PORT_FACTOR · (x_j - b) in place of the word vector x_j of token j, where
  * b is PORT_BASELINE. words[j] is the gradient of the score there times x_j - b. Factor 1 and b = 0 give gradient ×
- * input; the mean over factors from 0 to 1 gives integrated gradients. attention[j] is the sum over rounds of attention
- * of ⟨Σ_i p_ij ∂score/∂y_i, x_j⟩, where y_i = Σ_j p_ij x_j.
+ * input; the mean over factors from 0 to 1 gives integrated gradients. A round of attention pools y_i = Σ_j p_ij x_j;
+ * attention[j] is ⟨Σ_i p_ij ∂score/∂y_i, x_j⟩, summed over the rounds.
  *
  * The tokens of a source have parts of the same kinds (PORT_SOURCE_WORD_PARTS …), and PORT_FACTOR multiplies their word
  * vectors; their baseline is 0. The numbers of rows of source and tokens must differ: STATUS_INVALID.
