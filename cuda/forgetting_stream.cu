@@ -104,6 +104,14 @@ static __global__ void __launch_bounds__(WARP + FORGETTING_THREADS, 1)
 	}
 }
 
+/* AHEAD = 1 for one token: few registers, so that many sessions fit a processor. */
+template <int V, int AHEAD, bool BONUS = false>
+static status launch(backend *b, const forgetting_stream_call &c)
+{
+	return cuda_launch_early(b, forgetting_stream_kernel<V, AHEAD, BONUS>, cuda_extent(c.rows * c.cut.groups),
+	                         c.cut.threads, forgetting_shared_bytes(V), c);
+}
+
 status cuda_forgetting_stream(backend *b, const op_call *call)
 {
 	enum { F = 8, BONUS = 9, CHANNELS = 4 };
@@ -133,14 +141,9 @@ status cuda_forgetting_stream(backend *b, const op_call *call)
 	return forgetting_by_width(&c.cut, [&](auto width) {
 		enum { V = decltype(width)::V };
 		c.aligned = c.aligned || (int)V < (int)CHANNELS;
-		const unsigned blocks = cuda_extent(c.rows * c.cut.groups);
-		const size_t shared = forgetting_shared_bytes(V);
-		/* One token with few registers, so that many sessions fit a processor. */
-		auto kernel = c.n == 1 ? forgetting_stream_kernel<V, 1> : forgetting_stream_kernel<V, FORGETTING_AHEAD>;
 		if constexpr (V == 0)
 			if (c.bonus)
-				kernel = c.n == 1 ? forgetting_stream_kernel<V, 1, true>
-				                  : forgetting_stream_kernel<V, FORGETTING_AHEAD / 2, true>;
-		return cuda_launch_early(b, kernel, blocks, c.cut.threads, shared, c);
+				return c.n == 1 ? launch<V, 1, true>(b, c) : launch<V, FORGETTING_AHEAD / 2, true>(b, c);
+		return c.n == 1 ? launch<V, 1>(b, c) : launch<V, FORGETTING_AHEAD>(b, c);
 	});
 }
