@@ -212,12 +212,23 @@ static bool key_differs(const json_t *a, const json_t *b, const char *name)
 	return false;
 }
 
-/* True if a key of the configuration that an architecture completes from `given` differs between two sizes. */
-static bool size_decides(const architecture *a, const json_t *given, const model_size *s, const model_size *other,
-                         const char *key)
+/* Members of "size" that an architecture may read, besides parameters. */
+enum { SIZE_HEADS, SIZE_LAYERS, SIZE_DROPOUT, SIZE_HIDDEN, SIZE_POSITIONS, SIZE_MEMBERS };
+static const char *const size_members[] = {"heads", "layers", "dropout", "hidden", "positions"};
+
+/* True if this key, or with NULL any key, of the configuration that an architecture completes from `given` depends on a
+ * member of the size. */
+static bool size_decides(const architecture *a, const json_t *given, const model_size *s, int member, const char *key)
 {
+	model_size other = *s;
+	other.heads += member == SIZE_HEADS;
+	other.layers += member == SIZE_LAYERS;
+	other.dropout += member == SIZE_DROPOUT ? 0.1 : 0;
+	other.hidden += member == SIZE_HIDDEN;
+	other.positions += member == SIZE_POSITIONS;
 	json_t *one = copy_config(given), *two = copy_config(given);
-	const bool decides = one && two && a->complete(one, s) && a->complete(two, other) && key_differs(one, two, key);
+	const bool decides = one && two && a->complete(one, s) && a->complete(two, &other) &&
+	                     (key ? key_differs(one, two, key) : !json_equal(one, two));
 	json_decref(one);
 	json_decref(two);
 	return decides;
@@ -230,20 +241,29 @@ static void blame_size(const job_request *r, const json_t *ours, const model_siz
 	const json_t *size = job_config_member(ours, "size");
 	if (strncmp(err->param, CONFIG_FIELD ".", prefix) != 0)
 		return;
-	for (int i = 0; i < 5; i++) {
-		static const char *const members[] = {"heads", "layers", "positions", "dropout", "hidden"};
-		model_size other = *s;
-		other.heads += i == 0;
-		other.layers += i == 1;
-		other.positions += i == 2;
-		other.dropout += i == 3 ? 0.1 : 0;
-		other.hidden += i == 4;
-		if (!job_config_member(size, members[i]) ||
-		    !size_decides(r->architecture, job_config_member(ours, "config"), s, &other, err->param + prefix))
+	for (int i = 0; i < SIZE_MEMBERS; i++) {
+		if (!job_config_member(size, size_members[i]) ||
+		    !size_decides(r->architecture, job_config_member(ours, "config"), s, i, err->param + prefix))
 			continue;
-		snprintf(err->param, sizeof err->param, "additive.size.%s", members[i]);
+		snprintf(err->param, sizeof err->param, "additive.size.%s", size_members[i]);
 		return;
 	}
+}
+
+/* Refuse a given member of "size" that no key of this architecture follows. Positions are left out: models without a
+ * table ignore them. */
+static status refuse_idle_size(const job_request *r, const json_t *ours, const model_size *s, error *err)
+{
+	const json_t *size = job_config_member(ours, "size");
+	for (int i = 0; i < SIZE_POSITIONS; i++) {
+		char field[sizeof err->param];
+		if (!job_config_member(size, size_members[i]) || size_decides(r->architecture, NULL, s, i, NULL))
+			continue;
+		snprintf(field, sizeof field, "additive.size.%s", size_members[i]);
+		return error_set(err, STATUS_INVALID, field, "has no effect: a model of kind %s has none",
+		                 r->architecture->name);
+	}
+	return STATUS_OK;
 }
 
 /* --- the configuration -------------------------------------------------------------------------------------- */
@@ -261,7 +281,7 @@ static status complete_config(job_request *r, const json_t *ours, int64_t inputs
 	json_decref(config);
 	if (s == STATUS_INVALID)
 		blame_size(r, ours, &size, err);
-	return s;
+	return s == STATUS_OK ? refuse_idle_size(r, ours, &size, err) : s;
 }
 
 /* The objective that is given, or the usual one of a model of these dimensions; NULL: there is none. */

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from engine_client import EngineError, daemon, engine
+from engine_client import TEXT, EngineError, daemon, engine
 
 WORDS = "time long away stranger quiet hills morning river gone before".split()
 PAIRS = {"model": "transformer", "additive": {"objective": "sequence_to_sequence", "config": {"stack": "encoder_decoder"}}}
@@ -88,6 +88,14 @@ def test_a_key_of_the_size_keeps_the_rest_of_a_configuration_as_it_was(engine):
     small = resolved(engine, bare, "plain text. " * 2000)["parameters"]
     assert small < 1.5e6
     assert resolved(engine, {"model": "additive", "additive": {"config": {"n_layer": 2}}}, "plain text. " * 2000)["parameters"] != small
+
+
+@pytest.mark.parametrize("member,given", [("heads", 4), ("dropout", 0.1)])
+def test_a_key_of_the_size_that_the_architecture_has_not_is_refused(engine, member, given):
+    with pytest.raises(EngineError) as e:
+        engine.call("job.create", {"model": "rwkv", "training_file": engine.add_file(TEXT), "additive": {"size": {member: given}}})
+    assert (e.value.status, e.value.param) == (400, f"additive.size.{member}")
+    assert "no effect" in str(e.value)
 
 
 def test_of_conversations_the_answers_are_learned(engine):
