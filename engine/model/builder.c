@@ -117,12 +117,17 @@ static value scaled_words(const builder *b, value words)
 	                                        : factor);
 }
 
-/* Return PORT_BASELINE in as many rows as `words`: a norm whose weight is 0 gives its bias for any row. */
+value builder_repeat_row(const builder *b, value vector, value like)
+{
+	const value zeros = op_fill(b->g, SHAPE1(shape_last(graph_value(b->g, like)->shape)), 0);
+	return op_layernorm(b->g, like, zeros, vector, 1);
+}
+
+/* Return PORT_BASELINE in as many rows as `words`. */
 static value baseline_rows(const builder *b, value words)
 {
 	const shape row = SHAPE1(shape_last(graph_value(b->g, words)->shape));
-	const value baseline = graph_input(b->g, port_name(PORT_BASELINE), DTYPE_F32, row);
-	return op_layernorm(b->g, words, op_fill(b->g, row, 0), baseline, 1);
+	return builder_repeat_row(b, graph_input(b->g, port_name(PORT_BASELINE), DTYPE_F32, row), words);
 }
 
 value builder_words(builder *b, const char *words, int64_t padding_row)

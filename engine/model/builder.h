@@ -109,6 +109,8 @@ void builder_normed_words(const builder *b);
 /* Call in the last layer after its mixer, where rows are independent from here on. Returns the rows [B,D] of the last
  * tokens if only their logits are requested, otherwise h. */
 value builder_needed_rows(builder *b, value h);
+/* A vector, repeated for each row of `like`: a norm whose weight is 0 gives its bias for any row. */
+value builder_repeat_row(const builder *b, value vector, value like);
 /* Name an activation as an output, converted to f32. */
 void builder_output(const builder *b, value v, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* Output a part of attention number `layer` of a place for explanations (explainer.h), if the spec requests it. */

@@ -69,11 +69,10 @@ static void forgetting_log(const builder *b, const forgetting_options *o, int la
 {
 	if (!b->spec->explain.log)
 		return;
-	const shape tokens = graph_value(b->g, a)->shape;
 	if (o->forget == FORGET_NONE)
-		f = op_fill(b->g, tokens, 0);
-	if (o->forget == FORGET_CONSTANT)
-		f = op_mix_columns(b->g, op_fill(b->g, tokens, 0), op_fill(b->g, tokens, 1), f, 0);
+		f = op_fill(b->g, SHAPE1(shape_last(graph_value(b->g, a)->shape)), 0);
+	if (o->forget != FORGET_DATA)
+		f = builder_repeat_row(b, f, a);
 	builder_log(b, b->place, layer, "score", a);
 	builder_log(b, b->place, layer, "forget", f);
 	builder_log(b, b->place, layer, "log_normalizer", l);

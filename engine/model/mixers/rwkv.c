@@ -49,11 +49,9 @@ static void rwkv_log(const builder *b, int layer, value k, value f, value bonus)
 {
 	if (!b->spec->explain.log)
 		return;
-	const shape tokens = graph_value(b->g, k)->shape;
-	const value zeros = op_fill(b->g, tokens, 0), ones = op_fill(b->g, tokens, 1);
 	builder_log(b, b->place, layer, "score", k);
-	builder_log(b, b->place, layer, "forget", op_mix_columns(b->g, zeros, ones, f, 0));
-	builder_log(b, b->place, layer, "bonus", op_mix_columns(b->g, zeros, ones, bonus, 0));
+	builder_log(b, b->place, layer, "forget", builder_repeat_row(b, f, k));
+	builder_log(b, b->place, layer, "bonus", builder_repeat_row(b, bonus, k));
 }
 
 static value rwkv_forward(builder *b, const void *options, int layer, const char *prefix, value x)
