@@ -3,7 +3,7 @@
     quality.py --bin build/bench --out build/bench/quality [--train FILE … [--valid FILE]] [--steps N | --epochs E]
                [--sizes d128,d512] [--backend cuda --precision bf16] [--batch N] [--budget SECONDS] [--report]
                [--tokenizer '{"type": "sentencepiece", "vocab_size": 8000}'] [--length N] [--models NAME;…] [--context N]
-               [--rate 1e-3,2e-3]
+               [--rate 1e-3,2e-3] [--optimizer muon]
 
 The models are windowed and all-global additive attention, linear attention, GPT-2, dilated attention, a transformer
 with rotary positions, RMSNorm and SwiGLU, 3Lin, and additive attention that forgets ("additive 2"). Their parameters
@@ -86,7 +86,8 @@ def recipes_of(config, arguments, width, steps):
         return [NORMALIZED]
     warmup = {} if arguments.recipe == "reference" else {"warmup_steps": min(200, steps // 4)}
     usual = 5e-4 if arguments.recipe == "reference" else min(4e-3, 2e-3 * 128 / width)
-    return [{**ADAMW, "learning_rate": rate, **warmup} for rate in arguments.rate or [usual]]
+    optimizer = {} if arguments.optimizer == "adamw" else {"optimizer": arguments.optimizer}
+    return [{**ADAMW, **optimizer, "learning_rate": rate, **warmup} for rate in arguments.rate or [usual]]
 
 
 def gpt2_cost(width, layers, vocab, length):
@@ -446,6 +447,7 @@ def main():
     parser.add_argument("--recipe", choices=("reference", "service"), default="service")
     parser.add_argument("--models", type=lambda text: text.split(";"), help=f"some of: {'; '.join(COLORS)}")
     parser.add_argument("--rate", type=lambda text: [float(rate) for rate in text.split(",")], help="learning rates, instead of the recipe's")
+    parser.add_argument("--optimizer", choices=("adamw", "muon"), default="adamw", help="of every model, except 3Lin")
     parser.add_argument("--context", type=int, help="measure speeds, too, sessions behind so many tokens")
     parser.add_argument("--int8", action="store_true", help="measure the loss of what was trained with int8 weights, too")
     parser.add_argument("--keep", action="store_true", help="save each trained model in a folder beside its file")
