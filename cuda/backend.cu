@@ -33,7 +33,7 @@ typedef struct device_record {
 	char reason[160]; /* cause of the last loss */
 } device_record;
 
-enum { MAX_DEVICES = 64, LEAST_MAJOR = 8 };
+enum { MAX_DEVICES = 64, LEAST_MAJOR = 8, PROMPT_TOKENS = 2048 };
 static device_record devices[MAX_DEVICES];
 static pthread_mutex_t devices_mutex = PTHREAD_MUTEX_INITIALIZER; /* guards all fields but `lost` */
 
@@ -338,6 +338,7 @@ static void fill_table(cuda_backend *c, const cudaDeviceProp *prop)
 	snprintf(b->device, sizeof b->device, "%.60s, %zu GiB, sm_%d%d", prop->name, prop->totalGlobalMem >> 30,
 	         prop->major, prop->minor);
 	b->bf16 = true;
+	b->prompt_tokens = PROMPT_TOKENS;
 #define OP(name, ...)                                                                                                  \
 	b->kernel[OP_##name] = cuda_##name;                                                                            \
 	b->scratch[OP_##name] = cuda_##name##_scratch;

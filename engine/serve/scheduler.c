@@ -417,15 +417,25 @@ static status find_plan(inflight_step *f, error *err)
 	return served_model_plan(f->model, f->n, tokens, log, adjusts, &f->plan, err);
 }
 
+/* Halve the batch, or the piece of its only prompt; false: it is as small as it may be. */
+static bool halve(inflight_step *f)
+{
+	const bool several = f->n > 1, cut = !several && f->prompts && f->batch[0]->reading > SCHEDULER_PREFILL_CHUNK;
+	if (cut)
+		f->batch[0]->reading = (f->batch[0]->reading + 1) / 2;
+	f->n = (f->n + 1) / 2;
+	return several || cut;
+}
+
 /* Find a plan for f's batch. STATUS_NOMEM halves the batch until a plan fits. */
 static status find_plan_for_some(inflight_step *f, error *err)
 {
-	for (;; f->n = (f->n + 1) / 2) {
+	status result;
+	do {
 		*err = (error)ERROR_INIT;
-		status result = find_plan(f, err);
-		if (result != STATUS_NOMEM || f->n == 1)
-			return result;
-	}
+		result = find_plan(f, err);
+	} while (result == STATUS_NOMEM && halve(f));
+	return result;
 }
 
 /* Issue a decode step and move its batch to the end of the queue. */

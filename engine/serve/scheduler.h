@@ -9,10 +9,10 @@
  * scheduler_free.
  *
  * Fairness: decode steps go first. At most one step of prompts runs between two decode steps, so prompts delay a token
- * by at most that step. It reads up to PREFILL_CHUNK tokens. Beside running generations, a long prompt is read
- * PREFILL_SHORT tokens at a time if that changes no bit. A step packs several prompts while they fit, shortest first;
- * every fourth step begins with the oldest. No step waits for more requests. A parked generation (no credit left) keeps
- * its slot and is in no step. */
+ * by at most that step. It reads up to PREFILL_CHUNK tokens, on a device backend.prompt_tokens. Beside running
+ * generations a CPU reads a long prompt PREFILL_SHORT tokens at a time if that changes no bit. A step packs several
+ * prompts while they fit, shortest first; every fourth step begins with the oldest. No step waits for more requests. A
+ * parked generation (no credit left) keeps its slot and is in no step. */
 #ifndef ENGINE_SERVE_SCHEDULER_H
 #define ENGINE_SERVE_SCHEDULER_H
 
@@ -37,7 +37,7 @@ enum {
 	SCHEDULER_MAX_STOPS = COMPLETION_STOP_MAX_ITEMS + CHAT_TEMPLATE_STOPS,
 	SCHEDULER_MAX_STOP_BYTES = COMPLETION_STOP_MAX_BYTES,
 	SCHEDULER_PREFILL_CHUNK = 256,
-	SCHEDULER_PREFILL_SHORT = 64,   /* beside running generations, where no bit depends on it */
+	SCHEDULER_PREFILL_SHORT = 64,   /* on a CPU beside running generations, where no bit depends on it */
 	SCHEDULER_MAX_ROLLOUT = 1 << 15 /* tokens read × rows of weights, per generated token; ~4 ms */
 };
 

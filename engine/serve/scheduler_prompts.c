@@ -4,13 +4,13 @@
  * prompt does not wait for a long one and no prompt starves. Prompts of equal length are read one after the other; with
  * round-robin all would be ready only when the last one is. Other prompts of the model join in order of arrival while
  * their chunks fit. A step has room for one chunk. Where threads read parts of a step in parallel and the first chunk
- * is full, it has room for one chunk per thread.
+ * is full, it has room for one chunk per thread. A device has room for backend.prompt_tokens.
  *
- * A chunk is always min(SCHEDULER_PREFILL_CHUNK, tokens left), whatever else the step reads. Softmax attention sums
- * over the pieces in which a prompt is read, so only a fixed division gives a prompt the same bits as alone. The bits
- * of other models do not depend on the pieces. They read only SCHEDULER_PREFILL_SHORT tokens a step while streams
- * decode, because each stream waits for a step of prompts between two of its tokens. With 32 streams (d 128, 6 layers,
- * two cores) the wait fell from 4.4 to 2 ms, and the long prompt takes twice as long.
+ * Softmax attention sums over the pieces in which a prompt is read, so only a fixed division gives a prompt the same
+ * bits as alone: SCHEDULER_PREFILL_CHUNK tokens, whatever else the step reads. The bits of other models do not depend
+ * on the pieces. On a device one of their prompts fills a step. On a CPU they read only SCHEDULER_PREFILL_SHORT tokens
+ * a step while streams decode, because each stream waits for a step of prompts between two of its tokens. With 32
+ * streams (d 128, 6 layers, two cores) the wait fell from 4.4 to 2 ms, and the long prompt takes twice as long.
  *
  * Not done: prompts and decoding in one step. The bits would be the same, and a large model, whose step time is spent
  * reading weights, would save a step. */
@@ -78,14 +78,14 @@ static void prompts_add(inflight_step *f, generation *g, int64_t most, int64_t *
 void scheduler_prompts_gather(scheduler *s, generation *first, inflight_step *f)
 {
 	served_model *m = first->session->model;
-	int64_t room = served_model_prompt_tokens(m), most = SCHEDULER_PREFILL_CHUNK;
+	int64_t room = served_model_prompt_tokens(m), most = m->chunk;
 	f->model = m;
 	f->n = 0;
 	f->prompts = true;
-	if (prompt_left(first) < SCHEDULER_PREFILL_CHUNK)
+	if (prompt_left(first) < SCHEDULER_PREFILL_CHUNK && !model_backend(m->model)->prompt_tokens)
 		room = SCHEDULER_PREFILL_CHUNK; /* a shorter step, so that the first prompt is ready sooner */
-	if (m->any_pieces && prompt_left(first) > SCHEDULER_PREFILL_SHORT && scheduler_decodes(s))
-		room = most = SCHEDULER_PREFILL_SHORT;
+	if (m->short_chunk < most && prompt_left(first) > m->short_chunk && scheduler_decodes(s))
+		room = most = m->short_chunk;
 	prompts_add(f, first, most, &room);
 	for (generation *g = prompt_from(s, s->first); g && room > 0 && f->n < served_model_prompt_rows(m);
 	     g = prompt_from(s, g->following))

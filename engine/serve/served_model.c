@@ -109,10 +109,12 @@ static status served_model_equip(served_model *m, const served_model_loading *l,
 		m->log_floats = explain_token_floats(model_architecture(m->model), model_config(m->model));
 	const void *options;
 	const architecture *a = model_architecture(m->model);
-	bool any = !model_backend(m->model)->fetch;
+	bool any = true;
 	for (int64_t i = 0; i < model_dimensions(m->model)->layers; i++)
 		any &= a->mixer(model_config(m->model), i, &options)->any_pieces;
 	m->any_pieces = any;
+	m->chunk = any && b->prompt_tokens ? b->prompt_tokens : SCHEDULER_PREFILL_CHUNK;
+	m->short_chunk = any && !b->prompt_tokens ? SCHEDULER_PREFILL_SHORT : m->chunk;
 	return hash_model(m, l->folder, err);
 }
 

@@ -5,7 +5,8 @@
  * (`start` in ops.h). Both run on the smallest plan that holds the step; plans are compiled on first use and kept:
  *
  *   decode    1|2|4|8|…|max_batch rows
- *   prompts   1|4|16|64 rows of 16|64|256 tokens in total, or of 256 for each of up to four threads
+ *   prompts   1|4|16|64 rows of 16|64|256|512|… tokens in total; most: 256 for each of up to four threads, or
+ *             backend.prompt_tokens
  *
  * Each plan has two variants, with and without a log. A step runs whole, or cut into parts of its rows that run in
  * parallel (served_part.h, thread_choice.h). On the CPU a step runs with its own numbers of rows and tokens and
@@ -73,7 +74,8 @@ struct served_model {
 	int64_t log_floats; /* log floats for each token; 0: the model has no explainer, or reads a source and is read
 	                     * again to explain */
 	prefix prefixes[PREFIXES_KEPT];
-	bool any_pieces; /* bits do not depend on the pieces of a prompt, and short pieces are cheap */
+	bool any_pieces;            /* bits do not depend on the pieces of a prompt */
+	int64_t chunk, short_chunk; /* most tokens of a prompt that a step reads; and while generations decode */
 	served_plan *plans;
 	read_pass *passes;             /* idle plans of passes */
 	bool generations_wait;         /* generations wait while a pass runs, so its steps are short */
@@ -110,7 +112,7 @@ typedef struct served_row {
 void served_model_free_plans(served_model *m);
 /* Return the maximum rows of a step of prompts. */
 int served_model_prompt_rows(const served_model *m);
-/* Return the maximum tokens of a step of prompts in all rows. Each row has at most SCHEDULER_PREFILL_CHUNK. */
+/* Return the maximum tokens of a step of prompts in all rows. Each row has at most served_model.chunk. */
 int64_t served_model_prompt_tokens(const served_model *m);
 /* Return the plan for a step of prompts (`rows` ≤ served_model_prompt_rows, `tokens` ≤ served_model_prompt_tokens) or,
  * with tokens 0, for a decode step of up to max_batch rows. It also samples with `adjusts` rows of tallies in total.

@@ -26,12 +26,15 @@ int served_model_prompt_rows(const served_model *m)
 	return m->max_batch < MOST ? m->max_batch : MOST;
 }
 
-/* Threads that read one chunk each in parallel take about as long as one chunk. */
+/* Threads that read one chunk each in parallel take about as long as one chunk, and a device that is not full takes as
+ * long for more tokens. */
 int64_t served_model_prompt_tokens(const served_model *m)
 {
 	enum { MOST = 4 }; /* chunks; limited because they run one after the other if the threads are busy elsewhere */
 	const backend *b = model_backend(m->model);
 	int threads = b->side_by_side ? b->threads : 1;
+	if (b->prompt_tokens)
+		return b->prompt_tokens;
 	return SCHEDULER_PREFILL_CHUNK * (int64_t)(threads < MOST ? threads : MOST);
 }
 
@@ -42,6 +45,15 @@ static int64_t size_for(int64_t n, int64_t least, int64_t factor, int64_t most)
 	while (size < n)
 		size *= factor;
 	return size < most ? size : most;
+}
+
+/* Return the tokens of the smallest plan for a step of prompts. Short texts may have a plan of four times their size,
+ * where most of a step is spent on reading weights. */
+static int64_t prompt_size(const served_model *m, int64_t tokens)
+{
+	enum { LEAST = 16, FACTOR = 4, CHUNK = SCHEDULER_PREFILL_CHUNK };
+	return tokens <= CHUNK ? size_for(tokens, LEAST, FACTOR, CHUNK)
+	                       : size_for(tokens, 2 * CHUNK, 2, served_model_prompt_tokens(m));
 }
 
 /* Return the number of parts for a step; 1: it is not cut. There are two parts for each thread, so a thread that shares
@@ -143,7 +155,7 @@ status served_model_plan(served_model *m, int rows, int64_t tokens, bool log, in
 	served_shape most = {.prompt = tokens > 0, .log = log};
 	most.rows =
 	    most.prompt ? size_for(rows, 1, 4, served_model_prompt_rows(m)) : size_for(rows, 1, 2, m->max_batch);
-	most.tokens = most.prompt ? size_for(tokens, 16, 4, served_model_prompt_tokens(m)) : most.rows;
+	most.tokens = most.prompt ? prompt_size(m, tokens) : most.rows;
 	assert(rows <= most.rows);
 	served_plan *p = known(m, &most);
 	*out = NULL;

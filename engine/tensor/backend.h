@@ -41,11 +41,12 @@ typedef struct backend_site {
 } backend_site;
 
 struct backend {
-	const char *name; /* "cpu", "cuda" */
-	char device[96];  /* "AMD EPYC …, 2 threads, avx512" */
-	bool host_memory; /* device addresses can be read by the host */
-	bool bf16;        /* kernels take DTYPE_BF16 where ops.h says "real" */
-	bool maxima;      /* linear gives maxima */
+	const char *name;      /* "cpu", "cuda" */
+	char device[96];       /* "AMD EPYC …, 2 threads, avx512" */
+	bool host_memory;      /* device addresses can be read by the host */
+	bool bf16;             /* kernels take DTYPE_BF16 where ops.h says "real" */
+	bool maxima;           /* linear gives maxima */
+	int64_t prompt_tokens; /* of all rows that a step of prompts should have, to fill a device; 0: a host */
 	backend_kernel kernel[OP_COUNT];
 	backend_scratch scratch[OP_COUNT];
 

@@ -135,15 +135,16 @@ static void a_session_moves_between_the_devices(void **state)
 static void pieces_of_a_text_give_the_same_bits(void **state)
 {
 	(void)state;
+	enum { LONG = 700 };
 	pair p;
-	int32_t ids[40];
+	static int32_t ids[LONG];
 	open_pair(&p, &kinds[1]);
-	random_tokens(ids, 40, 5);
+	random_tokens(ids, LONG, 5);
 	session *whole = open_session(&p.device, "whole", POSITION_CLAMP, false),
 	        *pieces = open_session(&p.device, "pieces", POSITION_CLAMP, false);
-	append(&p.device, whole, ids, 40);
-	for (int at = 0, n = 1; at < 40; at += n, n = n % 7 + 1)
-		append(&p.device, pieces, ids + at, at + n < 40 ? n : 40 - at);
+	append(&p.device, whole, ids, LONG);
+	for (int at = 0, n = 1; at < LONG; at += n, n = n % 70 + 3)
+		append(&p.device, pieces, ids + at, at + n < LONG ? n : LONG - at);
 	assert_same_logits(whole, pieces);
 	close_pair(&p);
 }
@@ -179,7 +180,8 @@ static void neighbours_as_one_kernel_change_no_bit(void **state)
 static void the_switches_of_the_backend_change_no_bit(void **state)
 {
 	(void)state;
-	static const char *const switches[] = {"ADDITIVE_CUDA_EARLY", "ADDITIVE_CUDA_RECORD", "ADDITIVE_CUDA_FUSE", "ADDITIVE_CUDA_PERSISTENT"};
+	static const char *const switches[] = {"ADDITIVE_CUDA_EARLY", "ADDITIVE_CUDA_RECORD", "ADDITIVE_CUDA_FUSE",
+	                                       "ADDITIVE_CUDA_PERSISTENT"};
 	enum { SWITCHES = 4, SETTINGS = 1 << SWITCHES, SAID = 500 };
 	static int32_t said[4 * SAID], again[4 * SAID];
 	for (int off = 0; off < SETTINGS; off++) {

@@ -30,6 +30,9 @@ static const struct {
      "{\"hidden_size\": 32, \"vocab_size\": 259, \"n_heads\": 4, \"n_layer\": 3, \"intermediate_size\": 48,"
      " \"window_layers\": [1], \"window\": 6, \"window_heads\": 4}",
      DTYPE_PANEL_F32, 1e-3},
+    {"forgetting and shift", "additive2",
+     "{\"hidden_size\": 32, \"vocab_size\": 259, \"n_heads\": 4, \"n_layer\": 2, \"intermediate_size\": 48}",
+     DTYPE_PANEL_INT8, 0.1},
     {"one rate a head, heads of one channel", "additive2",
      "{\"hidden_size\": 32, \"vocab_size\": 259, \"n_heads\": 32, \"n_layer\": 2, \"intermediate_size\": 48,"
      " \"forget\": \"const\", \"shift\": false, \"group_norm\": false}",
@@ -112,6 +115,32 @@ static void logits_of_every_kind_agree_with_those_of_the_cpu(void **state)
 			}
 		}
 		close_pair(&p);
+	}
+}
+
+/* A step of a device holds a long prompt, which leaves the bits that short pieces leave. */
+static void a_long_prompt_leaves_the_bits_of_its_pieces(void **state)
+{
+	enum { LONG = 700 };
+	static const int pieces[] = {1, 300, 2, 256, 3, 130, 8};
+	static int32_t ids[LONG];
+	(void)state;
+	random_tokens(ids, LONG, 3);
+	for (int k = 0, tried = 0; k < KINDS; k++) {
+		pair p;
+		open_pair(&p, kinds[k].architecture, kinds[k].config, kinds[k].weights);
+		if (p.device.model->any_pieces) {
+			tried++;
+			assert_true(p.device.model->chunk > LONG);
+			session *a = open_session(&p.device, "a", POSITION_CLAMP, false),
+			        *b = open_session(&p.device, "b", POSITION_CLAMP, false);
+			append(&p.device, a, ids, LONG);
+			for (int i = 0, at = 0; at < LONG; at += pieces[i++])
+				append(&p.device, b, ids + at, pieces[i]);
+			assert_same_logits(a, b);
+		}
+		close_pair(&p);
+		assert_true(k < KINDS - 1 || tried >= 3);
 	}
 }
 
@@ -208,6 +237,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(logits_of_every_kind_agree_with_those_of_the_cpu),
+	    cmocka_unit_test(a_long_prompt_leaves_the_bits_of_its_pieces),
 	    cmocka_unit_test(the_text_after_a_source_equals_that_of_the_cpu_in_any_batch),
 	    cmocka_unit_test(a_beam_search_after_a_source_finds_the_texts_of_the_cpu),
 	};

@@ -83,7 +83,7 @@ static void an_explained_input_is_read_in_chunks_between_steps_of_others(void **
 	generation_request read = explaining(&reader, ids, LONG);
 	start(&f, NULL, &reader, &read);
 	int before = speaker.n_tokens, chunks = 0;
-	int most = f.model->any_pieces ? SCHEDULER_PREFILL_SHORT : SCHEDULER_PREFILL_CHUNK;
+	const int most = (int)f.model->short_chunk;
 	while (!reader.finished) {
 		int said = speaker.n_tokens;
 		most_rows = 0;

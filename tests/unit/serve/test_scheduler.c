@@ -114,7 +114,7 @@ static void a_long_prompt_delays_a_decoder_by_at_most_one_chunk(void **state)
 	fixture *f = *state;
 	static int32_t ids[4000];
 	client decoder, reader;
-	int64_t chunk = f->model->any_pieces ? SCHEDULER_PREFILL_SHORT : SCHEDULER_PREFILL_CHUNK;
+	int64_t chunk = f->model->short_chunk;
 	random_tokens(ids, 4000, 3);
 	session *x = open_session(f, "x", POSITION_CLAMP, false), *y = open_session(f, "y", POSITION_CLAMP, false);
 	generation_request r = request(&decoder, ids, 2, 100);
@@ -141,6 +141,71 @@ static void a_long_prompt_delays_a_decoder_by_at_most_one_chunk(void **state)
 	drop(f, alone);
 	drop(f, x);
 	drop(f, y);
+}
+
+/* A device that should read DEVICE tokens in a step: one prompt fills it, as long as its memory suffices. */
+static void a_device_reads_prompts_in_steps_of_its_own_size(void **state)
+{
+	enum { DEVICE = 4 * SCHEDULER_PREFILL_CHUNK, LONG = 2 * DEVICE + 10, SAID = 5 };
+	static int32_t ids[LONG];
+	fixture *f = *state, wide = {0};
+	client expected, c;
+	random_tokens(ids, LONG, 19);
+	session *x = open_session(f, "x", POSITION_WRAP, false);
+	generation_request r = request(&expected, ids, LONG, SAID);
+	run(f, x, &expected, &r);
+	fixture_folder(&wide);
+	fault_backend *device = fault_backend_new(wide.backend);
+	device->base.prompt_tokens = DEVICE;
+	wide.backend = &device->base;
+	fixture_serve(&wide, &roomy);
+	for (int short_of_memory = 0; short_of_memory < 2; short_of_memory++) {
+		x = open_session(&wide, "x", POSITION_WRAP, false);
+		r = request(&c, ids, LONG, SAID);
+		start(&wide, x, &c, &r);
+		if (short_of_memory) {
+			served_model_free_plans(wide.model);
+			fault_arm(device, FAULT_ALLOCATE, 0, false); /* the first plan, not one of half its size */
+		}
+		for (const int64_t most = short_of_memory ? DEVICE / 2 : DEVICE; x->tokens == 0;) {
+			tick(&wide);
+			assert_true(x->tokens == 0 || x->tokens == most);
+		}
+		drain(&wide);
+		assert_int_equal(c.n_tokens, SAID);
+		assert_memory_equal(c.tokens, expected.tokens, SAID * sizeof *c.tokens);
+		drop(&wide, x);
+	}
+	fixture_close(&wide);
+}
+
+/* Prompts of many sessions share a device's step, so that the last is ready soon. */
+static void a_device_reads_many_prompts_in_one_step(void **state)
+{
+	(void)state;
+	enum { N = 6, LENGTH = 300, DEVICE = 8 * SCHEDULER_PREFILL_CHUNK };
+	static int32_t ids[LENGTH];
+	fixture wide = {0};
+	client c[N];
+	fixture_folder(&wide);
+	fault_backend *device = fault_backend_new(wide.backend);
+	device->base.prompt_tokens = DEVICE;
+	wide.backend = &device->base;
+	write_gpt2(wide.folder, wide.backend, 1); /* its prompts are read by SCHEDULER_PREFILL_CHUNK */
+	fixture_serve(&wide, &roomy);
+	for (int i = 0; i < N; i++) {
+		char id[8];
+		snprintf(id, sizeof id, "s%d", i);
+		random_tokens(ids, LENGTH, 20);
+		generation_request r = request(&c[i], ids, LENGTH, 1);
+		start(&wide, open_session(&wide, id, POSITION_WRAP, false), &c[i], &r);
+	}
+	tick(&wide);
+	tick(&wide);
+	for (int i = 0; i < N; i++)
+		assert_int_equal(c[i].n_tokens, 1);
+	drain(&wide);
+	fixture_close(&wide);
 }
 
 static void prompts_of_one_length_are_read_in_the_order_of_arrival(void **state)
@@ -596,6 +661,8 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(a_decode_step_serves_all_generations_up_to_the_batch_limit_in_turn, setup,
 	                                    teardown),
 	    cmocka_unit_test_setup_teardown(a_long_prompt_delays_a_decoder_by_at_most_one_chunk, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_device_reads_prompts_in_steps_of_its_own_size, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_device_reads_many_prompts_in_one_step, setup, teardown),
 	    cmocka_unit_test_setup_teardown(prompts_of_one_length_are_read_in_the_order_of_arrival, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_long_prompt_is_read_although_short_ones_keep_coming, setup, teardown),
 	    cmocka_unit_test_setup_teardown(short_prompts_beside_a_long_one_are_read_within_a_few_ticks, setup,
