@@ -1,8 +1,8 @@
-/* statepool.c - slots in one reservation. A free slot is found by scanning one byte per slot; this happens once per
- * session, so a free list would gain nothing. */
+/* statepool.c - slots in one reservation. A free slot is found by a search over one byte per slot. */
 #include "engine/serve/statepool.h"
 
 #include <assert.h>
+#include <string.h>
 
 #include "engine/base/memory.h"
 
@@ -30,6 +30,16 @@ static status statepool_extend(statepool *p, int64_t slots)
 	TRY(p->backend->extend(p->backend, p->data, (size_t)slots * p->slot_bytes, &extended));
 	p->slots = slots;
 	return STATUS_OK;
+}
+
+/* Map memory for twice the slots, or for as many more as there is memory for. */
+static status statepool_grow(statepool *p)
+{
+	const int64_t left = p->capacity - p->slots;
+	status s = STATUS_NOMEM;
+	for (int64_t more = p->slots < left ? p->slots : left; s == STATUS_NOMEM && more > 0; more /= 2)
+		s = statepool_extend(p, p->slots + more);
+	return s;
 }
 
 static status statepool_reserve(statepool *p, int64_t floats, int64_t first)
@@ -94,14 +104,13 @@ static void *statepool_slot(const statepool *p, int32_t slot)
 
 status statepool_take(statepool *p, int32_t *slot)
 {
+	const unsigned char *found = memchr(p->taken, 0, (size_t)p->slots);
+	const int64_t i = found ? found - p->taken : p->slots;
 	*slot = -1;
-	int64_t i = 0;
-	while (i < p->slots && p->taken[i])
-		i++;
 	if (i >= p->limit)
 		return STATUS_BUSY;
-	if (i == p->slots)
-		TRY(statepool_extend(p, 2 * p->slots));
+	if (!found)
+		TRY(statepool_grow(p));
 	p->taken[i] = 1;
 	*slot = (int32_t)i;
 	return STATUS_OK;

@@ -2,7 +2,7 @@
  *
  * All slots of a model are in one address range [capacity, floats], because a batched step indexes it. The addresses
  * are reserved once, for the maximum number of slots. Memory is mapped into them as slots are taken, twice as much each
- * time. Nothing moves, so plans and recordings stay valid.
+ * time while there is so much, then what is left. Nothing moves, so plans and recordings stay valid.
  *
  * A cache of keys and values fills token by token, in many places of its slot. On the host such a pool has small pages.
  * With large pages the first token of a GPT-2 would make the kernel clear nearly all of its 75 MB within the request,

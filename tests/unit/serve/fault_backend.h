@@ -24,6 +24,7 @@ typedef struct fault_backend {
 	bool struck;
 	int64_t memory;            /* allocations and reservations not yet released */
 	bool full;                 /* every allocation and extension fails */
+	size_t room;               /* bytes to which a reservation may be extended; 0: any number */
 	size_t downloaded, copied; /* bytes */
 	unsigned fetches;
 	char boxes[BACKEND_FETCHES][BACKEND_FETCH_BYTES];
@@ -159,7 +160,7 @@ static inline status fault_reserve(backend *b, size_t bytes, void **out)
 static inline status fault_extend(backend *b, void *reserved, size_t bytes, size_t *extended)
 {
 	fault_backend *f = (fault_backend *)b;
-	if (f->full || fault_strikes(f, FAULT_ALLOCATE))
+	if (f->full || (f->room && bytes > f->room) || fault_strikes(f, FAULT_ALLOCATE))
 		return STATUS_NOMEM;
 	return f->inner->extend(f->inner, reserved, bytes, extended);
 }

@@ -201,16 +201,40 @@ static void without_memory_for_more_the_pool_is_unchanged(void **state)
 		assert_int_equal(statepool_take(p, &slot), STATUS_OK);
 		write_slot(p, slot, (float)i);
 	}
-	fault_arm(f, FAULT_ALLOCATE, 0, false);
+	f->full = true;
 	assert_int_equal(statepool_take(p, &slot), STATUS_NOMEM);
 	assert_int_equal(slot, -1);
 	assert_int_equal(statepool_slots(p), 4);
+	f->full = false;
 	assert_int_equal(statepool_take(p, &slot), STATUS_OK);
 	assert_int_equal(slot, 4);
 	for (int i = 0; i < 4; i++)
 		assert_slot(p, i, (float)i, 1);
 	statepool_free(p);
 	assert_int_equal(f->memory, 0);
+	free(f);
+}
+
+static void a_pool_grows_to_the_last_slot_that_has_memory(void **state)
+{
+	enum { ROOM = 27 };
+	fault_backend *f = fault_backend_new(*state);
+	statepool *p;
+	int32_t slot;
+	f->room = ROOM * FLOATS * sizeof(float);
+	assert_int_equal(statepool_new(&p, &f->base, FLOATS, FLOATS, 100), STATUS_OK);
+	for (int i = 0; i < ROOM; i++) {
+		assert_int_equal(statepool_take(p, &slot), STATUS_OK);
+		assert_int_equal(slot, i);
+		write_slot(p, slot, (float)i);
+	}
+	assert_int_equal(statepool_take(p, &slot), STATUS_NOMEM);
+	assert_int_equal(statepool_slots(p), ROOM);
+	f->room *= 2; /* others have released memory */
+	assert_int_equal(statepool_take(p, &slot), STATUS_OK);
+	for (int i = 0; i < ROOM; i++)
+		assert_slot(p, i, (float)i, 1);
+	statepool_free(p);
 	free(f);
 }
 
@@ -283,6 +307,7 @@ int main(void)
 	    cmocka_unit_test(a_long_session_gets_large_pages_in_steps),
 	    cmocka_unit_test(a_state_that_is_written_at_once_keeps_its_pages),
 	    cmocka_unit_test(without_memory_for_more_the_pool_is_unchanged),
+	    cmocka_unit_test(a_pool_grows_to_the_last_slot_that_has_memory),
 	    cmocka_unit_test(a_full_pool_is_busy_until_a_slot_is_returned),
 	    cmocka_unit_test(a_cleared_slot_has_none_of_its_earlier_content),
 	    cmocka_unit_test(a_copy_is_independent_of_its_original),
