@@ -5,12 +5,62 @@
 #include "cuda/program.cuh"
 
 template <int LANES, bool PACKED, bool CHAINED>
-__global__ void __launch_bounds__(STREAM_WARPS *WARP) additive_stream_kernel(stream_call c)
+__global__ void __launch_bounds__(STREAM_WARPS *WARP, 4) additive_stream_kernel(stream_call c)
 {
 	stream_block<LANES, PACKED, CHAINED>(c, blockIdx.x, early_wait());
 }
 
+/* Copy the state of a row's last stretch to its slot. Blocks: parts of the state, rows. */
+enum { COPY_THREADS = 256, COPY_BLOCKS = 32 };
+static __global__ void __launch_bounds__(COPY_THREADS) additive_stream_end_kernel(stream_call c)
+{
+	const unsigned row = blockIdx.y;
+	wait_for_previous();
+	let_next_begin();
+	const unsigned length = (unsigned)c.length[row];
+	int64_t copies = 0;
+	for (unsigned stop = stretch_at<false>(c, row).stop; stop < length; stop += c.stretch)
+		copies++;
+	if (copies == 0)
+		return;
+	const float *from = c.copies + (stretches_before(c, row) + copies - 1) * c.state_floats;
+	float *to = c.pool + c.slot[row] * c.slot_floats + c.offset;
+	for (int64_t i = blockIdx.x * COPY_THREADS + threadIdx.x; i < c.state_floats; i += COPY_BLOCKS * COPY_THREADS)
+		to[i] = from[i];
+}
+
 /* --- the call ----------------------------------------------------------------------------------------- */
+
+/* Tokens of a stretch: long enough that a warp reads at most twice as many, short enough for many warps; whole blocks.
+ * 0: a call of n tokens is not cut. */
+static int64_t stretch_of(int64_t block, int64_t n)
+{
+	enum { LEAST = 32 };
+	const int64_t blocks = block > 0 ? (LEAST + block - 1) / block : 0, length = (blocks < 2 ? 2 : blocks) * block;
+	return n > length ? length : 0;
+}
+
+/* Number of states of stretches that do not begin a row. */
+static int64_t copies_of(const op_call *call, int64_t stretch)
+{
+	const shape x = call->in[0].shape;
+	return stretch > 0 ? x.dim[0] * x.dim[1] / stretch : 0;
+}
+
+static int64_t aggregates_of(int64_t window)
+{
+	const int64_t block = stream_block(window);
+	return block > 0 ? 2 + 2 * block : window == 1 ? 0 : 1;
+}
+
+size_t cuda_additive_stream_scratch(const backend *, const op_call *call)
+{
+	const additive_stream_params *p = (const additive_stream_params *)call->params;
+	const shape x = call->in[0].shape;
+	return (size_t)(copies_of(call, stretch_of(stream_block(p->window), x.dim[1])) * aggregates_of(p->window) *
+	                stream_width(x.dim[2], p->heads)) *
+	       sizeof(float);
+}
 
 static stream_call stream_call_of(const op_call *call)
 {
@@ -36,7 +86,11 @@ static stream_call stream_call_of(const op_call *call)
 	c.window = p->window;
 	c.block = stream_block(p->window);
 	c.width = stream_width(c.d, c.heads);
-	c.aggregates = c.block > 0 ? 2 + 2 * c.block : p->window == 1 ? 0 : 1;
+	c.aggregates = aggregates_of(p->window);
+	c.state_floats = c.aggregates * c.width;
+	c.stretch = (unsigned)stretch_of(c.block, c.n);
+	c.stretches = (unsigned)(c.rows + copies_of(call, c.stretch));
+	c.copies = (float *)call->scratch;
 	c.slot_floats = call->in[2].shape.dim[1];
 	c.offset = p->offset;
 	c.scale = 1.0f / sqrtf((float)c.dh);
@@ -53,7 +107,7 @@ static bool is_packed(const stream_call &c)
 /* True if there are so few sessions that each warp has a quarter of a processor to itself. */
 static bool is_sparse(const backend *b, const stream_call &c)
 {
-	return c.rows * c.groups < (int64_t)cuda_of(b)->processors * STREAM_WARPS;
+	return (int64_t)c.stretches * c.groups < (int64_t)cuda_of(b)->processors * STREAM_WARPS;
 }
 
 template <int LANES> static int64_t groups_of(const stream_call &c)
@@ -67,7 +121,7 @@ template <bool CHAINED> static int64_t cut_into_blocks(stream_call *c, int warps
 {
 	c->warps = warps;
 	c->padded_groups = CHAINED ? (c->groups + warps - 1) / warps * warps : c->groups;
-	return (c->rows * c->padded_groups + warps - 1) / warps;
+	return (c->stretches * c->padded_groups + warps - 1) / warps;
 }
 
 /* Shared memory of a block, bytes. */
@@ -81,10 +135,14 @@ template <int LANES, bool PACKED, bool CHAINED> static status launch(backend *b,
 	/* Few sessions: one warp per block, or chained, the warps of one row. */
 	const int warps = CHAINED ? (int)min(c.groups, (int64_t)STREAM_WARPS) : is_sparse(b, c) ? 1 : (int)STREAM_WARPS;
 	const int64_t blocks = cut_into_blocks<CHAINED>(&c, warps);
-	if (c.rows * c.padded_groups > INT32_MAX)
+	if (c.stretches * c.padded_groups > INT32_MAX || c.rows * c.n > INT32_MAX / 2)
 		return STATUS_UNSUPPORTED; /* the kernel counts in 32 bits */
-	return cuda_launch_early(b, additive_stream_kernel<LANES, PACKED, CHAINED>, cuda_extent(blocks), warps * WARP,
-	                         block_bytes<LANES, CHAINED>(c), c);
+	TRY(cuda_launch_early(b, additive_stream_kernel<LANES, PACKED, CHAINED>, cuda_extent(blocks), warps * WARP,
+	                      block_bytes<LANES, CHAINED>(c), c));
+	if (c.stretch == 0)
+		return STATUS_OK;
+	return cuda_launch_early(b, additive_stream_end_kernel, dim3(COPY_BLOCKS, (unsigned)c.rows), COPY_THREADS, 0,
+	                         c);
 }
 
 template <int LANES, bool CHAINED> static status launch_phase(backend *b, const program_phase &f)

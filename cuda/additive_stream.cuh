@@ -2,12 +2,14 @@
  * engine/tensor/ops/additive_stream.h.
  *
  * A warp owns a few neighbouring heads of one session, a part of a warp (stream.cuh) each head. Warps do not
- * communicate, so the grid, and with it the batch, changes no bit. A call's tokens are read up to STREAM_TILE at a
- * time, in three passes:
+ * communicate, so the grid, and with it the batch, changes no bit. Tokens are read up to STREAM_TILE at a time, in
+ * three passes:
  *   1. scores, a token at a time, lanes along the channels: a = scale · w·x;
- *   2. scalars, by the first lane of each head: maxima, sums and exponentials of the tile's merges (steps 1 to 4 of the
- *      header), which leave eight factors per token and head in shared memory;
- *   3. channels: every lane applies the factors, token after token. P, Q and the aggregate turned last stay in registers.
+ *   2. scalars: maxima, sums and exponentials of the merges (steps 1 to 4 of the header), which leave eight factors per
+ *      token and head in shared memory. The first lane of each head does the merges that follow from those of the token
+ *      before, then all its lanes do the rest, a token each;
+ *   3. channels: every lane applies the factors, token after token. P, Q and the aggregate turned last stay in
+ * registers.
  *
  * A lane reads and writes only its own channels, so nothing waits for another thread. Decode is the same with a tile of
  * one token, so cutting the tokens into calls changes no bit either. Products and sums are spelled as instructions,
@@ -17,6 +19,11 @@
  * aggregate, which may be the next token's suffix, and before the other stores, which the next token does not read.
  *
  * With a single token its merges run in parallel, one on each of the first lanes of a head.
+ *
+ * The prompt of a windowed round is cut into stretches of whole blocks, which warps read side by side. A block depends
+ * on the two before it alone. So a stretch other than the first begins two blocks earlier with an empty state of its
+ * own, without output, and then has the bits of the state that the tokens before would have left. The state of the last
+ * stretch is copied to the slot.
  *
  * In decode of few sessions the kernel may normalise x and gate g too (stream_chain). All warps of a block then have
  * the same row and share its sums, in the order of layernorm.cuh, and g is not stored.
@@ -39,15 +46,18 @@ enum { STREAM_TILE = 16, STREAM_WARPS = 4 /* the most of a block */ };
 /* Arguments of the call. */
 struct stream_call {
 	const float *x, *w;
-	float *pool, *g, *score, *log_normalizer; /* the last three may be NULL */
+	float *pool, *g, *score, *log_normalizer;               /* the last three may be NULL */
 	const int32_t *slot, *position, *length, *mask, *start; /* the last two may be NULL */
-	int64_t rows, n, d, heads, dh, groups; /* groups: warps per row */
-	int64_t padded_groups;                 /* chained: with the idle warps of the last block */
+	int64_t rows, n, d, heads, dh, groups;                  /* groups: warps per row */
+	int64_t padded_groups;                                  /* chained: with the idle warps of the last block */
 	int64_t window, block, width, aggregates;
 	int64_t slot_floats, offset;
 	float scale;
-	int tile, warps; /* warps: per block */
-	row_norm norm;   /* chained: layernorm of x */
+	int tile, warps;             /* warps: per block */
+	unsigned stretch, stretches; /* tokens, 0: not cut; stretches of all rows, of which the first ones begin rows */
+	float *copies;               /* [stretches - rows][state_floats]: states of the others */
+	int64_t state_floats;
+	row_norm norm; /* chained: layernorm of x */
 	const float *base, *factor;
 	float *y; /* base + g ⊙ factor */
 };
@@ -58,6 +68,7 @@ struct part {
 	int64_t row, head, first; /* first: of its channels in the head */
 	int64_t token;            /* first token of its sequence in the call */
 	bool present, leads;      /* the head exists; this is its first lane */
+	bool silent;              /* tokens have no output */
 	float mean, rstd;         /* chained: statistics of the row */
 };
 
@@ -67,7 +78,8 @@ struct __align__(16) factors
 	float turned, before;            /* turned := turned ⊕ before */
 	float prefix, prefix_x;          /* P := P ⊕ token */
 	float running, running_x;        /* Q := Q ⊕ token */
-	float from_running, from_suffix; /* g */
+	float from_running, from_suffix; /* g; before finish_tokens the running m and z */
+	float suffix_m, suffix_z;        /* for finish_tokens */
 };
 
 /* --- layout of the state ----------------------------------------------------------------------- */
@@ -165,6 +177,38 @@ static __device__ __forceinline__ bool token_present(const stream_call &c, const
 	return !c.mask || c.mask[u.token + token] != 0;
 }
 
+/* --- stretches ---------------------------------------------------------------------------------- */
+
+/* Tokens first … stop - 1 of a row's call, none if first ≥ stop. index: of the stretch in its row. */
+struct stretch {
+	unsigned row, index, first, stop;
+};
+
+/* Stretches after the first begin at multiples of c.stretch, at least c.stretch after the row. So a row of n tokens has
+ * at most n / c.stretch of them. Those of all rows have numbers in this order. */
+static __device__ __forceinline__ unsigned stretches_before(const stream_call &c, unsigned row)
+{
+	return (unsigned)tokens_of(c.start, c.rows, c.n, row).first / c.stretch;
+}
+template <bool CHAINED> static __device__ __forceinline__ stretch stretch_at(const stream_call &c, unsigned number)
+{
+	stretch s = {number, 0, 0, 0};
+	if (!CHAINED && number >= c.rows) {
+		const unsigned of_others = number - (unsigned)c.rows, token = of_others * c.stretch + c.stretch - 1;
+		s.row = (unsigned)sequence_of(c.start, c.rows, c.n, token);
+		s.index = of_others - stretches_before(c, s.row) + 1;
+	}
+	s.stop = (unsigned)c.length[s.row];
+	if (!CHAINED && c.stretch > 0) {
+		const unsigned position = (unsigned)c.position[s.row];
+		const unsigned border =
+		    (position + 2 * c.stretch - 1) / c.stretch * c.stretch - position + s.index * c.stretch;
+		s.first = s.index > 0 ? border - c.stretch : 0;
+		s.stop = min(s.stop, border);
+	}
+	return s;
+}
+
 /* --- x and g ------------------------------------------------------------------------------------ */
 
 /* Sums of a block's row by its warps, one after another. */
@@ -211,15 +255,15 @@ static __device__ __forceinline__ quad load_x(const stream_call &c, const part &
 
 /* Store channels d … d + 3 of g at `at`; chained: of y = base + g ⊙ factor. */
 template <bool PACKED, bool CHAINED>
-static __device__ __forceinline__ void store_g(const stream_call &c, int64_t at, int64_t d, quad g, const quad &base,
-                                               const quad &factor)
+static __device__ __forceinline__ void store_g(const stream_call &c, bool silent, int64_t at, int64_t d, quad g,
+                                               const quad &base, const quad &factor)
 {
 	if constexpr (CHAINED) {
 #pragma unroll
 		for (int i = 0; i < QUAD; i++)
 			g.at[i] = __fmaf_rn(g.at[i], factor.at[i], base.at[i]);
 		store_quad<PACKED>(c.y + at, d, c.dh, g);
-	} else if (c.g) {
+	} else if (c.g && !silent) {
 		store_quad<PACKED>(c.g + at, d, c.dh, g);
 	}
 }
@@ -267,15 +311,16 @@ static __device__ __forceinline__ void merge(scalars &a, scalars b, float &fa, f
 static __device__ __forceinline__ float finish(scalars total, float &from_running, float &from_suffix)
 {
 	const bool empty = !(total.z > 0.0f);
-	const float inverse = empty ? 0.0f : __fdiv_rn(1.0f, total.z);
+	const float inverse = empty ? 0.0f : __frcp_rn(total.z);
 	from_running = __fmul_rn(from_running, inverse);
 	from_suffix = __fmul_rn(from_suffix, inverse);
 	return empty ? -INFINITY : __fadd_rn(total.m, logf(total.z));
 }
 
-/* Scalars of tokens first … first + count - 1 of one head. score, f: arrays of the tile, `step` from token to token. */
-static __device__ __forceinline__ void scalars_of(const stream_call &c, const part &u, place t, int64_t first,
-                                                  int count, const float *score, factors *f, int step)
+/* Merge the scalars of tokens first … first + count - 1 of one head. score, f: arrays of the tile, `step` from token to
+ * token. */
+static __device__ __forceinline__ void merge_tokens(const stream_call &c, const part &u, place t, int64_t first,
+                                                    int count, const float *score, factors *f, int step)
 {
 	slots_read<scalars> r = {};
 	scalars P = {STREAM_EMPTY, 0.0f}, Q = P;
@@ -287,11 +332,10 @@ static __device__ __forceinline__ void scalars_of(const stream_call &c, const pa
 	for (int i = 0; i < count; i++) {
 		const bool present = token_present(c, u, first + i);
 		const scalars token = present ? scalars{score[i * step], 1.0f} : scalars{STREAM_EMPTY, 0.0f};
-		const scalars suffix = r.suffix;
+		const scalars suffix = reaches(c, t) ? r.suffix : scalars{STREAM_EMPTY, 0.0f};
 		const place next = next_place(c, t);
 		scalars total = token;
 		factors to = {};
-		to.from_running = 1.0f;
 		if (turns(t)) {
 			merge(r.turned, r.before, to.turned, to.before);
 			store_scalars(turned_at(c, u, t), r.turned);
@@ -310,16 +354,12 @@ static __device__ __forceinline__ void scalars_of(const stream_call &c, const pa
 		if (c.block > 0) {
 			merge(Q, token, to.running, to.running_x);
 			total = Q;
-			if (reaches(c, t))
-				merge(total, suffix, to.from_running, to.from_suffix);
 			store_scalars(slot_at(c, u, t.j, t.p), token);
 		}
-		const float normalizer = finish(total, to.from_running, to.from_suffix);
-		const int64_t at = (u.token + first + i) * c.heads + u.head;
-		if (c.score)
-			c.score[at] = score[i * step];
-		if (c.log_normalizer)
-			c.log_normalizer[at] = normalizer;
+		to.from_running = total.m;
+		to.from_suffix = total.z;
+		to.suffix_m = suffix.m;
+		to.suffix_z = suffix.z;
 		f[i * step] = to;
 		t = next;
 	}
@@ -329,9 +369,31 @@ static __device__ __forceinline__ void scalars_of(const stream_call &c, const pa
 		store_scalars(running_at(c, u), Q);
 }
 
-/* scalars_of for one token, by all lanes of the warp. */
+/* Merge each token's running aggregate with its suffix, a lane of the head for each token. */
 template <int LANES>
-static __device__ __forceinline__ void scalars_of_token(const stream_call &c, const part &u, place t, float score, factors *f)
+static __device__ __forceinline__ void finish_tokens(const stream_call &c, const part &u, int64_t first, int count,
+                                                     const float *score, factors *f, int step)
+{
+	for (int i = threadIdx.x % LANES; u.present && i < count; i += LANES) {
+		factors &to = f[i * step];
+		scalars total = {to.from_running, to.from_suffix};
+		float from_running, from_suffix;
+		merge(total, {to.suffix_m, to.suffix_z}, from_running, from_suffix);
+		const float normalizer = finish(total, from_running, from_suffix);
+		to.from_running = from_running;
+		to.from_suffix = from_suffix;
+		const int64_t at = (u.token + first + i) * c.heads + u.head;
+		if (c.score && !u.silent)
+			c.score[at] = score[i * step];
+		if (c.log_normalizer && !u.silent)
+			c.log_normalizer[at] = normalizer;
+	}
+}
+
+/* The same for one token, by all lanes of the warp. */
+template <int LANES>
+static __device__ __forceinline__ void scalars_of_token(const stream_call &c, const part &u, place t, float score,
+                                                        factors *f)
 {
 	enum { TURNED, PREFIX, RUNNING, MERGES };
 	const int which = threadIdx.x % LANES;
@@ -341,10 +403,10 @@ static __device__ __forceinline__ void scalars_of_token(const stream_call &c, co
 	                    : which == RUNNING ? c.block > 0
 	                                       : false;
 	const bool mine = u.present && merges, ends = u.present && which == (c.block > 0 ? RUNNING : PREFIX);
-	const scalars token =
-	    u.present && token_present(c, u, 0) ? scalars{score, 1.0f} : scalars{STREAM_EMPTY, 0.0f};
+	const scalars token = u.present && token_present(c, u, 0) ? scalars{score, 1.0f} : scalars{STREAM_EMPTY, 0.0f};
 	const bool from_slots = ends && c.block > 0 && reaches(c, t);
-	const int64_t to_turn = 2 + ((t.j - 1) & 1) * c.block + c.block - t.p; /* slot_at; the turned slot precedes it */
+	const int64_t to_turn =
+	    2 + ((t.j - 1) & 1) * c.block + c.block - t.p; /* slot_at; the turned slot precedes it */
 	scalars a = {STREAM_EMPTY, 0.0f}, b = token, suffix = {};
 	float fa = 0.0f, fb = 0.0f;
 	if (mine && (which != PREFIX || !begins))
@@ -359,7 +421,8 @@ static __device__ __forceinline__ void scalars_of_token(const stream_call &c, co
 		store_scalars(aggregate_at(c, u, which == TURNED ? to_turn - 1 : which == RUNNING), a);
 	}
 	if (u.present && which < MERGES)
-		((float2 *)f)[which] = make_float2(fa, fb); /* turned and before; prefix and prefix_x; running and running_x */
+		((float2 *)f)[which] =
+		    make_float2(fa, fb); /* turned and before; prefix and prefix_x; running and running_x */
 	if (!ends)
 		return;
 	scalars total = mine ? a : token;
@@ -417,14 +480,17 @@ static __device__ __forceinline__ void channels_of(const stream_call &c, const p
                                                    int count, const factors *f, int step, int64_t d, channels &s)
 {
 	auto get = [&](const aggregate &a) { return load_quad<PACKED>(a.s, d, c.dh); };
+	quad ahead = load_x<PACKED, CHAINED>(c, u, first, d);
 	for (int i = 0; i < count; i++) {
 		const int64_t at = (u.token + first + i) * c.d + u.head * c.dh;
 		const factors by = f[i * step];
 		const quad suffix = s.r.suffix;
 		const place next = next_place(c, t);
-		quad x = {}, g;
+		quad x = {}, g, none = {};
 		if (token_present(c, u, first + i))
-			x = load_x<PACKED, CHAINED>(c, u, first + i, d);
+			x = ahead;
+		if (i + 1 < count)
+			ahead = load_x<PACKED, CHAINED>(c, u, first + i + 1, d);
 		if (turns(t)) {
 			quad_merge(s.r.turned, by.turned, s.r.before, by.before);
 			store_quad<PACKED>(turned_at(c, u, t).s, d, c.dh, s.r.turned);
@@ -443,9 +509,8 @@ static __device__ __forceinline__ void channels_of(const stream_call &c, const p
 			g = s.Q;
 			store_quad<PACKED>(slot_at(c, u, t.j, t.p).s, d, c.dh, x);
 		}
-		quad none = {};
 		quad_merge(g, by.from_running, reaches(c, t) ? suffix : none, by.from_suffix);
-		store_g<PACKED, CHAINED>(c, at, d, g, s.base, s.factor);
+		store_g<PACKED, CHAINED>(c, u.silent, at, d, g, s.base, s.factor);
 		t = next;
 	}
 	if (c.aggregates > 0)
@@ -486,7 +551,7 @@ static __device__ __forceinline__ void blank(const stream_call &c, const part &u
 		for (int64_t d = u.first; d < c.dh; d += LANES * QUAD) {
 			if constexpr (CHAINED)
 				read_operands<PACKED>(c, u, d, s);
-			store_g<PACKED, CHAINED>(c, i * c.d + u.head * c.dh, d, zeros, s.base, s.factor);
+			store_g<PACKED, CHAINED>(c, false, i * c.d + u.head * c.dh, d, zeros, s.base, s.factor);
 		}
 	}
 }
@@ -517,7 +582,9 @@ static __device__ __forceinline__ void tile_of(const stream_call &c, part &u, in
 				score[i * HEADS] = a;
 		}
 		if (u.present && u.leads)
-			scalars_of(c, u, t, first, count, score, f, HEADS);
+			merge_tokens(c, u, t, first, count, score, f, HEADS);
+		__syncwarp();
+		finish_tokens<LANES>(c, u, first, count, score, f, HEADS);
 	}
 	__syncwarp();
 	for (int64_t d = u.first; u.present && d < c.dh; d += LANES * QUAD) {
@@ -559,30 +626,37 @@ static __device__ __forceinline__ void stream_block(const stream_call &c, unsign
 	if (warp < c.warps)
 		prefetch_weights(c, unit % groups * HEADS * c.dh, HEADS * c.dh, lane, CHAINED);
 	wait();
-	if (warp >= c.warps || unit >= (unsigned)c.rows * groups)
+	if (warp >= c.warps || unit >= c.stretches * groups)
+		return;
+	const stretch s = stretch_at<CHAINED>(c, unit / groups);
+	if (s.index > 0 && s.first >= s.stop)
 		return;
 	part u;
-	u.row = unit / groups;
+	u.row = s.row;
 	u.head = (int64_t)(unit % groups) * HEADS + lane / LANES;
 	u.first = lane % LANES * QUAD;
 	u.present = u.head < c.heads;
 	u.leads = lane % LANES == 0;
-	u.state = c.pool + c.slot[u.row] * c.slot_floats + c.offset;
+	u.state = s.index > 0 ? c.copies + (unit / groups - (unsigned)c.rows) * c.state_floats
+	                      : c.pool + c.slot[u.row] * c.slot_floats + c.offset;
 	u.token = tokens_at<CHAINED>(c, u.row).first;
 	row_sums *sums = shared_memory<row_sums>(c.warps * warp_bytes(c.tile, HEADS));
 	factors *f = shared_memory<factors>(warp * warp_bytes(c.tile, HEADS));
 	float *score = (float *)(f + c.tile * HEADS);
-	const int64_t position = c.position[u.row], length = c.length[u.row];
-	if (position == 0 && length > 0) {
+	const int64_t position = c.position[u.row];
+	if (s.index > 0 || (position == 0 && s.stop > 0)) {
 		restart<LANES, PACKED>(c, u);
 		__syncwarp(); /* other lanes read its scalars */
 	}
-	for (int64_t first = 0; first < length; first += c.tile) {
-		const int count = CHAINED ? 1 : (int)(length - first < c.tile ? length - first : c.tile);
-		tile_of<LANES, PACKED, CHAINED>(c, u, position, first, count, score + lane / LANES, f + lane / LANES,
-		                               sums);
+	for (unsigned first = s.index > 0 ? s.first - 2 * (unsigned)c.block : 0, count; first < s.stop;
+	     first += count) {
+		u.silent = first < s.first;
+		count = CHAINED ? 1 : min((u.silent ? s.first : s.stop) - first, (unsigned)c.tile);
+		tile_of<LANES, PACKED, CHAINED>(c, u, position, first, (int)count, score + lane / LANES,
+		                                f + lane / LANES, sums);
 	}
-	blank<LANES, PACKED, CHAINED>(c, u, length);
+	if (s.index == 0)
+		blank<LANES, PACKED, CHAINED>(c, u, c.stretch > 0 ? c.length[u.row] : s.stop);
 }
 
 #endif

@@ -382,6 +382,57 @@ static void sequences_have_the_same_bits_in_any_batch(void **state)
 	}
 }
 
+/* Rows that are cut into stretches, some of them several times and some not at all, leave the bits of short pieces. */
+static void check_stretches(stream_kind kind, int64_t ahead, bool packed)
+{
+	enum { ROWS = 5, PIECE = 7 };
+	static const int64_t lengths[ROWS] = {1, MOST - PIECE, 130, 31, 300};
+	sequence got[ROWS], want[ROWS], *row[ROWS];
+	reader together = reader_new(kind, ROWS), alone = reader_new(kind, ROWS);
+	int32_t slot[ROWS], position[ROWS], length[ROWS];
+	for (int i = 0; i < ROWS; i++) {
+		const int64_t n = lengths[i] + ahead;
+		got[i] = sequence_new(kind, n, 60 + 2 * (uint64_t)i, true);
+		want[i] = sequence_new(kind, n, 60 + 2 * (uint64_t)i, true);
+		row[i] = &want[i];
+		for (int64_t at = 0; at < n; at += PIECE) {
+			slot[i] = i;
+			position[i] = (int32_t)at;
+			length[i] = (int32_t)(n - at < PIECE ? n - at : PIECE);
+			read_rows(device, &alone, &row[i], &slot[i], &position[i], &length[i], 1, true, false);
+		}
+		row[i] = &got[i];
+		position[i] = 0;
+		length[i] = (int32_t)ahead;
+	}
+	if (ahead > 0)
+		read_rows(device, &together, row, slot, position, length, ROWS, true, packed);
+	for (int i = 0; i < ROWS; i++) {
+		position[i] = (int32_t)ahead;
+		length[i] = (int32_t)lengths[i];
+	}
+	read_rows(device, &together, row, slot, position, length, ROWS, true, packed);
+	for (int i = 0; i < ROWS; i++) {
+		assert_same_sequence(kind, &got[i], &want[i]);
+		assert_true(compare_same("state", slot_of(&together, i) + MARGIN, slot_of(&alone, i) + MARGIN,
+		                         state_floats(kind)));
+		sequence_free(&got[i]);
+		sequence_free(&want[i]);
+	}
+	reader_free(&together);
+	reader_free(&alone);
+}
+
+static void long_prompts_have_the_bits_of_short_pieces(void **state)
+{
+	(void)state;
+	static const int64_t some[] = {2, 5, 16, 64, 130, 0};
+	for (int i = 0; i < 6; i++) {
+		check_stretches((stream_kind){OP_additive_stream, 24, 2, some[i]}, i % 2 ? 5 : 0, true);
+		check_stretches((stream_kind){OP_additive_stream, 21, 3, some[i]}, i % 2 ? 0 : 5, false);
+	}
+}
+
 /* --- the pool -------------------------------------------------------------------------------- */
 
 static void check_pool(stream_kind kind, bool masked)
@@ -605,6 +656,7 @@ int main(void)
 	    cmocka_unit_test(every_width_of_a_head_is_right),
 	    cmocka_unit_test(any_division_of_tokens_into_calls_gives_the_same_bits_and_state),
 	    cmocka_unit_test(sequences_have_the_same_bits_in_any_batch),
+	    cmocka_unit_test(long_prompts_have_the_bits_of_short_pieces),
 	    cmocka_unit_test(nothing_outside_the_state_of_a_reading_slot_is_written),
 	    cmocka_unit_test(an_earlier_session_has_no_effect_on_its_slot),
 	    cmocka_unit_test(masked_tokens_at_the_beginning_pool_to_zero),
