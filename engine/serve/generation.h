@@ -65,10 +65,12 @@ struct generation {
 	int64_t reading; /* prompt tokens of the issued step */
 	read_pass
 	    *whole; /* reads the source or, in a model that reads whole sequences, the prompt; NULL: not started */
-	prompt_scores *scores;            /* scores of the prompt's tokens from the second on; NULL: not requested */
-	int64_t completed;                /* tokens sampled so far */
-	int32_t next;                     /* the token sampled last */
-	bool unread;                      /* `next` is delivered and not read */
+	prompt_scores *scores; /* scores of the prompt's tokens from the second on; NULL: not requested */
+	int64_t completed;     /* tokens sampled so far */
+	int32_t next;          /* the token sampled last */
+	bool unread;           /* `next` is delivered and not read */
+	bool drawn;            /* `first` is sampled from the session's logits and not delivered */
+	int32_t first;
 	generation **row[INFLIGHT_STEPS]; /* its entry in the batch of each step in flight; NULL: in none */
 	int *cancellations;               /* points to the scheduler's n_cancelled */
 	tally tally;                      /* counts of the session's, the prompt's and the sampled tokens */

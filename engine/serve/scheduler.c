@@ -520,24 +520,6 @@ static status decode(scheduler *s, inflight_step *f)
 	return scheduler_complete(s, f);
 }
 
-/* Sample g's first token from its session's logits, which are on the host; g has no prompt to read. */
-static status resume(scheduler *s, generation *g)
-{
-	session *x = g->session;
-	error err = ERROR_INIT;
-	int32_t token = -1;
-	sample_row requested = generation_sample_row(g, 0, 0);
-	if (requested.settings) {
-		status result = served_model_prepare_row(x->model, generation_adjusts(g), &err);
-		if (result != STATUS_OK)
-			return scheduler_give_up(s, g, result, &err);
-		if (served_model_sample_row(x->model, x->logits, &requested, &token) != STATUS_OK)
-			return lose_device(s, NULL);
-	}
-	proceed(s, g, token, false);
-	return s->failed ? lose_device(s, NULL) : STATUS_OK;
-}
-
 /* True if there is no prompt to read and the first token can be sampled now. */
 static bool is_resumed(const generation *g)
 {
@@ -621,14 +603,67 @@ static status turn_beams(scheduler *s, generation *g)
 	return STATUS_OK;
 }
 
+/* Sample the first tokens of g and of others of its model in the same situation, `most` in all, from their sessions'
+ * logits, which are on the host. STATUS_NOMEM: there is no plan for so many. */
+static status draw_first(scheduler *s, generation *g, int most, error *err)
+{
+	served_model *m = g->session->model;
+	generation *batch[SERVED_MODEL_HOST_ROWS];
+	const float *logits[SERVED_MODEL_HOST_ROWS];
+	sample_row rows[SERVED_MODEL_HOST_ROWS];
+	int32_t tokens[SERVED_MODEL_HOST_ROWS];
+	int64_t adjusts = 0;
+	int n = 0;
+	batch[n++] = g;
+	for (generation *next = s->first; next && n < most; next = next->following)
+		if (next != g && next->session->model == m && next->phase == GENERATION_PROMPT &&
+		    generation_runnable(next) && is_resumed(next))
+			batch[n++] = next;
+	for (int i = 0; i < n; i++) {
+		scheduler_begin(s, batch[i]);
+		rows[i] = generation_sample_row(batch[i], 0, 0);
+		adjusts += generation_adjusts(batch[i]);
+		logits[i] = batch[i]->session->logits;
+	}
+	TRY(served_model_prepare_rows(m, adjusts, err));
+	if (served_model_sample_rows(m, logits, rows, n, tokens) != STATUS_OK)
+		return STATUS_DEVICE;
+	for (int i = 0; i < n; i++) {
+		batch[i]->first = tokens[i];
+		batch[i]->drawn = true;
+	}
+	return STATUS_OK;
+}
+
+/* Deliver first tokens. A callback may end any generation. */
+static status deliver_first(scheduler *s)
+{
+	generation *g = s->first;
+	while (g) {
+		const bool drawn = g->drawn;
+		g->drawn = false;
+		if (drawn)
+			proceed(s, g, g->first, false);
+		if (s->failed)
+			return lose_device(s, NULL);
+		g = drawn ? s->first : g->following;
+	}
+	return STATUS_OK;
+}
+
 /* Sample the first tokens of g and of others in the same situation, for at most RESUME_NS. Sessions that continue at
  * the same time then share decode steps sooner. */
 static status resume_some(scheduler *s, generation *g)
 {
 	const uint64_t end = clock_ns() + RESUME_NS;
 	do {
-		scheduler_begin(s, g);
-		TRY(resume(s, g));
+		error err = ERROR_INIT;
+		status result = draw_first(s, g, g->session->model->host_rows, &err);
+		if (result == STATUS_NOMEM)
+			result = draw_first(s, g, 1, &err);
+		if (result != STATUS_OK)
+			return scheduler_give_up(s, g, result, &err);
+		TRY(deliver_first(s));
 		g = scheduler_prompts_first(s);
 	} while (g && is_resumed(g) && clock_ns() < end);
 	return STATUS_OK;

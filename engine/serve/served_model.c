@@ -13,20 +13,42 @@
 #include "engine/serve/read_pass.h"
 #include "engine/tensor/arena.h"
 
-status served_model_prepare_row(served_model *m, int64_t adjusts, error *err)
+enum { CONFIG_MAX_BYTES = 16 << 20, HOST_FLOATS = 1 << 21 /* of host_logits, if that is more than a row */ };
+
+/* --- logits on the host ------------------------------------------------------------ */
+
+status served_model_prepare_rows(served_model *m, int64_t adjusts, error *err)
 {
-	return sample_plan_prepare(m->from_row, adjusts, err);
+	return sample_plan_prepare(m->from_host, adjusts, err);
 }
 
-status served_model_sample_row(served_model *m, const float *logits, const sample_row *row, int32_t *token)
+status served_model_sample_rows(served_model *m, const float *const *logits, const sample_row *rows, int n,
+                                int32_t *tokens)
 {
 	backend *b = model_backend(m->model);
-	TRY(b->upload(b, m->row, logits, (size_t)model_dimensions(m->model)->outputs * sizeof *logits));
-	TRY(sample_plan_run(m->from_row, row, 1));
-	return b->download(b, token, m->row_token, sizeof *token);
+	const int64_t vocab = model_dimensions(m->model)->outputs;
+	assert(n <= m->host_rows);
+	for (int i = 0; i < n; i++)
+		if (rows[i].settings)
+			TRY(b->upload(b, m->host_logits + i * vocab, logits[i], (size_t)vocab * sizeof **logits));
+	TRY(sample_plan_run(m->from_host, rows, n));
+	return b->download(b, tokens, m->host_tokens, (size_t)n * sizeof *tokens);
 }
 
-enum { CONFIG_MAX_BYTES = 16 << 20 };
+static status host_rows_new(served_model *m, backend *b, error *err)
+{
+	const int64_t vocab = model_dimensions(m->model)->outputs, fit = HOST_FLOATS / vocab;
+	const int rows = m->host_rows = fit < 1 ? 1 : fit < SERVED_MODEL_HOST_ROWS ? (int)fit : SERVED_MODEL_HOST_ROWS;
+	const size_t tokens_bytes = arena_aligned((size_t)rows * sizeof(int32_t));
+	void *logits, *tokens;
+	TRY(b->allocate(b, (size_t)(rows * vocab) * sizeof(float), &logits));
+	m->host_logits = logits;
+	TRY(b->allocate(b, tokens_bytes + (size_t)rows * sizeof(sample_setting), &tokens));
+	m->host_tokens = tokens;
+	sample_place place = {
+	    .logits = m->host_logits, .settings = m->host_tokens + tokens_bytes, .tokens = (int32_t *)m->host_tokens};
+	return sample_plan_new(&m->from_host, b, rows, vocab, &place, err);
+}
 
 /* --- the model -------------------------------------------------------------------- */
 
@@ -87,8 +109,8 @@ static status first_floats(const served_model *m, int64_t *out)
 static status served_model_equip(served_model *m, const served_model_loading *l, error *err)
 {
 	backend *b = l->backend;
-	int64_t vocab = model_dimensions(m->model)->outputs, floats = model_state_floats(m->model), first;
-	void *row, *block, *token;
+	int64_t floats = model_state_floats(m->model), first;
+	void *block;
 	TRY(tokenizer_open(&m->tokenizer, l->folder, model_dimensions(m->model)->inputs, err));
 	/* Slots count a model's users, so a model without state has slots of one float. */
 	TRY(first_floats(m, &first));
@@ -96,15 +118,9 @@ static status served_model_equip(served_model *m, const served_model_loading *l,
 	if (s != STATUS_OK)
 		return error_set(err, s, NULL, "no room for %lld states of %lld numbers: %s", (long long)l->max_slots,
 		                 (long long)floats, status_text(s));
-	TRY(b->allocate(b, (size_t)vocab * sizeof(float), &row));
-	m->row = row;
 	TRY(b->allocate(b, served_part_block_bytes(m), &block));
 	m->blocks[0] = block;
-	TRY(b->allocate(b, ARENA_ALIGNMENT + sizeof(sample_setting), &token));
-	m->row_token = token;
-	sample_place place = {
-	    .logits = m->row, .settings = m->row_token + ARENA_ALIGNMENT, .tokens = (int32_t *)m->row_token};
-	TRY(sample_plan_new(&m->from_row, b, 1, vocab, &place, err));
+	TRY(host_rows_new(m, b, err));
 	if (!model_dimensions(m->model)->form->source)
 		m->log_floats = explain_token_floats(model_architecture(m->model), model_config(m->model));
 	const void *options;
@@ -191,9 +207,9 @@ void served_model_free(served_model *m)
 	loading_free(m->loading);
 	served_model_free_plans(m);
 	read_pass_free_all(m);
-	sample_plan_free(m->from_row);
-	served_model_release(m, m->row);
-	served_model_release(m, m->row_token);
+	sample_plan_free(m->from_host);
+	served_model_release(m, m->host_logits);
+	served_model_release(m, m->host_tokens);
 	for (int i = 0; i < SERVED_MODEL_PARTS; i++)
 		served_model_release(m, m->blocks[i]);
 	statepool_free(m->pool);

@@ -35,8 +35,10 @@
 #include "engine/serve/statepool.h"
 #include "engine/serve/thread_choice.h"
 
-/* Maximum number of parts of a step. */
-enum { SERVED_MODEL_PARTS = 16 };
+enum {
+	SERVED_MODEL_PARTS = 16,    /* maximum number of parts of a step */
+	SERVED_MODEL_HOST_ROWS = 64 /* maximum number of rows of logits that are sampled from the host */
+};
 
 typedef struct served_plan served_plan;
 typedef struct read_pass read_pass;
@@ -61,10 +63,10 @@ struct served_model {
 	model *model; /* NULL while the weights are being read */
 	tokenizer *tokenizer;
 	statepool *pool;
-	float *row;                       /* [vocab] on the device: logits uploaded from the host */
-	sample_plan *from_row;            /* samples from `row` */
-	char *row_token;                  /* device address of the token that from_row samples, followed by its
-	                                   * settings */
+	int host_rows;      /* rows of host_logits */
+	float *host_logits; /* [host_rows][vocab] on the device: uploaded from the host */
+	char *host_tokens;  /* device address of the tokens sampled from them, then of the settings */
+	sample_plan *from_host;
 	char *blocks[SERVED_MODEL_PARTS]; /* device blocks, one for each part of a step: its inputs and sampled tokens
 	                                   * (served_part.h); NULL: not needed so far */
 	bool way_is_fixed;                /* for tests: every step uses `way`, without measurement */
@@ -130,9 +132,10 @@ bool served_plan_logs(const served_plan *p);
 /* Return the device address of a row's logits after its last token. Valid until the plan's next step. */
 const float *served_model_logits(const served_plan *p, int row);
 
-/* Sample from one row of logits on the host. served_model_prepare_row comes first, with the number of the row's
- * adjustments. STATUS_NOMEM. */
-status served_model_prepare_row(served_model *m, int64_t adjusts, error *err);
-status served_model_sample_row(served_model *m, const float *logits, const sample_row *row, int32_t *token);
+/* Sample from n rows of logits on the host, at most SERVED_MODEL_HOST_ROWS and m->host_rows.
+ * served_model_prepare_rows comes first, with the number of adjustments of all rows. STATUS_NOMEM. */
+status served_model_prepare_rows(served_model *m, int64_t adjusts, error *err);
+status served_model_sample_rows(served_model *m, const float *const *logits, const sample_row *rows, int n,
+                                int32_t *tokens);
 
 #endif

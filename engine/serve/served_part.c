@@ -58,11 +58,6 @@ struct served_part {
 
 /* --- the layout of a block --------------------------------------------------- */
 
-static size_t aligned(size_t bytes)
-{
-	return (bytes + ARENA_ALIGNMENT - 1) / ARENA_ALIGNMENT * ARENA_ALIGNMENT;
-}
-
 static void lay_out(size_t at[INPUT_COUNT], size_t *bytes, int64_t rows, int64_t tokens)
 {
 	*bytes = 0;
@@ -70,7 +65,7 @@ static void lay_out(size_t at[INPUT_COUNT], size_t *bytes, int64_t rows, int64_t
 		bool per_token = i == INPUT_IDS || i == INPUT_POSITION_IDS;
 		int64_t words = per_token ? tokens : i == INPUT_SETTING ? rows * SAMPLE_WORDS : rows;
 		at[i] = *bytes;
-		*bytes += aligned((size_t)words * sizeof(int32_t));
+		*bytes += arena_aligned((size_t)words * sizeof(int32_t));
 	}
 }
 
@@ -78,12 +73,12 @@ static void lay_out(size_t at[INPUT_COUNT], size_t *bytes, int64_t rows, int64_t
  * the size for the largest shape. */
 static size_t prompt_tokens_at(const served_model *m)
 {
-	return aligned((size_t)m->max_batch * sizeof(int32_t));
+	return arena_aligned((size_t)m->max_batch * sizeof(int32_t));
 }
 
 static size_t inputs_at(const served_model *m)
 {
-	return prompt_tokens_at(m) + aligned((size_t)served_model_prompt_rows(m) * sizeof(int32_t));
+	return prompt_tokens_at(m) + arena_aligned((size_t)served_model_prompt_rows(m) * sizeof(int32_t));
 }
 
 size_t served_part_block_bytes(const served_model *m)

@@ -10,6 +10,10 @@
 #include "engine/base/status.h"
 
 enum { ARENA_ALIGNMENT = 64 };
+static inline size_t arena_aligned(size_t bytes)
+{
+	return (bytes + ARENA_ALIGNMENT - 1) / ARENA_ALIGNMENT * ARENA_ALIGNMENT;
+}
 
 typedef struct arena_request {
 	size_t bytes;    /* in */

@@ -464,33 +464,49 @@ static void cancelling_at_any_tick_ends_once_and_keeps_the_delivered_tokens(void
 }
 
 /* Starting one per step would make the others wait. */
+/* The i-th of some sessions that continue without a prompt: greedy, sampled, or with penalties. */
+static generation_request continuing(client *c, int i)
+{
+	generation_request r = request(c, NULL, 0, 40);
+	r.sampling.temperature = (float)(i % 3);
+	r.sampling.seed = (uint64_t)i;
+	r.sampling.frequency_penalty = i % 4 == 1 ? 0.5f : 0;
+	return r;
+}
+
 static void sessions_that_continue_without_a_prompt_start_together(void **state)
 {
-	enum { N = 8 };
+	enum { N = 8, TURNS = 3 };
 	fixture *f = *state;
-	client c[N];
+	client c[N], alone[N];
 	session *x[N];
-	int ticks = 0, started = 0;
+	int started = 0;
 	for (int i = 0; i < N; i++) {
 		char id[16];
 		int32_t ids[3];
+		random_tokens(ids, 3, (uint64_t)i);
+		snprintf(id, sizeof id, "alone %d", i);
+		x[i] = open_session(f, id, POSITION_CLAMP, false);
+		append(f, x[i], ids, 3);
+		generation_request r = continuing(&alone[i], i);
+		run(f, x[i], &alone[i], &r);
+		drop(f, x[i]);
 		snprintf(id, sizeof id, "%d", i);
 		x[i] = open_session(f, id, POSITION_CLAMP, false);
-		random_tokens(ids, 3, (uint64_t)i);
 		append(f, x[i], ids, 3);
 	}
 	for (int i = 0; i < N; i++) {
-		generation_request r = request(&c[i], NULL, 0, 40);
+		generation_request r = continuing(&c[i], i);
 		start(f, x[i], &c[i], &r);
 	}
-	for (; started < N; ticks++) {
+	for (int turn = 0; turn < TURNS; turn++)
 		assert_int_equal(scheduler_tick(f->scheduler), STATUS_OK);
-		started = 0;
-		for (int i = 0; i < N; i++)
-			started += c[i].n_tokens > 0;
-	}
-	assert_true(ticks < N);
+	for (int i = 0; i < N; i++)
+		started += c[i].n_tokens > 0;
+	assert_int_equal(started, N);
 	drain(f);
+	for (int i = 0; i < N; i++)
+		assert_memory_equal(c[i].tokens, alone[i].tokens, 40 * sizeof *c[i].tokens);
 }
 
 static void a_cancelled_session_continues_from_the_tokens_it_has_read(void **state)
