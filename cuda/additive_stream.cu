@@ -1,13 +1,12 @@
-/* The kernel of additive_stream (additive_stream.cuh), its phases of a program (program.cuh), and its calls. */
+/* The kernel of additive_stream (additive_stream.cuh) and its calls. */
 #include "cuda/additive_stream.cuh"
 
 #include "cuda/kernels.h"
-#include "cuda/program.cuh"
 
 template <int LANES, bool PACKED, bool CHAINED>
 __global__ void __launch_bounds__(STREAM_WARPS *WARP, 4) additive_stream_kernel(stream_call c)
 {
-	stream_block<LANES, PACKED, CHAINED>(c, blockIdx.x, early_wait());
+	stream_block<LANES, PACKED, CHAINED>(c, blockIdx.x);
 }
 
 /* Copy the state of a row's last stretch to its slot. Blocks: parts of the state, rows. */
@@ -145,26 +144,6 @@ template <int LANES, bool PACKED, bool CHAINED> static status launch(backend *b,
 	                         c);
 }
 
-template <int LANES, bool CHAINED> static status launch_phase(backend *b, const program_phase &f)
-{
-	return launch<LANES, true, CHAINED>(b, f.stream);
-}
-
-/* Issue the call as a phase of a program if possible, else as a kernel. */
-template <int LANES, bool PACKED, bool CHAINED> static status issue(backend *b, const stream_call &c)
-{
-	if (PACKED && c.n == 1 && c.rows <= ROWS) {
-		program_phase f = {};
-		f.kind = CHAINED ? PROGRAM_ROUND : PROGRAM_STREAM;
-		f.lanes = LANES;
-		f.stream = c;
-		f.blocks = (unsigned)cut_into_blocks<CHAINED>(&f.stream, CHAINED ? (int)PROGRAM_WARPS : 1);
-		if (cuda_program_add(b, f, block_bytes<LANES, CHAINED>(f.stream), launch_phase<LANES, CHAINED>))
-			return STATUS_OK;
-	}
-	return launch<LANES, PACKED, CHAINED>(b, c);
-}
-
 status cuda_additive_stream(backend *b, const op_call *call)
 {
 	stream_call c = stream_call_of(call);
@@ -173,7 +152,7 @@ status cuda_additive_stream(backend *b, const op_call *call)
 	return by_lanes(c.dh, [&](auto lanes) {
 		enum { LANES = decltype(lanes)::N };
 		c.groups = groups_of<LANES>(c);
-		return is_packed(c) ? issue<LANES, true, false>(b, c) : issue<LANES, false, false>(b, c);
+		return is_packed(c) ? launch<LANES, true, false>(b, c) : launch<LANES, false, false>(b, c);
 	});
 }
 
@@ -210,5 +189,5 @@ status cuda_stream_run_chain(backend *b, const stream_chain *chain)
 	stream_call c;
 	if (!chained_call_of(b, chain, &c))
 		return STATUS_UNSUPPORTED;
-	return by_lanes(c.dh, [&](auto lanes) { return issue<decltype(lanes)::N, true, true>(b, c); });
+	return by_lanes(c.dh, [&](auto lanes) { return launch<decltype(lanes)::N, true, true>(b, c); });
 }

@@ -615,17 +615,17 @@ static __device__ __forceinline__ void prefetch_weights(const stream_call &c, in
 	}
 }
 
-/* A block's work, by its first c.warps warps (chained: the block has no others). All threads call wait(), which returns
- * when the call's inputs and the state are complete. */
-template <int LANES, bool PACKED, bool CHAINED, class WAIT>
-static __device__ __forceinline__ void stream_block(const stream_call &c, unsigned block, WAIT wait)
+/* A block's work, by its first c.warps warps (chained: the block has no others). */
+template <int LANES, bool PACKED, bool CHAINED>
+static __device__ __forceinline__ void stream_block(const stream_call &c, unsigned block)
 {
 	enum { HEADS = WARP / LANES };
 	const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
 	const unsigned unit = block * c.warps + warp, groups = (unsigned)c.padded_groups;
 	if (warp < c.warps)
 		prefetch_weights(c, unit % groups * HEADS * c.dh, HEADS * c.dh, lane, CHAINED);
-	wait();
+	wait_for_previous();
+	let_next_begin();
 	if (warp >= c.warps || unit >= c.stretches * groups)
 		return;
 	const stretch s = stretch_at<CHAINED>(c, unit / groups);

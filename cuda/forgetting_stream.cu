@@ -62,7 +62,8 @@ static __global__ void __launch_bounds__(WARP + FORGETTING_THREADS, 1)
     forgetting_stream_kernel(forgetting_stream_call c)
 {
 	enum { HELD = V ? V : 1 };
-	early_wait()();
+	wait_for_previous();
+	let_next_begin();
 	const int64_t row = blockIdx.x / (unsigned)c.cut.groups;
 	const token_span span = tokens_of(c.start, c.rows, c.n, row);
 	const int64_t length = c.length[row];

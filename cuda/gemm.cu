@@ -310,7 +310,6 @@ static status plan_of(cuda_backend *c, const cuda_gemm_args *g, const void *from
 static status issue(cuda_backend *c, const cuda_gemm_args *g, const void *from, const product_plan *p,
                     const cublasLtMatmulAlgo_t *algorithm)
 {
-	TRY(cuda_program_end(c));
 	c->after_kernel = false;
 	TRY(library_status(c, cublasLtMatmul(c->products->handle, p->desc, &g->alpha, g->b, p->b, g->a, p->a, &g->beta,
 	                                     from, p->c, g->c, p->c, algorithm, c->products->workspace, WORKSPACE_BYTES,

@@ -1,14 +1,11 @@
-/* The kernels of linear over panels for few rows (linear_narrow.cuh), and their phases of a program (program.cuh). */
+/* The kernels of linear over panels for few rows (linear_narrow.cuh). */
 #include "cuda/linear_narrow.cuh"
-
-#include "cuda/linear_row.cuh"
-#include "cuda/program.cuh"
 
 /* Block: panel blockIdx.x, counted through the product and its siblings; rows from blockIdx.y · T · ROWS. */
 template <class W, int T, x_source SOURCE>
 __global__ void __launch_bounds__(NARROW_THREADS, 2) narrow_kernel(panel_product whole, panel_chain c)
 {
-	narrow_panel<W, T, SOURCE>(whole, c, {blockIdx.x, gridDim.x, (int64_t)blockIdx.y * T * ROWS}, early_wait());
+	narrow_panel<W, T, SOURCE>(whole, c, {blockIdx.x, gridDim.x, (int64_t)blockIdx.y * T * ROWS});
 }
 
 /* --- f32 ------------------------------------------------------------------------------------------------ */
@@ -18,7 +15,8 @@ static __device__ __forceinline__ void load_four(float4 w[4], const float *from,
 {
 #pragma unroll
 	for (int i = 0; i < 4; i++)
-		w[i] = k + i < end ? *(const float4 *)(from + (k + i) * PANEL_WIDTH) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+		w[i] =
+		    k + i < end ? *(const float4 *)(from + (k + i) * PANEL_WIDTH) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 }
 
 /* Block: panel blockIdx.x, R rows from blockIdx.y · R. Four lanes per slice, four outputs each. */
@@ -64,7 +62,8 @@ __global__ void __launch_bounds__(F32_NARROW_THREADS, R > 4 ? 3 : 4)
 		load_four(next, from, k + 4, last);
 #pragma unroll
 		for (int i = 0; i < R; i++) {
-			const narrow_row one = R > 4 ? row_of<SOURCE>(p, c.norm, space, row, i, rows) : r[R > 4 ? 0 : i];
+			const narrow_row one =
+			    R > 4 ? row_of<SOURCE>(p, c.norm, space, row, i, rows) : r[R > 4 ? 0 : i];
 			add_four(sum[i], four_of_row<SOURCE>(p, space, one, (int)k), w);
 		}
 #pragma unroll
@@ -116,13 +115,12 @@ template <class W> static status words(backend *b, const panel_product &p, const
 
 template <int R, x_source SOURCE> static status f32_narrow(backend *b, const panel_product &p, const panel_chain &c)
 {
-	const size_t before =
-	    narrow_space_of(c.norm, SOURCE, false, R, F32_NARROW_THREADS / WARP, nullptr).bytes;
+	const size_t before = narrow_space_of(c.norm, SOURCE, false, R, F32_NARROW_THREADS / WARP, nullptr).bytes;
 	return cuda_launch_early(b, f32_narrow_kernel<R, SOURCE>, narrow_grid(p, c, R), F32_NARROW_THREADS,
 	                         before + F32_SLICES * R * PANEL_WIDTH * sizeof(float), p, c);
 }
 
-static status launch_narrow(backend *b, const panel_product &p, const panel_chain &c, dtype type)
+status cuda_panels_narrow(backend *b, const panel_product &p, const panel_chain &c, dtype type)
 {
 	const bool norm = c.norm.weight;
 	if (cuda_panels_is_row(p, c, type))
@@ -142,40 +140,4 @@ static status launch_narrow(backend *b, const panel_product &p, const panel_chai
 	return p.rows <= 1   ? f32_narrow<1, X_READY>(b, p, c)
 	       : p.rows <= 4 ? f32_narrow<4, X_READY>(b, p, c)
 	                     : f32_narrow<16, X_READY>(b, p, c);
-}
-
-static status launch_phase(backend *b, const program_phase &f)
-{
-	return launch_narrow(b, f.linear.product, f.linear.chain, f.linear.product.type);
-}
-
-/* Bytes of shared memory for a piece of the phase. */
-template <class W> static size_t phase_bytes(const program_phase &f)
-{
-	const panel_chain &c = f.linear.chain;
-	const x_source plain = W::EXACT ? X_BYTES : X_READY;
-	if (f.kind == PROGRAM_ROW)
-		return row_bytes<W>(f.linear.product);
-	return c.norm.weight ? narrow_bytes<W, 1, X_NORM>(c) : narrow_bytes<W, 1, plain>(c);
-}
-
-/* Not for f32, nor if another kernel converts x to bytes. */
-static bool add_phase(backend *b, const panel_product &p, const panel_chain &c, dtype type)
-{
-	const bool row = cuda_panels_is_row(p, c, type);
-	const int64_t blocks = panel_blocks<1>(p, c.siblings);
-	if (!p.packed || p.rows > ROWS || p.bytes || type == DTYPE_PANEL_F32 || blocks > INT32_MAX)
-		return false;
-	program_phase f = {};
-	f.kind = row ? PROGRAM_ROW : PROGRAM_NARROW;
-	f.blocks = (unsigned)blocks;
-	f.linear.product = p;
-	f.linear.chain = c;
-	return cuda_program_add(b, f, type == DTYPE_PANEL_BF16 ? phase_bytes<bf16_words>(f) : phase_bytes<int8_words>(f),
-	                        launch_phase);
-}
-
-status cuda_panels_narrow(backend *b, const panel_product &p, const panel_chain &c, dtype type)
-{
-	return add_phase(b, p, c, type) ? STATUS_OK : launch_narrow(b, p, c, type);
 }

@@ -185,11 +185,10 @@ static __device__ __forceinline__ typename W::operand share_of(const panel_produ
 		                  four_bytes(four_of_row<SOURCE>(p, s, r, 8 * at + 4), r.scale));
 }
 
-/* A block's work: T · ROWS rows. All threads call wait(), which returns when x and the operands of the end are
- * complete. */
-template <class W, int T, x_source SOURCE, class WAIT>
+/* A block's work: T · ROWS rows. */
+template <class W, int T, x_source SOURCE>
 static __device__ __forceinline__ void narrow_panel(const panel_product &whole, const panel_chain &c,
-                                                    const narrow_place &place, WAIT wait)
+                                                    const narrow_place &place)
 {
 	typedef typename W::sum sum;
 	enum {
@@ -222,7 +221,8 @@ static __device__ __forceinline__ void narrow_panel(const panel_product &whole, 
 #pragma unroll
 	for (int i = 0; i < FINISHED; i++)
 		closings[i] = closing_of<BYTES>(p, panel, row, rows, threadIdx.x + i * NARROW_THREADS);
-	wait();
+	wait_for_previous();
+	let_next_begin();
 #pragma unroll
 	for (int i = 0; i < FINISHED; i++)
 		read_operands(c, closings[i]);

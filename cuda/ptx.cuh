@@ -150,13 +150,4 @@ __device__ __forceinline__ void prefetch_bytes(const unsigned char *from, int64_
 
 #endif
 
-/* Wait for the work before a kernel that cuda_launch_early launched; a program (program.cuh) waits differently. */
-struct early_wait {
-	__device__ __forceinline__ void operator()(void) const
-	{
-		wait_for_previous();
-		let_next_begin();
-	}
-};
-
 #endif
