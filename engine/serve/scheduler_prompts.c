@@ -6,7 +6,7 @@
  * their chunks fit. A step has room for one chunk. Where threads read parts of a step in parallel and the first chunk
  * is full, it has room for one chunk per thread. A device has room for backend.prompt_tokens.
  *
- * Softmax attention sums over the pieces in which a prompt is read, so only a fixed division gives a prompt the same
+ * Softmax attention sums over the pieces in which a prompt is read. So only a fixed division gives a prompt the same
  * bits as alone: SCHEDULER_PREFILL_CHUNK tokens, whatever else the step reads. The bits of other models do not depend
  * on the pieces. On a device one of their prompts fills a step. On a CPU they read only SCHEDULER_PREFILL_SHORT tokens
  * a step while streams decode, because each stream waits for a step of prompts between two of its tokens. With 32

@@ -13,7 +13,7 @@
 #include "engine/serve/read_pass.h"
 #include "engine/tensor/arena.h"
 
-enum { CONFIG_MAX_BYTES = 16 << 20, HOST_FLOATS = 1 << 21 /* of host_logits, if that is more than a row */ };
+enum { CONFIG_MAX_BYTES = 16 << 20, HOST_FLOATS = 1 << 21 /* size of host_logits, at least a row */ };
 
 /* --- logits on the host ------------------------------------------------------------ */
 

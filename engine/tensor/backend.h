@@ -46,7 +46,7 @@ struct backend {
 	bool host_memory;      /* device addresses can be read by the host */
 	bool bf16;             /* kernels take DTYPE_BF16 where ops.h says "real" */
 	bool maxima;           /* linear gives maxima */
-	int64_t prompt_tokens; /* of all rows that a step of prompts should have, to fill a device; 0: a host */
+	int64_t prompt_tokens; /* tokens in all rows that fill a device in a step of prompts; 0: a host */
 	backend_kernel kernel[OP_COUNT];
 	backend_scratch scratch[OP_COUNT];
 

@@ -11,6 +11,7 @@ approximate times; --report measures nothing.
 
     device     ceilings: copies, products, nodes, launches; rounds and ops beside them       (no PyTorch)
     choices    the product library's best guess beside its next ones                         (no PyTorch)
+    prefill    prompts of 2,048, 32,768 and 131,072 tokens, and 64 of 512 at once, beside GPT-2
     decoding   one session, 256 and 4096 of them, 10,000 that live; latency by position, and beside training; drawing tokens
     http       256 streams through the service beside the engine alone                       (no PyTorch)
     training   whole steps at d 128, 768 and 2048 beside the same model in PyTorch, eager and compiled
@@ -55,6 +56,13 @@ def additive(width, layers, heads, positions, vocab=VOCAB):
     windows = [min(4 * 2**layer, 256, positions) for layer in range(layers - 1)] + [positions]
     return json.dumps({"hidden_size": width, "vocab_size": vocab, "n_heads": heads, "n_positions": positions,
                        "n_layer": layers, "window_sizes": windows, "hidden_dropout_prob": 0})
+
+
+def additive2(width, layers, _, positions, vocab=VOCAB):
+    """The model that a job without options trains, in this size."""
+    heads = width // 8
+    return json.dumps({"model_type": "additive2", "hidden_size": width, "vocab_size": vocab, "n_heads": heads, "n_layer": layers,
+                       "intermediate_size": (9 * width - 2 * heads) // 48 * 16, "dropout": 0})
 
 
 class Bench:
@@ -216,6 +224,27 @@ def gpt2(bench):
     return {f"{n} tokens": (90, lambda n=n, b=b: measure(n, b)) for n, b in lengths}
 
 
+def prefill(bench):
+    """One prompt of each length, and many at once. GPT-2 reads a prompt of 8,192 tokens whole."""
+    quick = bench.quick
+    sizes = {"tiny": TINY[:3]} if quick else {s: SIZES[s][:3] for s in ("d128", "d768")}
+    vocab = 512 if quick else VOCAB
+    lengths, read_whole, many, each = ((64, 300), 64, 3, 32) if quick else ((2048, 32768, 131072), 8192, 64, 512)
+
+    def measure(kind, size):
+        config = (additive2 if kind == "additive2" else additive)(*sizes[size], max(lengths), vocab)
+        return {"prompts": [bench.lines("bench_serve", "prefill", config, "bf16", n)[-1] for n in lengths],
+                "many": bench.lines("bench_serve", "prompts", config, "bf16", many, each, 3)[-1]}
+
+    def peer(size):
+        width, layers, heads = sizes[size]
+        shape = dict(width=width, layers=layers, heads=heads, length=read_whole, vocab=vocab)
+        return {"tokens": read_whole, **bench.contest(f"prefill, {size}", {"gpt2": bench.peer("prefill-gpt2", **shape)}, 4, 3)}
+
+    items = {f"{kind}, {size}": (60, lambda kind=kind, size=size: measure(kind, size)) for size in sizes for kind in ("additive2", "additive")}
+    return {**items, **{f"GPT-2, {size}": (60, lambda size=size: peer(size)) for size in sizes}}
+
+
 def decoding(bench):
     quick = bench.quick
     sizes = {"tiny": (*TINY[:3], 128)} if quick else {s: (*SIZES[s][:3], 2048) for s in ("d768", "d2048")}
@@ -230,10 +259,8 @@ def decoding(bench):
                           width=width, layers=layers, heads=heads, length=context, vocab=vocab)
 
     def alone(size):
-        """Ours kernel by kernel, and with a step's phases as one launch (cuda/program.cuh)."""
-        ours, program = (bench.our("bench_serve", "decode", additive(*sizes[size], vocab), "bf16", context, ADDITIVE_CUDA_PERSISTENT=on)
-                         for on in "01")
-        return bench.contest(f"decoding, {size}", {"ours": ours, "program": program, "gpt2": peer(size, 1)}, 64, 3)
+        ours = bench.our("bench_serve", "decode", additive(*sizes[size], vocab), "bf16", context)
+        return bench.contest(f"decoding, {size}", {"ours": ours, "gpt2": peer(size, 1)}, 64, 3)
 
     def together():
         line = bench.lines("bench_serve", "batch", config, "bf16", context, many)[-1]
@@ -274,7 +301,7 @@ def http(bench):
     return {f"{streams} streams": (90, measure)}
 
 
-PARTS = {f.__name__: f for f in (device, choices, decoding, http, training, gpt2, rounds)}
+PARTS = {f.__name__: f for f in (device, choices, prefill, decoding, http, training, gpt2, rounds)}
 
 
 def card():

@@ -8,7 +8,8 @@ then answers each line of standard input, a number of steps, by the time of each
 A training step reads random tokens: forward, loss, backward, clipping, fused AdamW. "train-additive" is the model of
 tests/reference with its attention rounds and its head replaced by one of the implementations below; "train-additive2" is
 that of additive2 with chunks in place of its attention matrix; "train-rotary" is transformers'
-Llama, or its weights in a forward of our own; "train-gpt2" and "decode-gpt2" are transformers'. "round" is one round of attention, forward and backward.
+Llama, or its weights in a forward of our own; "train-gpt2", "decode-gpt2" and "prefill-gpt2" are transformers'. "round"
+is one round of attention, forward and backward.
 
 On a GPU ("device": "cuda") times are those of the device's own events, "bf16" is autocast, and "reduce-overhead" as
 "compile" replays CUDA graphs. The comparison with the plain definition is always made in fp32.
@@ -508,12 +509,26 @@ def decode_gpt2(options, facts):
     return step
 
 
+def prefill_gpt2(options, _):
+    """A prompt of `length` tokens, read whole; the logits of its last token alone."""
+    model = gpt2(options["vocab"], options["length"], options["attention"], options).eval()
+    model.to(torch.bfloat16 if options["bf16"] else torch.float32)
+    prompt = torch.randint(3, options["vocab"], (1, options["length"]))
+
+    @torch.inference_mode()
+    def step():
+        return model(prompt, use_cache=True, logits_to_keep=1).logits[:, -1]
+
+    return step
+
+
 CONTESTANTS = {
     "train-additive": train_additive,
     "train-additive2": train_additive2,
     "train-gpt2": train_gpt2,
     "train-rotary": train_rotary,
     "decode-gpt2": decode_gpt2,
+    "prefill-gpt2": prefill_gpt2,
     "round": one_round,
 }
 DEFAULTS = {
