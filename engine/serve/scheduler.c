@@ -604,7 +604,7 @@ static status turn_beams(scheduler *s, generation *g)
 }
 
 /* Sample the first tokens of g and of others of its model in the same situation, `most` in all, from their sessions'
- * logits, which are on the host. STATUS_NOMEM: there is no plan for so many. */
+ * logits, which are on the host. STATUS_NOMEM: the plan of these rows does not fit in memory. */
 static status draw_first(scheduler *s, generation *g, int most, error *err)
 {
 	served_model *m = g->session->model;
