@@ -390,7 +390,7 @@ static __device__ __forceinline__ void finish_tokens(const stream_call &c, const
 	}
 }
 
-/* The same for one token, by all lanes of the warp. */
+/* Both of these for one token, by all lanes of the warp. */
 template <int LANES>
 static __device__ __forceinline__ void scalars_of_token(const stream_call &c, const part &u, place t, float score,
                                                         factors *f)
