@@ -21,9 +21,9 @@
  * With a single token its merges run in parallel, one on each of the first lanes of a head.
  *
  * The prompt of a windowed round is cut into stretches of whole blocks, which warps read side by side. A block depends
- * on the two before it alone. So a stretch other than the first begins two blocks earlier with an empty state of its
- * own, without output, and then has the bits of the state that the tokens before would have left. The state of the last
- * stretch is copied to the slot.
+ * on the two before it alone. So a stretch other than the first begins two blocks earlier, with an empty state of its
+ * own and without output. At its first token the state has the bits that the tokens before would have left. The state
+ * of the last stretch is copied to the slot.
  *
  * In decode of few sessions the kernel may normalise x and gate g too (stream_chain). All warps of a block then have
  * the same row and share its sums, in the order of layernorm.cuh, and g is not stored.
