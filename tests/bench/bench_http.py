@@ -80,7 +80,7 @@ def start(services, name, words, source, model, options, folder):
     own = folder / name
     shutil.copytree(source / "data", own / "data")
     many = 2 * max(options.streams) + 64
-    limits = ["--backend", "cpu", "--max-generations", many, "--max-sessions", many]
+    limits = ["--backend", options.backend, "--max-generations", many, "--max-sessions", many]
     service = http_load.Service(words[0], own, [*limits, *words[1:]], log=folder / f"{name}.log")
     services.append(service)
     service.name, service.model, service.body = name, model, {}
@@ -152,6 +152,7 @@ def arguments():
     parser.add_argument("--tokens", type=int, default=64, help="of each answer")
     parser.add_argument("--temperature", type=float, default=0)
     parser.add_argument("--body", default="{}", help="more fields of the request, as JSON")
+    parser.add_argument("--backend", default="cpu", help="of the services of --service")
     parser.add_argument("--dtype", default="fp32")
     parser.add_argument("--config", default="{}", help="what differs from the model of docs/benchmarks.md, as JSON")
     parser.add_argument("--warm", type=float, default=0.5, help="seconds of a bout before counting")
