@@ -9,11 +9,11 @@ __global__ void __launch_bounds__(STREAM_WARPS *WARP, 4) additive_stream_kernel(
 	stream_block<LANES, PACKED, CHAINED>(c, blockIdx.x);
 }
 
-/* Copy the state of a row's last stretch to its slot. Blocks: parts of the state, rows. */
+/* Copy the state of a row's last stretch to its slot. COPY_BLOCKS blocks for each row. */
 enum { COPY_THREADS = 256, COPY_BLOCKS = 32 };
 static __global__ void __launch_bounds__(COPY_THREADS) additive_stream_end_kernel(stream_call c)
 {
-	const unsigned row = blockIdx.y;
+	const unsigned row = blockIdx.x / COPY_BLOCKS;
 	wait_for_previous();
 	let_next_begin();
 	const unsigned length = (unsigned)c.length[row];
@@ -24,7 +24,7 @@ static __global__ void __launch_bounds__(COPY_THREADS) additive_stream_end_kerne
 		return;
 	const float *from = c.copies + (stretches_before(c, row) + copies - 1) * c.state_floats;
 	float *to = c.pool + c.slot[row] * c.slot_floats + c.offset;
-	for (int64_t i = blockIdx.x * COPY_THREADS + threadIdx.x; i < c.state_floats; i += COPY_BLOCKS * COPY_THREADS)
+	for (int64_t i = blockIdx.x % COPY_BLOCKS * COPY_THREADS + threadIdx.x; i < c.state_floats; i += COPY_BLOCKS * COPY_THREADS)
 		to[i] = from[i];
 }
 
@@ -140,8 +140,7 @@ template <int LANES, bool PACKED, bool CHAINED> static status launch(backend *b,
 	                      block_bytes<LANES, CHAINED>(c), c));
 	if (c.stretch == 0)
 		return STATUS_OK;
-	return cuda_launch_early(b, additive_stream_end_kernel, dim3(COPY_BLOCKS, (unsigned)c.rows), COPY_THREADS, 0,
-	                         c);
+	return cuda_launch_early(b, additive_stream_end_kernel, cuda_extent(c.rows * COPY_BLOCKS), COPY_THREADS, 0, c);
 }
 
 status cuda_additive_stream(backend *b, const op_call *call)

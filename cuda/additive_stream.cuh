@@ -377,8 +377,9 @@ static __device__ __forceinline__ void finish_tokens(const stream_call &c, const
 	for (int i = threadIdx.x % LANES; u.present && i < count; i += LANES) {
 		factors &to = f[i * step];
 		scalars total = {to.from_running, to.from_suffix};
-		float from_running, from_suffix;
-		merge(total, {to.suffix_m, to.suffix_z}, from_running, from_suffix);
+		float from_running = 1.0f, from_suffix = 0.0f;
+		if (to.suffix_m != STREAM_EMPTY)
+			merge(total, {to.suffix_m, to.suffix_z}, from_running, from_suffix);
 		const float normalizer = finish(total, from_running, from_suffix);
 		to.from_running = from_running;
 		to.from_suffix = from_suffix;
@@ -615,18 +616,16 @@ static __device__ __forceinline__ void prefetch_weights(const stream_call &c, in
 	}
 }
 
-/* A block's work, by its first c.warps warps (chained: the block has no others). */
 template <int LANES, bool PACKED, bool CHAINED>
 static __device__ __forceinline__ void stream_block(const stream_call &c, unsigned block)
 {
 	enum { HEADS = WARP / LANES };
 	const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
 	const unsigned unit = block * c.warps + warp, groups = (unsigned)c.padded_groups;
-	if (warp < c.warps)
-		prefetch_weights(c, unit % groups * HEADS * c.dh, HEADS * c.dh, lane, CHAINED);
+	prefetch_weights(c, unit % groups * HEADS * c.dh, HEADS * c.dh, lane, CHAINED);
 	wait_for_previous();
 	let_next_begin();
-	if (warp >= c.warps || unit >= c.stretches * groups)
+	if (unit >= c.stretches * groups)
 		return;
 	const stretch s = stretch_at<CHAINED>(c, unit / groups);
 	if (s.index > 0 && s.first >= s.stop)

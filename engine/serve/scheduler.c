@@ -613,7 +613,7 @@ static status draw_first(scheduler *s, generation *g, int most, error *err)
 	sample_row rows[SERVED_MODEL_HOST_ROWS];
 	int32_t tokens[SERVED_MODEL_HOST_ROWS];
 	int64_t adjusts = 0;
-	int n = 0;
+	int n = 0, active = 0;
 	batch[n++] = g;
 	for (generation *next = s->first; next && n < most; next = next->following)
 		if (next != g && next->session->model == m && next->phase == GENERATION_PROMPT &&
@@ -622,12 +622,16 @@ static status draw_first(scheduler *s, generation *g, int most, error *err)
 	for (int i = 0; i < n; i++) {
 		scheduler_begin(s, batch[i]);
 		rows[i] = generation_sample_row(batch[i], 0, 0);
-		adjusts += generation_adjusts(batch[i]);
+		adjusts += rows[i].settings ? generation_adjusts(batch[i]) : 0;
 		logits[i] = batch[i]->session->logits;
+		tokens[i] = -1;
+		active += rows[i].settings != NULL;
 	}
-	TRY(served_model_prepare_rows(m, adjusts, err));
-	if (served_model_sample_rows(m, logits, rows, n, tokens) != STATUS_OK)
-		return STATUS_DEVICE;
+	if (active > 0) {
+		TRY(served_model_prepare_rows(m, n, adjusts, err));
+		if (served_model_sample_rows(m, logits, rows, n, tokens) != STATUS_OK)
+			return STATUS_DEVICE;
+	}
 	for (int i = 0; i < n; i++) {
 		batch[i]->first = tokens[i];
 		batch[i]->drawn = true;
@@ -651,14 +655,17 @@ static status deliver_first(scheduler *s)
 	return STATUS_OK;
 }
 
-/* Sample the first tokens of g and of others in the same situation, for at most RESUME_NS. Sessions that continue at
- * the same time then share decode steps sooner. */
+/* Sample the first tokens of g and of others in the same situation, until RESUME_NS are over. Sessions that continue at
+ * the same time then share decode steps sooner. A device draws all rows of a call in about the time of one, a host few
+ * of them in that time. */
 static status resume_some(scheduler *s, generation *g)
 {
+	enum { HOST_BATCH = 4 };
 	const uint64_t end = clock_ns() + RESUME_NS;
 	do {
 		error err = ERROR_INIT;
-		status result = draw_first(s, g, g->session->model->host_rows, &err);
+		const int most = g->session->model->host_rows;
+		status result = draw_first(s, g, s->backend->fetch || most < HOST_BATCH ? most : HOST_BATCH, &err);
 		if (result == STATUS_NOMEM)
 			result = draw_first(s, g, 1, &err);
 		if (result != STATUS_OK)

@@ -47,7 +47,7 @@ static status sample_after(session *x, const float *logits, const sampling *s, t
 {
 	const int64_t vocab = model_dimensions(x->model->model)->outputs;
 	TRY(error_settle(err, count_read_tokens(t, x)));
-	TRY(served_model_prepare_rows(x->model, sample_row_adjusts(t->count, false, vocab), err));
+	TRY(served_model_prepare_rows(x->model, 1, sample_row_adjusts(t->count, false, vocab), err));
 	const sample_row row = {.settings = s, .tally = t, .position = (uint64_t)x->tokens};
 	TRY(error_settle(err, served_model_sample_rows(x->model, &logits, &row, 1, token)));
 	return *token >= 0 ? STATUS_OK

@@ -17,9 +17,14 @@ enum { CONFIG_MAX_BYTES = 16 << 20, HOST_FLOATS = 1 << 21 /* size of host_logits
 
 /* --- logits on the host ------------------------------------------------------------ */
 
-status served_model_prepare_rows(served_model *m, int64_t adjusts, error *err)
+static sample_plan *host_plan(const served_model *m, int n)
 {
-	return sample_plan_prepare(m->from_host, adjusts, err);
+	return n == 1 ? m->one_from_host : m->from_host;
+}
+
+status served_model_prepare_rows(served_model *m, int n, int64_t adjusts, error *err)
+{
+	return sample_plan_prepare(host_plan(m, n), adjusts, err);
 }
 
 status served_model_sample_rows(served_model *m, const float *const *logits, const sample_row *rows, int n,
@@ -31,7 +36,7 @@ status served_model_sample_rows(served_model *m, const float *const *logits, con
 	for (int i = 0; i < n; i++)
 		if (rows[i].settings)
 			TRY(b->upload(b, m->host_logits + i * vocab, logits[i], (size_t)vocab * sizeof **logits));
-	TRY(sample_plan_run(m->from_host, rows, n));
+	TRY(sample_plan_run(host_plan(m, n), rows, n));
 	return b->download(b, tokens, m->host_tokens, (size_t)n * sizeof *tokens);
 }
 
@@ -47,6 +52,7 @@ static status host_rows_new(served_model *m, backend *b, error *err)
 	m->host_tokens = tokens;
 	sample_place place = {
 	    .logits = m->host_logits, .settings = m->host_tokens + tokens_bytes, .tokens = (int32_t *)m->host_tokens};
+	TRY(sample_plan_new(&m->one_from_host, b, 1, vocab, &place, err));
 	return sample_plan_new(&m->from_host, b, rows, vocab, &place, err);
 }
 
@@ -208,6 +214,7 @@ void served_model_free(served_model *m)
 	served_model_free_plans(m);
 	read_pass_free_all(m);
 	sample_plan_free(m->from_host);
+	sample_plan_free(m->one_from_host);
 	served_model_release(m, m->host_logits);
 	served_model_release(m, m->host_tokens);
 	for (int i = 0; i < SERVED_MODEL_PARTS; i++)

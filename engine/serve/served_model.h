@@ -66,7 +66,7 @@ struct served_model {
 	int host_rows;      /* rows of host_logits */
 	float *host_logits; /* [host_rows][vocab] on the device: uploaded from the host */
 	char *host_tokens;  /* device address of the tokens sampled from them, then of the settings */
-	sample_plan *from_host;
+	sample_plan *from_host, *one_from_host; /* plans for all rows and for one */
 	char *blocks[SERVED_MODEL_PARTS]; /* device blocks, one for each part of a step: its inputs and sampled tokens
 	                                   * (served_part.h); NULL: not needed so far */
 	bool way_is_fixed;                /* for tests: every step uses `way`, without measurement */
@@ -134,7 +134,7 @@ const float *served_model_logits(const served_plan *p, int row);
 
 /* Sample from n rows of logits on the host, at most SERVED_MODEL_HOST_ROWS and m->host_rows.
  * served_model_prepare_rows comes first, with the number of adjustments of all rows. STATUS_NOMEM. */
-status served_model_prepare_rows(served_model *m, int64_t adjusts, error *err);
+status served_model_prepare_rows(served_model *m, int n, int64_t adjusts, error *err);
 status served_model_sample_rows(served_model *m, const float *const *logits, const sample_row *rows, int n,
                                 int32_t *tokens);
 

@@ -7,7 +7,8 @@
 #include "engine/base/memory.h"
 
 enum {
-	STATEPOOL_FIRST = 4,      /* slots of a new pool */
+	STATEPOOL_FIRST = 4, /* slots of a new pool */
+	STATEPOOL_SPARED = 256 << 20,
 	STATEPOOL_PAGE = 2 << 20, /* bytes of a range whose pages statepool_reached merges at once */
 	STATEPOOL_FILLED = 4      /* a slot gets large pages once 1 / STATEPOOL_FILLED of it is filled */
 };
@@ -32,13 +33,21 @@ static status statepool_extend(statepool *p, int64_t slots)
 	return STATUS_OK;
 }
 
-/* Map memory for twice the slots, or for as many more as there is memory for. */
+/* Map memory for twice the slots, or for as many more as there is memory for. Then STATEPOOL_SPARED bytes of a device
+ * stay free for plans, which are made when a step first needs them. */
 static status statepool_grow(statepool *p)
 {
-	const int64_t left = p->capacity - p->slots;
-	status s = STATUS_NOMEM;
-	for (int64_t more = p->slots < left ? p->slots : left; s == STATUS_NOMEM && more > 0; more /= 2)
+	const int64_t left = p->capacity - p->slots, twice = p->slots < left ? p->slots : left;
+	backend *b = p->backend;
+	void *spared = NULL;
+	status s = statepool_extend(p, p->slots + twice);
+	if (s != STATUS_NOMEM)
+		return s;
+	if (!b->host_memory)
+		TRY(b->allocate(b, STATEPOOL_SPARED, &spared));
+	for (int64_t more = twice / 2; s == STATUS_NOMEM && more > 0; more /= 2)
 		s = statepool_extend(p, p->slots + more);
+	b->release(b, spared);
 	return s;
 }
 

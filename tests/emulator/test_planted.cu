@@ -258,7 +258,7 @@ __global__ void chain(float *sums, exchange_word *flags, bool correct)
 		store_relaxed(flags + b, 1);
 	}
 }
-/* Each block writes, all wait for all, and each reads the next one's value; twice, as phases of a program do. */
+/* Each block writes, all wait for all, and each reads the next one's value; twice. */
 enum grid_barrier { COMPLETE, NO_WAIT, NO_BLOCK_BARRIER };
 __global__ void phases(float *x, unsigned *arrived, int fault)
 {

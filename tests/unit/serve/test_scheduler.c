@@ -463,7 +463,6 @@ static void cancelling_at_any_tick_ends_once_and_keeps_the_delivered_tokens(void
 		}
 }
 
-/* Starting one per step would make the others wait. */
 /* The i-th of some sessions that continue without a prompt: greedy, sampled, or with penalties. */
 static generation_request continuing(client *c, int i)
 {
@@ -474,9 +473,10 @@ static generation_request continuing(client *c, int i)
 	return r;
 }
 
+/* Starting one per step would make the others wait. */
 static void sessions_that_continue_without_a_prompt_start_together(void **state)
 {
-	enum { N = 8, TURNS = 3 };
+	enum { N = 8, TURNS = 6 };
 	fixture *f = *state;
 	client c[N], alone[N];
 	session *x[N];

@@ -215,6 +215,27 @@ static void without_memory_for_more_the_pool_is_unchanged(void **state)
 	free(f);
 }
 
+/* Without memory for both, plans go before slots. */
+static void a_pool_of_a_device_leaves_memory_for_plans(void **state)
+{
+	fault_backend *f = fault_backend_new(*state);
+	statepool *p;
+	int32_t slot;
+	f->room = 11 * FLOATS * sizeof(float);
+	f->base.host_memory = false;
+	assert_int_equal(statepool_new(&p, &f->base, FLOATS, FLOATS, 100), STATUS_OK);
+	for (int i = 0; i < 8; i++)
+		assert_int_equal(statepool_take(p, &slot), STATUS_OK);
+	fault_arm(f, FAULT_ALLOCATE, 0, false);
+	assert_int_equal(statepool_take(p, &slot), STATUS_NOMEM);
+	assert_int_equal(statepool_slots(p), 8);
+	assert_int_equal(statepool_take(p, &slot), STATUS_OK);
+	assert_int_equal(statepool_slots(p), 10);
+	statepool_free(p);
+	assert_int_equal(f->memory, 0);
+	free(f);
+}
+
 static void a_pool_grows_to_the_last_slot_that_has_memory(void **state)
 {
 	enum { ROOM = 27 };
@@ -308,6 +329,7 @@ int main(void)
 	    cmocka_unit_test(a_state_that_is_written_at_once_keeps_its_pages),
 	    cmocka_unit_test(without_memory_for_more_the_pool_is_unchanged),
 	    cmocka_unit_test(a_pool_grows_to_the_last_slot_that_has_memory),
+	    cmocka_unit_test(a_pool_of_a_device_leaves_memory_for_plans),
 	    cmocka_unit_test(a_full_pool_is_busy_until_a_slot_is_returned),
 	    cmocka_unit_test(a_cleared_slot_has_none_of_its_earlier_content),
 	    cmocka_unit_test(a_copy_is_independent_of_its_original),
