@@ -32,7 +32,8 @@ SMALL_LINEAR = {
 SMALL_DILATED = SMALL_LINEAR | {"config": {"segment_length": [8, 24, 64], "dilated_ratio": [1, 2, 4]}}
 SMALL_TRILINEAR = SMALL_LINEAR | {"config": {"window_size": 8, "weight_bits": 8, "input": "hashed", "match_window": 64}, "learning_rate": 3e-2}
 SMALL_OF = {"additive": SMALL, "gpt2": SMALL_GPT2, "linear": SMALL_LINEAR, "additive2": SMALL_LINEAR, "dilated": SMALL_DILATED,
-            "transformer": SMALL_LINEAR, "trilinear": SMALL_TRILINEAR, "rwkv": SMALL_LINEAR}
+            "transformer": SMALL_LINEAR, "trilinear": SMALL_TRILINEAR,
+            "rwkv": SMALL_LINEAR | {"size": {"hidden": 32, "layers": 2}}}
 TEXT = "".join(f"{n} bottles of beer on the wall, {n} bottles of beer. " for n in range(400, 0, -1))
 
 
