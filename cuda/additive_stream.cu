@@ -134,7 +134,7 @@ template <int LANES, bool PACKED, bool CHAINED> static status launch(backend *b,
 	/* Few sessions: one warp per block, or chained, the warps of one row. */
 	const int warps = CHAINED ? (int)min(c.groups, (int64_t)STREAM_WARPS) : is_sparse(b, c) ? 1 : (int)STREAM_WARPS;
 	const int64_t blocks = cut_into_blocks<CHAINED>(&c, warps);
-	if (c.stretches * c.padded_groups > INT32_MAX || c.rows * c.n > INT32_MAX / 2)
+	if (c.stretches * c.padded_groups > INT32_MAX || (c.start ? c.n : c.rows * c.n) > INT32_MAX / 2)
 		return STATUS_UNSUPPORTED; /* the kernel counts in 32 bits */
 	TRY(cuda_launch_early(b, additive_stream_kernel<LANES, PACKED, CHAINED>, cuda_extent(blocks), warps * WARP,
 	                      block_bytes<LANES, CHAINED>(c), c));

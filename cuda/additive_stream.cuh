@@ -9,7 +9,7 @@
  *      token and head in shared memory. The first lane of each head does the merges that follow from those of the token
  *      before, then all its lanes do the rest, a token each;
  *   3. channels: every lane applies the factors, token after token. P, Q and the aggregate turned last stay in
- * registers.
+ *      registers.
  *
  * A lane reads and writes only its own channels, so nothing waits for another thread. Decode is the same with a tile of
  * one token, so cutting the tokens into calls changes no bit either. Products and sums are spelled as instructions,
@@ -22,8 +22,8 @@
  *
  * The prompt of a windowed round is cut into stretches of whole blocks, which warps read side by side. A block depends
  * on the two before it alone. So a stretch other than the first begins two blocks earlier, with an empty state of its
- * own and without output. At its first token the state has the bits that the tokens before would have left. The state
- * of the last stretch is copied to the slot.
+ * own and without output. At its first token the state has the bits that the tokens before would have left. A second
+ * kernel copies the last stretch's state to the slot.
  *
  * In decode of few sessions the kernel may normalise x and gate g too (stream_chain). All warps of a block then have
  * the same row and share its sums, in the order of layernorm.cuh, and g is not stored.

@@ -520,20 +520,13 @@ static status decode(scheduler *s, inflight_step *f)
 	return scheduler_complete(s, f);
 }
 
-/* True if there is no prompt to read and the first token can be sampled now. */
-static bool is_resumed(const generation *g)
-{
-	return g->n_read == g->n_prompt && !g->beams && !generation_scores_remain(g) && generation_tallied(g) &&
-	       model_dimensions(g->session->model->model)->form->stepwise;
-}
-
 /* Return the entry of s->inflight that is free between ticks. */
 static inflight_step *free_step(scheduler *s)
 {
 	return &s->inflight[s->ahead == &s->inflight[0]];
 }
 
-static void scheduler_begin(scheduler *s, generation *g)
+void scheduler_begin(scheduler *s, generation *g)
 {
 	const int n = g->beams ? beams_count(g->beams) : 1; /* a search starts all of its beams at once */
 	if (g->started_ns)
@@ -603,42 +596,6 @@ static status turn_beams(scheduler *s, generation *g)
 	return STATUS_OK;
 }
 
-/* Sample the first tokens of g and of others of its model in the same situation, `most` in all, from their sessions'
- * logits, which are on the host. STATUS_NOMEM: the plan of these rows does not fit in memory. */
-static status draw_first(scheduler *s, generation *g, int most, error *err)
-{
-	served_model *m = g->session->model;
-	generation *batch[SERVED_MODEL_HOST_ROWS];
-	const float *logits[SERVED_MODEL_HOST_ROWS];
-	sample_row rows[SERVED_MODEL_HOST_ROWS];
-	int32_t tokens[SERVED_MODEL_HOST_ROWS];
-	int64_t adjusts = 0;
-	int n = 0, active = 0;
-	batch[n++] = g;
-	for (generation *next = s->first; next && n < most; next = next->following)
-		if (next != g && next->session->model == m && next->phase == GENERATION_PROMPT &&
-		    generation_runnable(next) && is_resumed(next))
-			batch[n++] = next;
-	for (int i = 0; i < n; i++) {
-		scheduler_begin(s, batch[i]);
-		rows[i] = generation_sample_row(batch[i], 0, 0);
-		adjusts += rows[i].settings ? generation_adjusts(batch[i]) : 0;
-		logits[i] = batch[i]->session->logits;
-		tokens[i] = -1;
-		active += rows[i].settings != NULL;
-	}
-	if (active > 0) {
-		TRY(served_model_prepare_rows(m, n, adjusts, err));
-		if (served_model_sample_rows(m, logits, rows, n, tokens) != STATUS_OK)
-			return STATUS_DEVICE;
-	}
-	for (int i = 0; i < n; i++) {
-		batch[i]->first = tokens[i];
-		batch[i]->drawn = true;
-	}
-	return STATUS_OK;
-}
-
 /* Deliver first tokens. A callback may end any generation. */
 static status deliver_first(scheduler *s)
 {
@@ -656,8 +613,8 @@ static status deliver_first(scheduler *s)
 }
 
 /* Sample the first tokens of g and of others in the same situation, until RESUME_NS are over. Sessions that continue at
- * the same time then share decode steps sooner. A device draws all rows of a call in about the time of one, a host few
- * of them in that time. */
+ * the same time then share decode steps sooner. A device draws all rows of a call in about the time of one. A host
+ * takes longer for each row, and draws HOST_BATCH before it looks at the time. */
 static status resume_some(scheduler *s, generation *g)
 {
 	enum { HOST_BATCH = 4 };
@@ -665,14 +622,15 @@ static status resume_some(scheduler *s, generation *g)
 	do {
 		error err = ERROR_INIT;
 		const int most = g->session->model->host_rows;
-		status result = draw_first(s, g, s->backend->fetch || most < HOST_BATCH ? most : HOST_BATCH, &err);
+		status result =
+		    scheduler_draw_first(s, g, s->backend->fetch || most < HOST_BATCH ? most : HOST_BATCH, &err);
 		if (result == STATUS_NOMEM)
-			result = draw_first(s, g, 1, &err);
+			result = scheduler_draw_first(s, g, 1, &err);
 		if (result != STATUS_OK)
 			return scheduler_give_up(s, g, result, &err);
 		TRY(deliver_first(s));
 		g = scheduler_prompts_first(s);
-	} while (g && is_resumed(g) && clock_ns() < end);
+	} while (g && scheduler_resumes(g) && clock_ns() < end);
 	return STATUS_OK;
 }
 
@@ -694,7 +652,7 @@ static status prefill(scheduler *s, generation *g)
 		return score_prompt(s, g);
 	if (g->beams && g->n_read == g->n_prompt)
 		return turn_beams(s, g);
-	if (is_resumed(g))
+	if (scheduler_resumes(g))
 		return resume_some(s, g);
 	scheduler_prompts_gather(s, g, f);
 	result = find_plan_for_some(f, &err);

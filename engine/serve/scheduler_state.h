@@ -60,6 +60,13 @@ bool scheduler_decodes(const scheduler *s);
 void scheduler_prompts_gather(scheduler *s, generation *first, inflight_step *f);
 /* Fill s->rows and s->draws for f's batch. */
 void scheduler_prompts_rows(scheduler *s, const inflight_step *f);
+/* Mark g, with all beams of its search, as started. */
+void scheduler_begin(scheduler *s, generation *g);
+/* True if g has no prompt to read and its first token can be sampled now. */
+bool scheduler_resumes(const generation *g);
+/* Sample the first tokens of g and of others of its model that resume, `most` in all, from their sessions' logits,
+ * which are on the host. STATUS_NOMEM: the plan of these rows does not fit in memory. */
+status scheduler_draw_first(scheduler *s, generation *g, int most, error *err);
 /* Run a slice of the first score task; there must be one. STATUS_DEVICE. */
 status scheduler_score_turn(scheduler *s);
 /* End the score tasks that exist on entry. */
