@@ -59,8 +59,9 @@ def rwkv(file, steps, **more):
     return params(file, steps, {"hidden_size": 16, "num_hidden_layers": 2}, **more) | {"model": "rwkv"}
 
 
-@pytest.mark.parametrize("params", [params, recurrent("additive"), recurrent("additive2"), recurrent("linear"), rwkv],
-                         ids=["transformer", "additive", "additive2", "linear", "rwkv"])
+@pytest.mark.parametrize("params", [params, recurrent("additive"), recurrent("additive2"), recurrent("additive2", window_heads=2, linear_layers=[0]),
+                                    recurrent("additive2", window_heads=2, window_sizes=[5, 0]), recurrent("linear"), rwkv],
+                         ids=["transformer", "additive", "additive2", "additive2-linear", "additive2-windows", "linear", "rwkv"])
 def test_a_job_that_carries_goes_on_after_kill_9_to_the_same_weights(own_daemon, engine, params):
     options = {"carry_state": True, "checkpoint_every": 5, "eval_every": 20}
     whole = trained(engine, engine.call("job.create", params(engine.add_file(TEXT), 100, **options))["id"])

@@ -24,6 +24,8 @@ SETS = {
     "additive2_constant": dict(forget="const", gate=False, n_heads=24, group_norm=False),
     "additive2_plain": dict(forget="none", shift=False),
     "additive2_window": dict(window_layers=(1,), window=6, window_heads=3),
+    "additive2_linear": dict(linear_layers=(0,)),
+    "additive2_rounds": dict(window_sizes=(7, 0)),
 }
 INSIDE = dict(vocab_size=17, hidden_size=12, n_layer=2, n_heads=3, intermediate_size=10, dropout=0.0)
 INSIDE_SETS = {
@@ -46,7 +48,7 @@ def randomise(model, generator):
             random = 1 + 0.2 * random
         elif name.endswith(("mu", "beta", "theta")):
             random = parameter.data + 0.3 * random
-        elif "embedding" in name:
+        elif "embedding" in name or name.endswith("_attn"):
             random = 0.6 * random
         else:
             random = random / parameter.shape[1] ** 0.5

@@ -1,17 +1,23 @@
 /* Additive attention that forgets, in a block with RMS norms and SwiGLU.
  *
  *   h = dropout(E[token])
- *   each layer:  h = h + dropout(mix(RMS(h; norm1)))               mix: mixer_forgetting, or mixer_rotary_window in the
- *                                                                  layers that window_layers lists
+ *   each layer:  h = h + dropout(mix(RMS(h; norm1)))
  *                h = h + dropout((SiLU(u) ⊙ q) W2ᵀ),  u | q = RMS(h; norm2) W1ᵀ
  *   logits = RMS(h; norm) Eᵀ
+ *
+ * mix is mixer_forgetting, mixer_gated_softmax in window_layers, mixer_gated_linear in linear_layers, or with
+ * window_sizes mixer_gated_additive in all layers.
  *
  *   {"model_type": "additive2", "hidden_size": 128, "vocab_size": 259, "n_heads": 16, "n_layer": 6,
  *    "intermediate_size": 384, "forget": "data" | "const" | "none", "tau": [2, 512], "shift": true, "gate": true,
  *    "group_norm": true, "dropout": 0.1, "window_layers": [2, 5], "window": 128, "window_heads": 4,
- *    "rotary_base": 10000}
+ *    "rotary_base": 10000, "linear_layers": [], "window_sizes": []}
  *
  * tau: the time constants, in tokens, with which a new model's first and last head forget; those between are geometric.
+ *
+ * window_heads: of all layers with another mixer than mixer_forgetting. window_sizes: the window of each layer; 0: all
+ * tokens; an empty list: no layer has that mixer.
+ *
  * W_o and W_2 start as zeros, so that a layer begins as the identity, and scores start equal. There are no positions:
  * sequences have no limit.
  *
@@ -35,33 +41,65 @@ enum {
 
 static const char *const forgets[] = {"data", "const", "none", NULL};
 
+/* Mixers in the place of mixer_forgetting, and the keys that list their layers. */
+static const struct {
+	const char *key;
+	const mixer *mixer;
+} kinds[] = {{"window_layers", &mixer_gated_softmax}, {"linear_layers", &mixer_gated_linear}};
+enum { SOFTMAX, LINEAR, KINDS };
+
 typedef struct additive2_config {
 	model_dims dims;
 	int64_t inner;
 	double dropout, shortest, longest; /* time constants */
-	int64_t window, window_heads;
-	bool windowed[ARCHITECTURE_MAX_LAYERS];
+	int64_t window, other_heads;
+	double rotary_base;
 	forgetting_options forgetting;
-	rotary_window_options rotary;
+	const mixer *mixers[ARCHITECTURE_MAX_LAYERS]; /* NULL: mixer_forgetting */
+	gated_options others[ARCHITECTURE_MAX_LAYERS];
+	int64_t windows[ARCHITECTURE_MAX_LAYERS]; /* for mixer_gated_additive */
 } additive2_config;
 
 /* --- configuration --------------------------------------------------------------------------------------- */
 
-static void read_window_layers(additive2_config *c, config_reader *r)
+static void read_layers(additive2_config *c, config_reader *r, int kind)
 {
-	const json_t *list = json_object_get(r->json, "window_layers"), *layer;
+	const char *key = kinds[kind].key;
+	const json_t *list = json_object_get(r->json, key), *layer;
 	size_t i;
 	if (list && !json_is_null(list) && !json_is_array(list))
-		config_fail(r, "window_layers", "window_layers must be a list of layers, the first of which is 0");
+		config_fail(r, key, "%s must be a list of layers, the first of which is 0", key);
 	json_array_foreach(list, i, layer)
 	{
 		const json_int_t l = json_integer_value(layer);
 		if (!json_is_integer(layer) || l < 0 || l >= c->dims.layers)
-			config_fail(r, "window_layers",
-			            "every layer of window_layers must be an integer from 0 to %lld",
+			config_fail(r, key, "every layer of %s must be an integer from 0 to %lld", key,
 			            (long long)c->dims.layers - 1);
+		else if (c->mixers[l])
+			config_fail(r, key, "layer %lld is listed twice", (long long)l);
 		else
-			c->windowed[l] = true;
+			c->mixers[l] = kinds[kind].mixer;
+	}
+}
+
+/* An explanation has the same rounds in all layers, so either all layers have two or none. */
+static void read_window_sizes(additive2_config *c, config_reader *r)
+{
+	const json_t *sizes = json_object_get(r->json, "window_sizes");
+	if (!sizes || json_is_null(sizes) || (json_is_array(sizes) && json_array_size(sizes) == 0))
+		return;
+	if (!json_is_array(sizes) || (int64_t)json_array_size(sizes) != c->dims.layers)
+		config_fail(r, "window_sizes", "window_sizes must be a list of n_layer integers");
+	for (size_t l = 0; l < json_array_size(sizes) && r->status == STATUS_OK; l++) {
+		const json_t *size = json_array_get(sizes, l);
+		c->windows[l] = json_integer_value(size);
+		if (!json_is_integer(size) || c->windows[l] < 0 || c->windows[l] > MAX_WINDOW)
+			config_fail(r, "window_sizes", "every window must be an integer from 0 (all tokens) to %d",
+			            MAX_WINDOW);
+		else if (c->mixers[l])
+			config_fail(r, "window_sizes",
+			            "window_sizes is for all layers, and layer %zu has another attention", l);
+		c->mixers[l] = &mixer_gated_additive;
 	}
 }
 
@@ -89,26 +127,49 @@ static void set_rates(additive2_config *c)
 	}
 }
 
-static void set_mixers(additive2_config *c, config_reader *r)
+static gated_options other_options(const additive2_config *c, int64_t layer)
 {
 	static const attention_layout layout = {.names = {"Wq", "Wk", "Wv", "Wo"}};
-	const int64_t d = c->dims.hidden, width = d / c->window_heads;
-	c->rotary.attention = (attention_options){.layout = &layout,
-	                                          .hidden = d,
-	                                          .heads = c->window_heads,
-	                                          .kv_heads = c->window_heads,
-	                                          .key_width = width,
-	                                          .value_width = width,
-	                                          .causal = true,
-	                                          .reach.capacity = c->window,
-	                                          .scoring.scale = 1 / sqrt((double)width)};
-	c->rotary.shift = c->forgetting.shift;
-	c->rotary.gate = c->forgetting.gate;
-	if (d % c->window_heads != 0 || width % 2 != 0)
-		for (int64_t l = 0; l < c->dims.layers; l++)
-			if (c->windowed[l])
-				config_fail(r, "window_heads",
-				            "window_heads must divide hidden_size into heads of an even width");
+	const int64_t d = c->dims.hidden, heads = c->other_heads, width = d / heads;
+	const forgetting_options *f = &c->forgetting;
+	gated_options o = {.hidden = d, .shift = f->shift, .gate = f->gate, .base = c->rotary_base};
+	if (c->mixers[layer] == &mixer_gated_linear)
+		o.of.linear = (linear_options){.hidden = d, .heads = heads, .causal = true};
+	else if (c->mixers[layer] == &mixer_gated_additive)
+		o.of.additive = (additive_options){.hidden = d,
+		                                   .heads = heads,
+		                                   .window = c->windows[layer],
+		                                   .dropout = c->dropout,
+		                                   .std = 1 / sqrt((double)d)};
+	else
+		o.of.softmax = (attention_options){.layout = &layout,
+		                                   .hidden = d,
+		                                   .heads = heads,
+		                                   .kv_heads = heads,
+		                                   .key_width = width,
+		                                   .value_width = width,
+		                                   .causal = true,
+		                                   .reach.capacity = c->window,
+		                                   .scoring.scale = 1 / sqrt((double)width)};
+	return o;
+}
+
+static void set_mixers(additive2_config *c, config_reader *r)
+{
+	const int64_t d = c->dims.hidden, heads = c->other_heads;
+	for (int64_t l = 0; l < c->dims.layers; l++) {
+		if (!c->mixers[l])
+			continue;
+		if (d % heads != 0)
+			config_fail(r, "window_heads", "window_heads must divide hidden_size");
+		else if (c->mixers[l] == &mixer_gated_softmax && d / heads % 2 != 0)
+			config_fail(r, "window_heads",
+			            "window_heads must divide hidden_size into heads of an even width");
+		c->others[l] = other_options(c, l);
+		/* Weights are given for each head of the layer that has most. */
+		if (heads > c->dims.heads)
+			c->dims.heads = heads;
+	}
 	set_rates(c);
 }
 
@@ -116,15 +177,15 @@ static void set_mixers(additive2_config *c, config_reader *r)
 static int64_t additive2_count_parameters(const additive2_config *c)
 {
 	const int64_t d = c->dims.hidden;
-	return c->dims.inputs * d + c->dims.layers * (5 * d * d + 2 * c->dims.heads * d + 3 * c->inner * d + 8 * d);
+	return c->dims.inputs * d + c->dims.layers * (6 * d * d + 2 * c->dims.heads * d + 3 * c->inner * d + 12 * d);
 }
 
 static status additive2_read_config(void *config, const json_t *json, error *err)
 {
 	static const char *const keys[] = {
-	    "hidden_size",  "vocab_size",  "n_heads", "n_layer",    "intermediate_size", "forget",
-	    "tau",          "shift",       "gate",    "group_norm", "window_layers",     "window",
-	    "window_heads", "rotary_base", "dropout", NULL,
+	    "hidden_size",  "vocab_size",  "n_heads", "n_layer",       "intermediate_size", "forget",
+	    "tau",          "shift",       "gate",    "group_norm",    "window_layers",     "window",
+	    "window_heads", "rotary_base", "dropout", "linear_layers", "window_sizes",      NULL,
 	};
 	additive2_config *c = config;
 	forgetting_options *o = &c->forgetting;
@@ -142,20 +203,18 @@ static status additive2_read_config(void *config, const json_t *json, error *err
 	o->gate = config_bool(&r, "gate", true);
 	o->norm = config_bool(&r, "group_norm", true);
 	c->dropout = config_number(&r, "dropout", 0.1, 0, 0.999);
-	read_window_layers(c, &r);
+	for (int kind = 0; kind < KINDS; kind++)
+		read_layers(c, &r, kind);
+	read_window_sizes(c, &r);
 	c->window = config_integer(&r, "window", 128, 1, MAX_WINDOW);
-	c->window_heads = config_integer(&r, "window_heads", 4, 1, MAX_HIDDEN);
-	c->rotary.base = config_number(&r, "rotary_base", 10000, 1, 1e9);
+	c->other_heads = config_integer(&r, "window_heads", 4, 1, MAX_HIDDEN);
+	c->rotary_base = config_number(&r, "rotary_base", 10000, 1, 1e9);
 	config_check_heads(&r, &c->dims, "n_heads", "hidden_size");
 	config_check_parameters(&r, additive2_count_parameters(c));
 	c->dims.form = &form_causal;
 	c->dims.scale_free = true;
 	c->dims.dropout = (float)c->dropout;
 	set_mixers(c, &r);
-	/* Weights are given for each head of the layer that has most. */
-	for (int64_t l = 0; l < c->dims.layers; l++)
-		if (c->windowed[l] && c->window_heads > c->dims.heads)
-			c->dims.heads = c->window_heads;
 	return r.status;
 }
 
@@ -181,11 +240,12 @@ static bool additive2_complete(json_t *json, const model_size *size)
 	       config_set_size(json, "intermediate_size", usual_inner(d, heads));
 }
 
-static json_t *write_window_layers(const additive2_config *c)
+/* The layers of a mixer, or their windows. NULL: out of memory. */
+static json_t *write_layers(const additive2_config *c, const mixer *m, bool windows)
 {
 	json_t *list = json_array();
 	for (int64_t l = 0; list && l < c->dims.layers; l++)
-		if (c->windowed[l] && json_array_append_new(list, json_integer(l)) != 0) {
+		if (c->mixers[l] == m && json_array_append_new(list, json_integer(windows ? c->windows[l] : l)) != 0) {
 			json_decref(list);
 			return NULL;
 		}
@@ -196,21 +256,23 @@ static json_t *additive2_write_config(const void *config)
 {
 	const additive2_config *c = config;
 	const forgetting_options *o = &c->forgetting;
-	return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:[f, f], s:b, s:b, s:b, s:f, s:o, s:I, s:I, s:f}",
-	                 "model_type", architecture_additive2.model_type, "hidden_size", (json_int_t)o->hidden,
-	                 "vocab_size", (json_int_t)c->dims.inputs, "n_heads", (json_int_t)o->heads, "n_layer",
-	                 (json_int_t)c->dims.layers, "intermediate_size", (json_int_t)c->inner, CONFIG_TRAINED,
-	                 (json_int_t)c->dims.trained, "forget", forgets[o->forget], "tau", c->shortest, c->longest,
-	                 "shift", o->shift, "gate", o->gate, "group_norm", o->norm, "dropout", c->dropout,
-	                 "window_layers", write_window_layers(c), "window", (json_int_t)c->window, "window_heads",
-	                 (json_int_t)c->window_heads, "rotary_base", c->rotary.base);
+	return json_pack(
+	    "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:[f, f], s:b, s:b, s:b, s:f, s:o, s:I, s:I, s:f, s:o, s:o}",
+	    "model_type", architecture_additive2.model_type, "hidden_size", (json_int_t)o->hidden, "vocab_size",
+	    (json_int_t)c->dims.inputs, "n_heads", (json_int_t)o->heads, "n_layer", (json_int_t)c->dims.layers,
+	    "intermediate_size", (json_int_t)c->inner, CONFIG_TRAINED, (json_int_t)c->dims.trained, "forget",
+	    forgets[o->forget], "tau", c->shortest, c->longest, "shift", o->shift, "gate", o->gate, "group_norm",
+	    o->norm, "dropout", c->dropout, kinds[SOFTMAX].key, write_layers(c, kinds[SOFTMAX].mixer, false), "window",
+	    (json_int_t)c->window, "window_heads", (json_int_t)c->other_heads, "rotary_base", c->rotary_base,
+	    kinds[LINEAR].key, write_layers(c, kinds[LINEAR].mixer, false), "window_sizes",
+	    write_layers(c, &mixer_gated_additive, true));
 }
 
 static const mixer *additive2_layer_mixer(const void *config, int64_t layer, const void **options)
 {
 	const additive2_config *c = config;
-	*options = c->windowed[layer] ? (const void *)&c->rotary : &c->forgetting;
-	return c->windowed[layer] ? &mixer_rotary_window : &mixer_forgetting;
+	*options = c->mixers[layer] ? (const void *)&c->others[layer] : &c->forgetting;
+	return c->mixers[layer] ? c->mixers[layer] : &mixer_forgetting;
 }
 
 /* --- parameters and forward ------------------------------------------------------------------------------- */

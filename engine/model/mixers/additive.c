@@ -1,3 +1,4 @@
+#include "engine/model/mixers/attend.h"
 #include "engine/model/mixers/mixer.h"
 
 #define LAYERNORM_EPS 1e-5f
@@ -5,25 +6,36 @@
 static const char *const rounds[] = {"query", "key"};
 enum { ROUND_QUERY, ROUND_KEY, ROUND_COUNT };
 
-static void additive_mixer_parameters(const void *options, const char *prefix, parameter_list *list)
+void additive_rounds_parameters(const additive_options *o, const char *prefix, parameter_list *list)
 {
-	static const char *const square[] = {"Wquery", "Wkeys", "Wvalues", "attn_proj"};
-	const additive_options *o = options;
 	int64_t d = o->hidden;
-	for (int i = 0; i < 4; i++)
-		parameter_list_add_matrix(list, (float)o->std, d, d, false, "%s%s.weight", prefix, square[i]);
+	parameter_list_add_matrix(list, (float)o->std, d, d, false, "%sattn_proj.weight", prefix);
 	parameter_list_add(list, INIT_ZERO, 0, SHAPE1(d), "%squery_attn", prefix);
 	parameter_list_add(list, INIT_ZERO, 0, SHAPE1(d), "%skey_attn", prefix);
+}
+
+static void additive_mixer_parameters(const void *options, const char *prefix, parameter_list *list)
+{
+	static const char *const square[] = {"Wquery", "Wkeys", "Wvalues"};
+	const additive_options *o = options;
+	int64_t d = o->hidden;
+	for (int i = 0; i < 3; i++)
+		parameter_list_add_matrix(list, (float)o->std, d, d, false, "%s%s.weight", prefix, square[i]);
+	additive_rounds_parameters(o, prefix, list);
 	builder_layernorm_parameters(list, d, "%sattn_norm", prefix);
 	builder_layernorm_parameters(list, d, "%smid_norm", prefix);
 }
 
-static void additive_mixer_states(const void *options, int layer, state_list *list)
+void additive_rounds_states(const additive_options *o, int layer, state_list *list)
 {
-	const additive_options *o = options;
 	for (int i = 0; i < ROUND_COUNT; i++)
 		state_list_add(list, STATE_RECURRENT, additive_state_floats(o->hidden, o->heads, o->window),
 		               "layers.%d.%s", layer, rounds[i]);
+}
+
+static void additive_mixer_states(const void *options, int layer, state_list *list)
+{
+	additive_rounds_states(options, layer, list);
 }
 
 /* One round of additive attention over x, scored by w. */
@@ -46,23 +58,28 @@ static value additive_attend(builder *b, const additive_options *o, int layer, i
 	return a.pooled;
 }
 
-static value additive_mixer_forward(builder *b, const void *options, int layer, const char *prefix, value x)
+value additive_rounds(builder *b, const additive_options *o, int layer, const char *prefix, value n, value q, value k,
+                      value v)
 {
-	const additive_options *o = options;
 	graph *g = b->g;
 	float p = (float)o->dropout;
-	value n = builder_layernorm(b, x, LAYERNORM_EPS, "%sattn_norm", prefix);
-	/* Adjacent, so that a backend may merge them into one product; so are dropout, gate and norm below. */
-	value query = builder_linear(b, n, "%sWquery", prefix);
-	value keys = builder_linear(b, n, "%sWkeys", prefix);
-	value values = builder_linear(b, n, "%sWvalues", prefix);
-	value pooled_query =
-	    additive_attend(b, o, layer, ROUND_QUERY, query, builder_parameter(b, "%squery_attn", prefix));
-	pooled_query = builder_dropout(b, pooled_query, p);
-	value r = op_gate(g, n, builder_linear(b, pooled_query, "%sattn_proj", prefix), keys);
+	/* Adjacent, so that a backend may merge them: dropout, gate and norm. */
+	value pooled = builder_dropout(
+	    b, additive_attend(b, o, layer, ROUND_QUERY, q, builder_parameter(b, "%squery_attn", prefix)), p);
+	value r = op_gate(g, n, builder_linear(b, pooled, "%sattn_proj", prefix), k);
 	value middle = builder_layernorm(b, r, LAYERNORM_EPS, "%smid_norm", prefix);
-	value pooled_key = additive_attend(b, o, layer, ROUND_KEY, middle, builder_parameter(b, "%skey_attn", prefix));
-	return op_gate(g, r, builder_dropout(b, pooled_key, p), values);
+	pooled = additive_attend(b, o, layer, ROUND_KEY, middle, builder_parameter(b, "%skey_attn", prefix));
+	return op_gate(g, r, builder_dropout(b, pooled, p), v);
+}
+
+static value additive_mixer_forward(builder *b, const void *options, int layer, const char *prefix, value x)
+{
+	value n = builder_layernorm(b, x, LAYERNORM_EPS, "%sattn_norm", prefix);
+	/* Adjacent, so that a backend may merge them into one product. */
+	value q = builder_linear(b, n, "%sWquery", prefix);
+	value k = builder_linear(b, n, "%sWkeys", prefix);
+	value v = builder_linear(b, n, "%sWvalues", prefix);
+	return additive_rounds(b, options, layer, prefix, n, q, k, v);
 }
 
 const mixer mixer_additive = {

@@ -1,3 +1,4 @@
+#include "engine/model/mixers/attend.h"
 #include "engine/model/mixers/mixer.h"
 
 static void parameters(const void *options, const char *prefix, parameter_list *list)
@@ -7,15 +8,19 @@ static void parameters(const void *options, const char *prefix, parameter_list *
 	builder_projection_parameters(list, o->hidden, std, o->bias, prefix);
 }
 
-static void linear_states(const void *options, int layer, state_list *list)
+void linear_states(const linear_options *o, int layer, state_list *list)
 {
-	const linear_options *o = options;
 	if (o->causal)
 		state_list_add(list, STATE_RECURRENT, linear_state_floats(o->hidden, o->heads), "layers.%d.sums",
 		               layer);
 }
 
-static value linear_attend(builder *b, const linear_options *o, int layer, value q, value k, value v)
+static void linear_mixer_states(const void *options, int layer, state_list *list)
+{
+	linear_states(options, layer, list);
+}
+
+value linear_attend(builder *b, const linear_options *o, int layer, value q, value k, value v)
 {
 	value mask = o->reads_padding ? VALUE_NONE : b->mask;
 	linear_attention_values a;
@@ -48,7 +53,7 @@ static value linear_mixer_forward(builder *b, const void *options, int layer, co
 const mixer mixer_linear = {
     .name = "linear",
     .parameters = parameters,
-    .states = linear_states,
+    .states = linear_mixer_states,
     .forward = linear_mixer_forward,
     .explainer = &linear_explainer,
 };

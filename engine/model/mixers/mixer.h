@@ -240,9 +240,9 @@ extern const explainer attention_source_explainer, attention_source_whole_explai
  *   n^s = n + μ_s ⊙ (n_before - n), s = v, a, g         with shift (token_shift.h); otherwise n
  *   v, a = n^v Wvᵀ, n^a Waᵀ;  f = log σ(n^a Wfᵀ + β), or -softplus(θ), or 0
  *   y = (RMS(A(v, a, f)) ⊙ SiLU(n^g Wgᵀ)) Woᵀ           RMS of each head, with norm; SiLU with gate
- * A is op_forgetting_attention or op_forgetting_stream. a and f are numbers of a token and head, [B, N, H]. The state is
- * A's, and with shift the row before. Parameters: Wv, Wg, Wo [D, D], Wa, Wf [H, D], beta or theta [H], mu [3, D], gain
- * [D]. No dropout site. */
+ * A is op_forgetting_attention or op_forgetting_stream. a and f are numbers of a token and head, [B, N, H]. The state
+ * is A's, and with shift the row before. Parameters: Wv, Wg, Wo [D, D], Wa, Wf [H, D], beta or theta [H], mu [3, D],
+ * gain [D]. No dropout site. */
 enum { FORGETTING_MAX_HEADS = 1024 };
 typedef enum forget_kind {
 	FORGET_DATA,     /* as the token says */
@@ -272,15 +272,25 @@ typedef struct rwkv_options {
 extern const mixer mixer_rwkv;
 extern const explainer rwkv_explainer;
 
-/* Softmax attention over the last `window` tokens, in the place of mixer_forgetting in some layers:
- *   n^s as above, s = q, k, v, g;  q, k = rotary(n^q Wqᵀ), rotary(n^k Wkᵀ);  v = n^v Wvᵀ
- *   y = (A(q, k, v) ⊙ SiLU(n^g Wgᵀ)) Woᵀ
- * A is op_softmax_attention or op_softmax_stream. Parameters: Wq, Wk, Wv, Wg, Wo [D, D], mu [4, D]. No dropout site. */
-typedef struct rotary_window_options {
-	attention_options attention; /* for attention_explainer */
+/* Attentions of other architectures in the place of mixer_forgetting, over a row n that is normalised already:
+ *   n^s as above, s = q, k, v, g;  q, k, v = n^q Wqᵀ, n^k Wkᵀ, n^v Wvᵀ;  y = (A ⊙ SiLU(n^g Wgᵀ)) Woᵀ
+ * A depends on the mixer:
+ *   mixer_gated_softmax    op_softmax_attention or op_softmax_stream of rotary(q), rotary(k) and v over the last
+ *                          reach.capacity tokens
+ *   mixer_gated_linear     that of mixer_linear, of q, k and v
+ *   mixer_gated_additive   y of mixer_additive, of n, q, k and v
+ * Parameters: Wq, Wk, Wv, Wg, Wo [D, D], mu [4, D]. The additive one has those of the rounds too, under "rounds.", and
+ * their two dropout sites. */
+typedef struct gated_options {
+	union {
+		attention_options softmax;
+		linear_options linear;
+		additive_options additive;
+	} of; /* first, for the explainer */
+	int64_t hidden;
 	bool shift, gate;
 	double base; /* for the rotary embedding */
-} rotary_window_options;
-extern const mixer mixer_rotary_window;
+} gated_options;
+extern const mixer mixer_gated_softmax, mixer_gated_linear, mixer_gated_additive;
 
 #endif

@@ -40,7 +40,7 @@ typedef struct forgetting_set {
 typedef struct set_layer {
 	int index;
 	const forgetting_options *forgetting;
-	const rotary_window_options *window;
+	const attention_options *window;
 	int64_t heads, width; /* number of heads, and channels of each */
 } set_layer;
 
@@ -63,8 +63,8 @@ static set_layer layer_at(const forgetting_set *c, int index)
 	if (m == &mixer_forgetting)
 		l.forgetting = options;
 	else
-		l.window = options;
-	l.heads = l.forgetting ? l.forgetting->heads : l.window->attention.heads;
+		l.window = &((const gated_options *)options)->of.softmax;
+	l.heads = l.forgetting ? l.forgetting->heads : l.window->heads;
 	l.width = c->hidden / l.heads;
 	return l;
 }
@@ -236,7 +236,7 @@ static double product(const float *a, const float *b, int64_t n)
 
 static status add_window_scores(golden *g, const forgetting_set *c, const set_layer *l, plan *p, error *err)
 {
-	const attention_options *o = &l->window->attention;
+	const attention_options *o = l->window;
 	const int64_t n = c->length;
 	const float *query, *key;
 	float *out;
@@ -302,7 +302,7 @@ static status add_state(golden *g, const set_slots *s, int64_t offset, extent e,
 static status add_ring(golden *g, const forgetting_set *c, const set_layer *l, const set_slots *s, int64_t offset,
                        int64_t read, bool keys, error *err)
 {
-	const int64_t places = l->window->attention.reach.capacity, last = places - 1;
+	const int64_t places = l->window->reach.capacity, last = places - 1;
 	const softmax_store store = softmax_store_of(c->hidden, c->hidden, places, false);
 	float *out;
 	TRY(golden_result(g, EXTENT(c->batch, l->heads, last, l->width), &out, err, "%slayer%d.%s", s->when, l->index,

@@ -30,6 +30,14 @@ static const struct {
      "{\"hidden_size\": 32, \"vocab_size\": 259, \"n_heads\": 4, \"n_layer\": 3, \"intermediate_size\": 48,"
      " \"window_layers\": [1], \"window\": 6, \"window_heads\": 4}",
      DTYPE_PANEL_F32, 1e-3},
+    {"windows of additive attention, shift and gate", "additive2",
+     "{\"hidden_size\": 32, \"vocab_size\": 259, \"n_heads\": 4, \"n_layer\": 2, \"intermediate_size\": 48,"
+     " \"window_sizes\": [6, 0]}",
+     DTYPE_PANEL_F32, 1e-3},
+    {"linear, shift and gate", "additive2",
+     "{\"hidden_size\": 32, \"vocab_size\": 259, \"n_heads\": 4, \"n_layer\": 2, \"intermediate_size\": 48,"
+     " \"linear_layers\": [0]}",
+     DTYPE_PANEL_F32, 1e-3},
     {"forgetting and shift", "additive2",
      "{\"hidden_size\": 32, \"vocab_size\": 259, \"n_heads\": 4, \"n_layer\": 2, \"intermediate_size\": 48}",
      DTYPE_PANEL_INT8, 0.1},

@@ -25,6 +25,10 @@ static const kind kinds[] = {
                            " \"vocab_size\": 37, \"n_positions\": 23, \"position_embedding\": \"learned\"}"},
     {&architecture_additive2, "{\"model_type\": \"additive2\", \"hidden_size\": 20, \"n_heads\": 5, \"n_layer\": 2,"
                               " \"vocab_size\": 37, \"window_layers\": [1], \"window\": 7, \"window_heads\": 2}"},
+    {&architecture_additive2, "{\"model_type\": \"additive2\", \"hidden_size\": 20, \"n_heads\": 5, \"n_layer\": 2,"
+                              " \"vocab_size\": 37, \"linear_layers\": [1]}"},
+    {&architecture_additive2, "{\"model_type\": \"additive2\", \"hidden_size\": 20, \"n_heads\": 5, \"n_layer\": 2,"
+                              " \"vocab_size\": 37, \"window_sizes\": [7, 0]}"},
     {&architecture_rwkv, "{\"model_type\": \"rwkv\", \"hidden_size\": 20, \"attention_hidden_size\": 24,"
                          " \"num_hidden_layers\": 2, \"vocab_size\": 37, \"intermediate_size\": 31}"},
     {&architecture_dilated,

@@ -26,8 +26,12 @@ static const char *const models[] = {
     "{" KEYS ", \"forget\": \"none\", \"shift\": false, \"group_norm\": false}",
     "{" KEYS ", \"window_layers\": [1], \"window\": 6, \"window_heads\": 2}",
     "{" KEYS ", \"window_layers\": [0, 2], \"window\": 4, \"window_heads\": 5, \"shift\": false, \"gate\": false}",
+    "{" KEYS ", \"linear_layers\": [0, 2], \"window_heads\": 2}",
+    "{" KEYS ", \"window_sizes\": [4, 1, 0]}",
+    "{" KEYS ", \"window_sizes\": [0, 7, 0], \"window_heads\": 2, \"shift\": false, \"gate\": false}",
+    "{" KEYS ", \"window_layers\": [1], \"linear_layers\": [0], \"window_heads\": 2, \"shift\": false}",
 };
-enum { MODELS = sizeof models / sizeof *models, WINDOWED = 3 };
+enum { MODELS = sizeof models / sizeof *models, WINDOWED = 3, LINEAR = 5, ADDITIVE };
 
 static void chunks_of_any_size_give_the_parallel_logits(void **state)
 {
@@ -89,6 +93,18 @@ static void a_state_has_one_mean_of_each_head_and_the_row_before(void **state)
 	const state_spec *cache = state_list_find(model_states(m), "layers.1.cache");
 	assert_int_equal(cache->kind, STATE_CACHE);
 	assert_int_equal(cache->places, 6);
+	model_free(m);
+	m = fixture_created_as(&architecture_additive2, models[LINEAR], 1, device);
+	assert_int_equal(state_list_find(model_states(m), "layers.2.sums")->floats, linear_state_floats(D, 2));
+	model_free(m);
+	m = fixture_created_as(&architecture_additive2, models[ADDITIVE], 1, device);
+	for (int l = 0; l < 3; l++) {
+		static const int64_t windows[] = {4, 1, 0};
+		char name[32];
+		snprintf(name, sizeof name, "layers.%d.key", l);
+		assert_int_equal(state_list_find(model_states(m), name)->floats,
+		                 additive_state_floats(D, 4, windows[l]));
+	}
 	model_free(m);
 }
 
@@ -178,6 +194,15 @@ static void bad_configurations_are_refused_by_the_name_of_the_key(void **state)
 	    {"{\"window_layers\": [0], \"window\": 0}", "window"},
 	    {"{\"window_layers\": [0], \"window_heads\": 3}", "window_heads"},
 	    {"{\"window_layers\": [0], \"window_heads\": 128}", "window_heads"},
+	    {"{\"linear_layers\": [6]}", "linear_layers"},
+	    {"{\"linear_layers\": [1, 1]}", "linear_layers"},
+	    {"{\"window_layers\": [1], \"linear_layers\": [1]}", "linear_layers"},
+	    {"{\"linear_layers\": [0], \"window_heads\": 3}", "window_heads"},
+	    {"{\"window_sizes\": 4}", "window_sizes"},
+	    {"{\"window_sizes\": [4]}", "window_sizes"},
+	    {"{\"n_layer\": 1, \"window_sizes\": [-1]}", "window_sizes"},
+	    {"{\"n_layer\": 1, \"window_sizes\": [\"all\"]}", "window_sizes"},
+	    {"{\"n_layer\": 1, \"linear_layers\": [0], \"window_sizes\": [4]}", "window_sizes"},
 	    {"{\"intermediate_size\": 0}", "intermediate_size"},
 	    {"{\"n_positions\": 100}", "n_positions"},
 	};

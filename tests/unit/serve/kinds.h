@@ -17,6 +17,10 @@ static const struct {
     {"additive2", "{\"hidden_size\": 32, \"vocab_size\": 259, \"n_heads\": 4, \"n_layer\": 2}"},
     {"additive2", "{\"hidden_size\": 32, \"vocab_size\": 259, \"n_heads\": 8, \"n_layer\": 2,"
                   " \"window_layers\": [1], \"window\": 9}"},
+    {"additive2", "{\"hidden_size\": 32, \"vocab_size\": 259, \"n_heads\": 8, \"n_layer\": 2,"
+                  " \"linear_layers\": [0]}"},
+    {"additive2", "{\"hidden_size\": 32, \"vocab_size\": 259, \"n_heads\": 8, \"n_layer\": 2,"
+                  " \"window_sizes\": [5, 0]}"},
     {"rwkv", "{\"hidden_size\": 32, \"vocab_size\": 259, \"num_hidden_layers\": 2, \"rescale_every\": 1}"},
     {"linear_encoder", "{\"d_model\": 32, \"encoder_attention_heads\": 4, \"encoder_layers\": 2, \"vocab_size\": 259,"
                        " \"max_position_embeddings\": 300, \"num_labels\": 3, \"init_std\": 0.3}"},
@@ -28,7 +32,7 @@ static const struct {
              " \"encoder_attention\": \"linear\"}"},
 };
 /* Number of models before BART, which needs token 2 in its texts and reads masked tokens. */
-enum { MODELS = sizeof models / sizeof *models - 1, ENCODER = 8, BART = MODELS };
+enum { MODELS = sizeof models / sizeof *models - 1, ENCODER = 10, BART = MODELS };
 
 static inline void write_named(const fixture *f, int kind)
 {

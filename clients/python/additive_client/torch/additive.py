@@ -80,27 +80,37 @@ def additive_attention(x, w, heads, window, mask=None) -> Pooled:
     return Pooled(score, pooled.reshape(batch, length, width))
 
 
-class Attention(nn.Module):
-    def __init__(self, config: Config, window: int):
+class Rounds(nn.Module):
+    """The two rounds over n, q, k and v [B, N, D]."""
+
+    def __init__(self, d, heads, window, dropout):
         super().__init__()
-        d = config.hidden_size
-        self.heads, self.window = config.n_heads, window
-        self.Wquery = nn.Linear(d, d, bias=False)
-        self.Wkeys = nn.Linear(d, d, bias=False)
-        self.Wvalues = nn.Linear(d, d, bias=False)
+        self.heads, self.window = heads, window
         self.attn_proj = nn.Linear(d, d, bias=False)
         self.query_attn = nn.Parameter(torch.zeros(d))
         self.key_attn = nn.Parameter(torch.zeros(d))
-        self.attn_norm = nn.LayerNorm(d, eps=1e-5)
         self.mid_norm = nn.LayerNorm(d, eps=1e-5)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = nn.Dropout(dropout)
+
+    def attend(self, n, q, k, v, mask):
+        query = additive_attention(q, self.query_attn, self.heads, self.window, mask)
+        r = n + self.attn_proj(self.dropout(query.pooled)) * k
+        key = additive_attention(self.mid_norm(r), self.key_attn, self.heads, self.window, mask)
+        return r + self.dropout(key.pooled) * v, query, key
+
+
+class Attention(Rounds):
+    def __init__(self, config: Config, window: int):
+        d = config.hidden_size
+        super().__init__(d, config.n_heads, window, config.hidden_dropout_prob)
+        self.Wquery = nn.Linear(d, d, bias=False)
+        self.Wkeys = nn.Linear(d, d, bias=False)
+        self.Wvalues = nn.Linear(d, d, bias=False)
+        self.attn_norm = nn.LayerNorm(d, eps=1e-5)
 
     def forward(self, h, mask):
         n = self.attn_norm(h)
-        query = additive_attention(self.Wquery(n), self.query_attn, self.heads, self.window, mask)
-        r = n + self.attn_proj(self.dropout(query.pooled)) * self.Wkeys(n)
-        key = additive_attention(self.mid_norm(r), self.key_attn, self.heads, self.window, mask)
-        return r + self.dropout(key.pooled) * self.Wvalues(n), query, key
+        return self.attend(n, self.Wquery(n), self.Wkeys(n), self.Wvalues(n), mask)
 
 
 class Decoder(nn.Module):

@@ -1,5 +1,5 @@
-"""Additive attention that forgets, in PyTorch, written to be read: a language model of `additive2`, also with windows of
-rotary softmax attention in some layers.
+"""Additive attention that forgets, in PyTorch, written to be read: a language model of `additive2`, also with rotary softmax
+attention, linear attention or the rounds of `additive` in some layers.
 
 Attention weights are an explicit N x N matrix: quadratic, but exactly the definition. Works in float32 and float64;
 parameter names are those of the checkpoints, so `state_dict()` is a model.safetensors.
@@ -9,11 +9,15 @@ parameter names are those of the checkpoints, so `state_dict()` is a model.safet
 """
 
 import dataclasses
+import sys
 from typing import NamedTuple, Optional
 
 import torch
 from torch import nn
 from torch.nn import functional
+
+from .additive import Rounds
+from .linear import linear_attention
 
 IGNORED = -100
 EPSILON = 1e-6
@@ -41,6 +45,8 @@ class Additive2Config:
     window: int = 128
     window_heads: int = 4
     rotary_base: float = 10000.0
+    linear_layers: tuple[int, ...] = ()
+    window_sizes: tuple[int, ...] = ()  # for each layer the window of the rounds, 0: all tokens
 
 
 def rms(x):
@@ -91,7 +97,7 @@ class Mixer(nn.Module):
             seen = n if mask is None else n * mask[:, :, None].to(n.dtype)
             before = torch.cat([torch.zeros_like(n[:, :1]), seen[:, :-1]], 1)
             rows = [n + mu * (before - n) for mu in self.mu]
-        y = self.attend(rows, mask)
+        y = self.attend(n, rows, mask)
         if hasattr(self, "Wg"):
             y = y * functional.silu(rows[-1] @ self.Wg.T)
         return y @ self.Wo.T
@@ -116,7 +122,7 @@ class Forgetting(Mixer):
     def pool(self, a, f, v, mask):
         return weights(a, f, mask) @ v
 
-    def attend(self, rows, mask):
+    def attend(self, n, rows, mask):
         values, scores = rows[:2]
         batch, length, d = values.shape
         a = scores @ self.Wa.T
@@ -133,16 +139,28 @@ class Forgetting(Mixer):
         return g.reshape(batch, length, d)
 
 
-class RotaryWindow(Mixer):
+class Products(Mixer):
+    """Queries, keys and values; subclasses attend with them."""
+
     def __init__(self, config: Additive2Config):
         super().__init__(config, 3 + config.gate)
         d = config.hidden_size
-        self.heads, self.window, self.base = config.window_heads, config.window, config.rotary_base
+        self.heads = config.window_heads
         self.Wq, self.Wk, self.Wv = (matrix(d, d, d**-0.5) for _ in range(3))
 
-    def attend(self, rows, mask):
-        batch, length, d = rows[0].shape
-        q, k, v = ((x @ w.T).view(batch, length, self.heads, -1).transpose(1, 2) for x, w in zip(rows, (self.Wq, self.Wk, self.Wv)))
+    def attend(self, n, rows, mask):
+        q, k, v = (x @ w.T for x, w in zip(rows, (self.Wq, self.Wk, self.Wv)))
+        return self.read(n, q, k, v, mask)
+
+
+class RotaryWindow(Products):
+    def __init__(self, config: Additive2Config):
+        super().__init__(config)
+        self.window, self.base = config.window, config.rotary_base
+
+    def read(self, n, q, k, v, mask):
+        batch, length, d = q.shape
+        q, k, v = (x.view(batch, length, self.heads, -1).transpose(1, 2) for x in (q, k, v))
         scores = rotate(q, self.base) @ rotate(k, self.base).transpose(2, 3) * (d // self.heads) ** -0.5
         ones = torch.ones_like(scores, dtype=torch.bool)
         unread = ones.triu(1) | ones.tril(-self.window)
@@ -151,12 +169,36 @@ class RotaryWindow(Mixer):
         return (scores.masked_fill(unread, -torch.inf).softmax(-1).nan_to_num() @ v).transpose(1, 2).reshape(batch, length, d)
 
 
+class Linear(Products):
+    def read(self, n, q, k, v, mask):
+        return linear_attention(q, k, v, self.heads, True, mask)
+
+
+class Additive(Products):
+    def __init__(self, config: Additive2Config, window):
+        super().__init__(config)
+        self.rounds = Rounds(config.hidden_size, self.heads, window or sys.maxsize, config.dropout)
+
+    def read(self, n, q, k, v, mask):
+        return self.rounds.attend(n, q, k, v, mask)[0]
+
+
+def mixer_of(config: Additive2Config, number):
+    if number in config.window_layers:
+        return RotaryWindow(config)
+    if number in config.linear_layers:
+        return Linear(config)
+    if config.window_sizes:
+        return Additive(config, config.window_sizes[number])
+    return Forgetting(config)
+
+
 class Layer(nn.Module):
     def __init__(self, config: Additive2Config, number):
         super().__init__()
         d, inner = config.hidden_size, config.intermediate_size
         self.norm1, self.norm2 = nn.Parameter(torch.ones(d)), nn.Parameter(torch.ones(d))
-        self.mix = RotaryWindow(config) if number in config.window_layers else Forgetting(config)
+        self.mix = mixer_of(config, number)
         self.W1, self.W2 = matrix(2 * inner, d, d**-0.5), nn.Parameter(torch.zeros(d, inner))
         self.dropout = nn.Dropout(config.dropout)
 
