@@ -12,9 +12,11 @@ Dropout is 0.1, and none for 3Lin. Positions are learned; models with rotary pos
 layers instead.
 
 "hybrid" is additive 2 with softmax attention over the last 128 tokens in every third layer. "rotary, shift and gate" is
-the same block with softmax attention over the whole sequence in every layer. --models also takes additive 2 without one
-of its parts, for example "additive 2 without shift". --rate trains every model, except 3Lin, with each of these rates;
-the table marks the best rate of a model.
+the same block with softmax attention over the whole sequence in every layer. "linear, shift and gate" has linear
+attention there, and "additive windows, shift and gate" the attention of "additive, windows". The two of the "modern
+block" have neither the shift nor the gate. --models also takes additive 2 without one of its parts, for example
+"additive 2 without shift". --rate trains every model, except 3Lin, with each of these rates; the table marks the best
+rate of a model.
 
 One program trains all of them with one recipe, several seeds each: AdamW, the rate falling linearly to 0, betas 0.9 and
 0.999, eps 1e-8, decay 0.01, clipping at 1. 3Lin has its own: normalized_sgd, steps of norm 0.3, falling over the second
@@ -58,11 +60,15 @@ COLORS = {"additive, windows": "#0b6e8f", "additive, all global": "#7fb8c9", "li
           "additive 2": "#102a70", "hybrid": "#2f8f8f", "rotary, shift and gate": "#d13a3a",
           "additive 2, constant forgetting": "#3f5fb5", "additive 2, no forgetting": "#6f8fd5",
           "additive 2 without shift": "#8f6fd5", "additive 2 without gate": "#b08fe0", "additive 2 without head norm": "#9fb5e5",
+          "linear, shift and gate": "#8fcf5a", "additive windows, shift and gate": "#0b9e8f", "additive windows, modern block": "#5bae8f",
+          "additive global, modern block": "#9bce8f", "gpt2, zero-initialised": "#e4925d",
           "additive 2, 2 channels": "#304a90", "additive 2, 4 channels": "#506ab0", "additive 2, 16 channels": "#708ad0"}
 ON_REQUEST = ("trilinear 8 bits", "trilinear 4 bits", "trilinear 2 bits",  # trained only where --models names them
+              "additive windows, modern block", "additive global, modern block",
               *(name for name in COLORS if name.startswith("additive 2") and name != "additive 2"))
 READ_ON = 131072  # tokens over which --read-on takes losses
 BOUT, STEPS, BOUTS = 128, 4, 5  # tokens that a model decodes in its turn, steps that it learns; turns
+OTHERS = "window_layers", "linear_layers", "window_sizes"  # keys of additive2 for layers with another attention
 ADAMW = {
     "schedule": "linear",
     "betas": [0.9, 0.999],
@@ -119,18 +125,20 @@ def rotary_ratio(width, layers, length):
     return 8 / 3 + length / (3 * width * layers)
 
 
-def additive2(width, heads, layers, vocab, length, windows=(), window=128, channels=8, forget="data", shift=True, gate=True, group_norm=True):
-    """additive2 with heads of `channels` channels. The width of its feed-forward layers gives it as many parameters as the
-    rotary transformer of this size, whose SwiGLU has biases."""
+def additive2(width, heads, layers, vocab, length, channels=8, forget="data", shift=True, gate=True, group_norm=True, window=128, **others):
+    """additive2 with heads of `channels` channels; others: lists of layers with other mixers. The width of its feed-forward
+    layers gives it as many parameters as the rotary transformer of this size, whose SwiGLU has biases."""
     pooling = (2 + gate) * width**2 + (3 * shift + group_norm) * width
     pooling += width // channels * {"data": 2 * width + 1, "const": width + 1, "none": width}[forget]
-    softmax = (4 + gate) * width**2 + (3 + gate) * shift * width
-    mixers = len(windows) * softmax + (layers - len(windows)) * pooling
+    other = (4 + gate) * width**2 + (3 + gate) * shift * width
+    rounds = width**2 + 4 * width
+    count, with_rounds = (sum(len(others.get(key, ())) for key in keys) for keys in (OTHERS, OTHERS[-1:]))
+    mixers = count * other + with_rounds * rounds + (layers - count) * pooling
     rotary = 4 * width**2 + (3 * width + 2) * int(width * rotary_ratio(width, layers, length))
     inner = round((rotary - mixers / layers) / (3 * width))
     return {"model_type": "additive2", "hidden_size": width, "vocab_size": vocab, "n_heads": width // channels, "n_layer": layers, "intermediate_size": inner,
-            "forget": forget, "shift": shift, "gate": gate, "group_norm": group_norm, "dropout": 0.1, "window_layers": list(windows), "window": window,
-            "window_heads": heads}
+            "forget": forget, "shift": shift, "gate": gate, "group_norm": group_norm, "dropout": 0.1, "window_layers": [], "window": window,
+            "window_heads": heads, **{key: list(value) for key, value in others.items()}}
 
 
 def models(width, heads, layers, vocab, length, recipe):
@@ -155,8 +163,10 @@ def models(width, heads, layers, vocab, length, recipe):
     bits = {f"trilinear {n} bits": {**lin, "weight_bits": n, "vector_bits": 8 if n < 32 else 32} for n in (32, 8, 4, 2)}
     segments = [length // 8, length // 2, length]
     size = width, heads, layers, vocab, length
+    windows = [4 * 2**layer for layer in range(layers - 1)]
+    zero = {**{key: value for key, value in rotary.items() if key not in ("use_rmsnorm", "rotary_pos_emb", "ff_glu", "ff_swish", "ff_no_bias")}, "ff_mult": 4}
     return {
-        "additive, windows": {**additive, "window_sizes": [4 * 2**layer for layer in range(layers - 1)] + [length]},
+        "additive, windows": {**additive, "window_sizes": [*windows, length]},
         "additive, all global": {**additive, "use_local_att": False},
         "linear": {**plain, "model_type": "linear"},
         "gpt2": {**gpt2, "resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1},
@@ -165,8 +175,13 @@ def models(width, heads, layers, vocab, length, recipe):
         **bits,
         "trilinear, equal bytes": {**trilinear(width, layers, vocab, length, int8_bytes=int8_bytes), "weight_bits": 8, "vector_bits": 8},
         "additive 2": additive2(*size),
-        "hybrid": additive2(*size, windows=range(2, layers, 3)),
-        "rotary, shift and gate": additive2(*size, windows=range(layers), window=length),
+        "hybrid": additive2(*size, window_layers=range(2, layers, 3)),
+        "rotary, shift and gate": additive2(*size, window_layers=range(layers), window=length),
+        "linear, shift and gate": additive2(*size, linear_layers=range(layers)),
+        "additive windows, shift and gate": additive2(*size, window_sizes=[*windows, 0]),
+        "additive windows, modern block": additive2(*size, shift=False, gate=False, window_sizes=[*windows, 0]),
+        "additive global, modern block": additive2(*size, shift=False, gate=False, window_sizes=[0] * layers),
+        "gpt2, zero-initialised": zero,
         "additive 2, constant forgetting": additive2(*size, forget="const"),
         "additive 2, no forgetting": additive2(*size, forget="none"),
         **{f"additive 2, {n} channels": additive2(*size, channels=n) for n in (2, 4, 16)},

@@ -39,14 +39,16 @@ def additive2_parameters(c):
     d, heads = c["hidden_size"], c["n_heads"]
     forget = {"data": d + 1, "const": 1, "none": 0}[c["forget"]]
     pooling = (2 + c["gate"]) * d**2 + heads * (d + forget) + (3 * c["shift"] + c["group_norm"]) * d
-    softmax = (4 + c["gate"]) * d**2 + (3 + c["gate"]) * c["shift"] * d
-    windows, layers = len(c["window_layers"]), c["n_layer"]
-    return c["vocab_size"] * d + d + windows * softmax + (layers - windows) * pooling + layers * (2 * d + 3 * c["intermediate_size"] * d)
+    other = (4 + c["gate"]) * d**2 + (3 + c["gate"]) * c["shift"] * d
+    rounds, layers = len(c.get("window_sizes", [])), c["n_layer"]
+    others = rounds + len(c["window_layers"]) + len(c.get("linear_layers", []))
+    mixers = others * other + rounds * (d**2 + 4 * d) + (layers - others) * pooling
+    return c["vocab_size"] * d + d + mixers + layers * (2 * d + 3 * c["intermediate_size"] * d)
 
 
 def test_the_additive2_models_of_the_comparison_of_quality_have_equal_parameters():
     every = quality.models(128, 4, 6, 8000, 512, "service")
     counts = {name: additive2_parameters(c) for name, c in every.items() if c["model_type"] == "additive2"}
-    assert len(counts) == 11 and every["additive 2"]["intermediate_size"] == 402
+    assert len(counts) == 15 and every["additive 2"]["intermediate_size"] == 402
     for name, count in counts.items():
         assert count == pytest.approx(2_273_612, rel=0.0015), name  # the rotary transformer's
