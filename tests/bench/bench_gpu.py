@@ -11,7 +11,7 @@ approximate times; --report measures nothing.
 
     device     ceilings: copies, products, nodes, launches; rounds and ops beside them       (no PyTorch)
     choices    the product library's best guess beside its next ones                         (no PyTorch)
-    prefill    prompts of 2,048, 32,768 and 131,072 tokens, and 64 of 512 at once, beside GPT-2
+    prefill    prompts of 2,048, 32,768 and 131,072 tokens, 64 of 512 at once, and prompts beside streams; GPT-2
     decoding   one session, 256 and 4096 of them, 10,000 that live; latency by position, and beside training; drawing tokens
     http       256 streams through the service beside the engine alone                       (no PyTorch)
     training   whole steps at d 128, 768 and 2048 beside the same model in PyTorch, eager and compiled
@@ -225,16 +225,18 @@ def gpt2(bench):
 
 
 def prefill(bench):
-    """One prompt of each length, and many at once. GPT-2 reads a prompt of 8,192 tokens whole."""
+    """One prompt of each length, many at once, and one after another beside streams. GPT-2 reads a prompt of 8,192 tokens whole."""
     quick = bench.quick
     sizes = {"tiny": TINY[:3]} if quick else {s: SIZES[s][:3] for s in ("d128", "d768")}
     vocab = 512 if quick else VOCAB
     lengths, read_whole, many, each = ((64, 300), 64, 3, 32) if quick else ((2048, 32768, 131072), 8192, 64, 512)
+    streams = (1, 3) if quick else (1, 64)
 
     def measure(kind, size):
         config = (additive2 if kind == "additive2" else additive)(*sizes[size], max(lengths), vocab)
         return {"prompts": [bench.lines("bench_serve", "prefill", config, "bf16", n)[-1] for n in lengths],
-                "many": bench.lines("bench_serve", "prompts", config, "bf16", many, each, 3)[-1]}
+                "many": bench.lines("bench_serve", "prompts", config, "bf16", many, each, 3)[-1],
+                "beside": [bench.lines("bench_serve", "beside", config, "bf16", n, lengths[1])[-1] for n in streams]}
 
     def peer(size):
         width, layers, heads = sizes[size]

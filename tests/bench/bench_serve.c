@@ -12,7 +12,9 @@
  *   bench_serve prompts CONFIG DTYPE COUNT TOKENS [ROUNDS]
  *                                                 COUNT requests at once with prompts of TOKENS tokens: milliseconds to
  *                                                 the first token, the median, p99 and that of the last
- *   bench_serve state CONFIG                      bytes of a session's state
+ *   bench_serve beside CONFIG DTYPE COUNT TOKENS  COUNT streams, while one prompt of TOKENS tokens after another is
+ * read: milliseconds between two tokens of a stream, the median and p99, and tokens per second of all streams and of
+ * the prompts bench_serve state CONFIG                      bytes of a session's state
  *
  * Sessions that are compared take turns in short bouts, so that a machine that becomes slower or faster does so for all
  * of them. */
@@ -34,7 +36,9 @@ enum {
 	BEAM_ROUNDS = 7,
 	BEAM_PROMPT = 16,
 	WARM_READS = 3, /* a plan runs once before it is recorded */
-	BEAM_TOKENS = 100
+	BEAM_TOKENS = 100,
+	BESIDE_TOKENS = 300, /* tokens of each stream */
+	BESIDE_PROMPTS = 997
 };
 
 static long long state_bytes(const session *x)
@@ -317,6 +321,55 @@ static void prompts(char **arguments, int n)
 	serving_close(&s);
 }
 
+/* --- streams beside prompts ----------------------------------------------------------- */
+
+static void beside(char **arguments)
+{
+	serving s;
+	const int count = atoi(arguments[2]);
+	const int64_t tokens = atoll(arguments[3]);
+	session **x = calloc((size_t)count, sizeof *x);
+	serving_listener *l = calloc((size_t)count, sizeof *l);
+	int32_t *ids = calloc((size_t)(tokens + BESIDE_PROMPTS), sizeof *ids);
+	if (count < 1 || tokens < 1 || !x || !l || !ids)
+		bench_fail("%d streams beside prompts of %lld tokens", count, (long long)tokens);
+	serving_open(&s, bench_backend(), arguments[0], arguments[1], count + 1, count + 1);
+	for (int64_t i = 0; i < tokens + BESIDE_PROMPTS; i++)
+		ids[i] = (int32_t)(3 + i * (i + 7) % (s.vocab - 3));
+	bench_times gaps = {0}, read = {0};
+	arrival a = {.times = &read};
+	for (int i = 0; i < count; i++) {
+		char id[16];
+		snprintf(id, sizeof id, "%d", i);
+		x[i] = serving_session(&s, id);
+		serving_read(&s, x[i], 16);
+	}
+	for (int i = 0; i < count; i++) {
+		l[i] = (serving_listener){.times = &gaps};
+		serving_submit(&s, x[i], &l[i], NULL, 0, BESIDE_TOKENS, 0);
+	}
+	error err = ERROR_INIT;
+	const uint64_t began = clock_ns();
+	int64_t prompts = 0;
+	do {
+		if (read.count == prompts)
+			arrive(&s, &a, ids + prompts++ % BESIDE_PROMPTS, tokens); /* no two begin alike */
+		bench_check(scheduler_tick(s.scheduler), &err);
+	} while (gaps.count < (int64_t)count * (BESIDE_TOKENS - 1));
+	const double seconds = (double)(clock_ns() - began) * 1e-9;
+	serving_run(&s);
+	printf("{\"streams\": %d, \"prompt\": %lld, \"ms\": %.3f, \"p99_ms\": %.3f, \"tokens_per_second\": %.0f, "
+	       "\"prompt_tokens_per_second\": %.0f}\n",
+	       count, (long long)tokens, bench_times_median(&gaps) * 1e-6, bench_times_p99(&gaps) * 1e-6,
+	       (double)gaps.count / seconds, (double)((prompts - 1) * tokens) / seconds);
+	bench_times_free(&gaps);
+	bench_times_free(&read);
+	free(ids);
+	free(l);
+	free(x);
+	serving_close(&s);
+}
+
 static void state(char **arguments)
 {
 	backend *b = bench_backend();
@@ -343,11 +396,13 @@ int main(int argc, char **argv)
 		prefill(argv + 2);
 	else if (strcmp(mode, "prompts") == 0 && (n == 4 || n == 5))
 		prompts(argv + 2, n);
+	else if (strcmp(mode, "beside") == 0 && n == 4)
+		beside(argv + 2);
 	else if (strcmp(mode, "state") == 0 && n == 1)
 		state(argv + 2);
 	else
-		bench_fail(
-		    "usage: bench_serve decode|flat|batch|beams|prefill|prompts|state CONFIG …, see the source's "
-		    "first lines");
+		bench_fail("usage: bench_serve decode|flat|batch|beams|prefill|prompts|beside|state CONFIG …, see the "
+		           "source's "
+		           "first lines");
 	return EXIT_SUCCESS;
 }

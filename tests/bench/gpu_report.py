@@ -208,6 +208,9 @@ def prefill(r):
         rows += [[item, f"{line['tokens']:,}", f"{line['tokens_per_second']:,.0f}"] for line in found["prompts"]]
         rows.append([item, f"{many['prompts']} of {many['tokens']} at once",
                      f"{many['prompts'] * many['tokens'] / many['last_ms'] * 1e3:,.0f}; the last begins after {many['last_ms']:.1f} ms"])
+        rows += [[item, f"{line['prompt']:,}, beside {line['streams']} streams",
+                  f"{line['prompt_tokens_per_second']:,.0f}; of the streams {line['tokens_per_second']:,.0f}, {line['ms']:.2f} ms a token (p99 {line['p99_ms']:.2f})"]
+                 for line in found.get("beside", [])]
         target = {"d128": 5e6, "d768": 1e6}.get(size, 0)
         r.want(f"prefill, {item}, tokens/s", max(line["tokens_per_second"] for line in found["prompts"]), at_least(target, 0, ""))
     if rows:

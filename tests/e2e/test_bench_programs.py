@@ -57,6 +57,7 @@ def test_a_session_is_measured_at_two_positions_and_its_state_is_counted(name):
     ("batch", [20, 3], ["tokens_per_second", "drawn", "alone"]),
     ("prefill", [5000], ["tokens_per_second"]),
     ("prompts", [3, 20], ["first_ms", "last_ms"]),
+    ("beside", [3, 40], ["ms", "tokens_per_second", "prompt_tokens_per_second"]),
 ])
 def test_serving_is_measured_in_each_of_its_forms(mode, arguments, fields):
     measured = json.loads(run("bench_serve", mode, config("gpt2"), "fp32", *arguments))
