@@ -2,8 +2,8 @@
  * decides which one may run next.
  *
  * Turns are round-robin: one decode step for each model with generations to decode, then one step of prompts
- * (scheduler_prompts.c), then one slice of a score task (scheduler_score.c). The generations of a decode step move to
- * the end of the queue. With more than max_batch generations all therefore wait equally long.
+ * (scheduler_prompts.c), which may decode too, then one slice of a score task (scheduler_score.c). The generations of a
+ * decode step move to the end of the queue. With more than max_batch generations all therefore wait equally long.
  *
  * A step reads tokens and samples the next ones for the whole batch in one call. Only the tokens are copied to the
  * host. A row of logits is copied only if a session stops there or log-probabilities are requested.
@@ -121,8 +121,9 @@ static status wait_step(const scheduler *s, inflight_step *f)
 static void commit(const scheduler *s, const inflight_step *f, int i)
 {
 	generation *g = f->batch[i];
-	int64_t n = f->prompts ? g->reading : 1;
-	session_commit(g->session, f->prompts ? g->prompt + g->n_read : &g->next, n, f->plan, i);
+	const bool prompt = g->phase == GENERATION_PROMPT;
+	const int64_t n = prompt ? g->reading : 1;
+	session_commit(g->session, prompt ? g->prompt + g->n_read : &g->next, n, f->plan, i);
 	generation_read(g, n);
 	g->row[f - s->inflight] = NULL;
 }
@@ -164,6 +165,7 @@ static void queue_remove(scheduler *s, generation *g)
 static void left_prompt(scheduler *s, generation *g)
 {
 	s->n_prompts -= g->prompting;
+	s->apart &= s->n_prompts > 0;
 	g->prompting = false;
 }
 
@@ -307,16 +309,19 @@ static void begin_step(inflight_step *f, served_model *m)
 	f->prompts = false;
 }
 
-/* Add a row in which g reads its next token: the token of row `from` of the step in flight, or the delivered one
- * (-1). */
-static void scheduler_add_row(scheduler *s, inflight_step *f, generation *g, int from)
+void scheduler_token_row(scheduler *s, int i, generation *g, int from)
 {
-	int64_t ahead = from >= 0;
-	served_row *r = &s->rows[f->n];
+	const int64_t ahead = from >= 0;
+	served_row *r = &s->rows[i];
 	*r = session_row(g->session, &g->next, 1);
 	r->position += ahead;
 	r->from = from;
-	s->draws[f->n] = generation_sample_row(g, 1 + ahead, 0);
+	s->draws[i] = generation_sample_row(g, 1 + ahead, 0);
+}
+
+static void scheduler_add_row(scheduler *s, inflight_step *f, generation *g, int from)
+{
+	scheduler_token_row(s, f->n, g, from);
 	f->batch[f->n++] = g;
 }
 
@@ -412,7 +417,7 @@ static status find_plan(inflight_step *f, error *err)
 	for (int i = 0; i < f->n; i++) {
 		log |= f->batch[i]->session->log != NULL;
 		adjusts += generation_adjusts(f->batch[i]);
-		tokens += f->prompts ? f->batch[i]->reading : 0;
+		tokens += !f->prompts ? 0 : i < f->streams_from ? f->batch[i]->reading : 1;
 	}
 	return served_model_plan(f->model, f->n, tokens, log, adjusts, &f->plan, err);
 }
@@ -427,14 +432,24 @@ static bool halve(inflight_step *f)
 	return several || cut;
 }
 
-/* Find a plan for f's batch. STATUS_NOMEM halves the batch until a plan fits. */
-static status find_plan_for_some(inflight_step *f, error *err)
+/* Leave the streams of a step of prompts to steps of their own; false: it has none. */
+static bool part_streams(scheduler *s, inflight_step *f)
+{
+	if (!f->prompts || f->streams_from >= f->n)
+		return false;
+	f->n = f->streams_from;
+	s->apart = true;
+	return true;
+}
+
+/* Find a plan for f's batch. STATUS_NOMEM makes the batch smaller until a plan fits. */
+static status find_plan_for_some(scheduler *s, inflight_step *f, error *err)
 {
 	status result;
 	do {
 		*err = (error)ERROR_INIT;
 		result = find_plan(f, err);
-	} while (result == STATUS_NOMEM && halve(f));
+	} while (result == STATUS_NOMEM && (part_streams(s, f) || halve(f)));
 	return result;
 }
 
@@ -480,6 +495,8 @@ static status run_ahead(scheduler *s, inflight_step *now)
 	if (!may_be_overtaken(s, now))
 		return STATUS_OK;
 	s->ahead = NULL;
+	if (scheduler_joins(s, now->model))
+		return STATUS_OK;
 	begin_step(next, now->model);
 	for (generation *g = s->first; g && next->n < s->limits.max_batch; g = g->following) {
 		generation **row = g->row[now - s->inflight];
@@ -504,7 +521,7 @@ static status decode(scheduler *s, inflight_step *f)
 	status result = STATUS_OK;
 	bool was_ahead = f == s->ahead;
 	if (!was_ahead) {
-		result = find_plan_for_some(f, &err);
+		result = find_plan_for_some(s, f, &err);
 		if (result != STATUS_OK)
 			return scheduler_give_up(s, f->batch[0], result, &err);
 		result = decode_issue(s, f);
@@ -655,7 +672,7 @@ static status prefill(scheduler *s, generation *g)
 	if (scheduler_resumes(g))
 		return resume_some(s, g);
 	scheduler_prompts_gather(s, g, f);
-	result = find_plan_for_some(f, &err);
+	result = find_plan_for_some(s, f, &err);
 	if (result != STATUS_OK)
 		return scheduler_give_up(s, g, result, &err);
 	for (int i = 0; i < f->n; i++)
@@ -700,6 +717,8 @@ status scheduler_tick(scheduler *s)
 		s->turn = turn <= s->n_models ? turn + 1 : 0;
 		if (m) {
 			inflight_step *f = s->ahead;
+			if (scheduler_joins(s, m))
+				continue;
 			if (!f || f->model != m)
 				decode_gather(s, m, f = free_step(s));
 			if (f->n > 0)

@@ -8,11 +8,12 @@
  * thread), except those marked "any thread". Callbacks may call any function here except scheduler_tick and
  * scheduler_free.
  *
- * Fairness: decode steps go first. At most one step of prompts runs between two decode steps, so prompts delay a token
- * by at most that step. It reads up to PREFILL_CHUNK tokens, on a device backend.prompt_tokens. Beside running
- * generations a CPU reads a long prompt PREFILL_SHORT tokens at a time if that changes no bit. A step packs several
- * prompts while they fit, shortest first; every fourth step begins with the oldest. No step waits for more requests. A
- * parked generation (no credit left) keeps its slot and is in no step. */
+ * Fairness: a step of prompts usually has a token for each stream of its model, too. Otherwise decode steps go first,
+ * and at most one step of prompts runs between two of them. So prompts delay a token by at most that step. It reads up
+ * to PREFILL_CHUNK tokens, on a device backend.prompt_tokens. Beside running generations a CPU reads a long prompt
+ * PREFILL_SHORT tokens at a time if that changes no bit. A step packs several prompts while they fit, shortest first;
+ * every fourth step begins with the oldest. No step waits for more requests. A parked generation (no credit left) keeps
+ * its slot and is in no step. */
 #ifndef ENGINE_SERVE_SCHEDULER_H
 #define ENGINE_SERVE_SCHEDULER_H
 

@@ -12,8 +12,9 @@
  * a step while streams decode, because each stream waits for a step of prompts between two of its tokens. With 32
  * streams (d 128, 6 layers, two cores) the wait fell from 4.4 to 2 ms, and the long prompt takes twice as long.
  *
- * Not done: prompts and decoding in one step. The bits would be the same, and a large model, whose step time is spent
- * reading weights, would save a step. */
+ * The step also reads the next token of every stream of the model, so that neither waits for the other: weights are
+ * read once, and a product with more rows costs less for each. Then the model has no decode steps of its own. It is all
+ * of them or none: where one needs a step without prompts (its log is read, or it is a beam), all decode apart. */
 #include "engine/serve/beams.h"
 #include "engine/serve/scheduler_state.h"
 
@@ -62,6 +63,36 @@ bool scheduler_decodes(const scheduler *s)
 	return g != NULL;
 }
 
+/* Return the number of streams of m that decode in a step of prompts; 0: none, or they decode apart. */
+static int streams_that_join(const scheduler *s, const served_model *m)
+{
+	int n = 0;
+	if (s->apart || (s->ahead && s->ahead->model == m))
+		return 0;
+	for (const generation *g = s->first; g; g = g->following) {
+		if (g->session->model != m || g->phase == GENERATION_PROMPT || !generation_runnable(g))
+			continue;
+		if (g->session->log || g->beams)
+			return 0;
+		n++;
+	}
+	const int64_t room = served_model_step_tokens(m) - n;
+	return n < m->max_batch && room >= (m->any_pieces ? served_model_prompt_tokens(m) / 2 : m->chunk) ? n : 0;
+}
+
+/* True if a step that begins with g reads a piece of its prompt, and nothing else of it. */
+static bool reads_piece(const generation *g)
+{
+	return prompt_left(g) > 0 && generation_tallied(g) && !generation_must_encode(g) &&
+	       !generation_scores_remain(g) && model_dimensions(g->session->model->model)->form->stepwise;
+}
+
+bool scheduler_joins(const scheduler *s, const served_model *m)
+{
+	const generation *g = scheduler_prompts_first(s);
+	return g && g->session->model == m && reads_piece(g) && streams_that_join(s, m) > 0;
+}
+
 /* Add g to the step if its chunk fits. A scored prompt is read alone, and a prompt with a source only once that is
  * encoded. */
 static void prompts_add(inflight_step *f, generation *g, int64_t most, int64_t *room)
@@ -75,22 +106,41 @@ static void prompts_add(inflight_step *f, generation *g, int64_t most, int64_t *
 	f->batch[f->n++] = g;
 }
 
+/* Add the next token of each stream of f's model. */
+static void streams_add(const scheduler *s, inflight_step *f)
+{
+	for (generation *g = s->first; g; g = g->following)
+		if (g->session->model == f->model && g->phase != GENERATION_PROMPT && generation_runnable(g))
+			f->batch[f->n++] = g;
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
 void scheduler_prompts_gather(scheduler *s, generation *first, inflight_step *f)
 {
 	served_model *m = first->session->model;
-	int64_t room = served_model_prompt_tokens(m), most = m->chunk;
+	const int streams = streams_that_join(s, m);
+	const bool host = !model_backend(m->model)->prompt_tokens;
+	int64_t room = least(served_model_prompt_tokens(m), served_model_step_tokens(m) - streams);
+	int64_t most = least(m->chunk, room);
+	const int64_t rows = least(served_model_prompt_rows(m), m->max_batch - streams);
 	f->model = m;
 	f->n = 0;
 	f->prompts = true;
-	if (prompt_left(first) < SCHEDULER_PREFILL_CHUNK && !model_backend(m->model)->prompt_tokens)
+	if (prompt_left(first) < SCHEDULER_PREFILL_CHUNK && room > SCHEDULER_PREFILL_CHUNK && host)
 		room = SCHEDULER_PREFILL_CHUNK; /* a shorter step, so that the first prompt is ready sooner */
 	if (m->short_chunk < most && prompt_left(first) > m->short_chunk && scheduler_decodes(s))
 		room = most = m->short_chunk;
 	prompts_add(f, first, most, &room);
-	for (generation *g = prompt_from(s, s->first); g && room > 0 && f->n < served_model_prompt_rows(m);
-	     g = prompt_from(s, g->following))
+	for (generation *g = prompt_from(s, s->first); g && room > 0 && f->n < rows; g = prompt_from(s, g->following))
 		if (g != first && g->session->model == m && g->background <= first->background)
 			prompts_add(f, g, most, &room);
+	f->streams_from = f->n;
+	if (streams > 0)
+		streams_add(s, f);
 }
 
 /* Before the last chunk only a session needs logits, because its generation may be cancelled there. */
@@ -98,6 +148,11 @@ void scheduler_prompts_rows(scheduler *s, const inflight_step *f)
 {
 	for (int i = 0; i < f->n; i++) {
 		generation *g = f->batch[i];
+		if (g->phase != GENERATION_PROMPT) {
+			scheduler_token_row(s, i, g, -1);
+			s->counters.batched_sequences++;
+			continue;
+		}
 		s->rows[i] = session_row(g->session, g->prompt + g->n_read, g->reading);
 		s->rows[i].silent = g->temporary && g->n_read + g->reading < g->n_prompt;
 		s->draws[i] = generation_sample_row(g, g->reading, g->reading);

@@ -11,7 +11,8 @@ typedef struct inflight_step {
 	served_plan *plan;
 	generation **batch; /* [max_batch] generation of each row; NULL: it has ended */
 	int32_t *tokens;    /* [max_batch] sampled tokens; valid once waited */
-	bool prompts;       /* reads prompts; otherwise delivered tokens */
+	bool prompts;       /* reads prompts, and the tokens of streams that join; otherwise the tokens of streams */
+	int streams_from;   /* with prompts: the first row of a stream */
 	int n, live;        /* rows; rows whose generation has not ended */
 	bool samples;       /* at least one row samples a token */
 	bool waited;        /* tokens are on the host, or the step's failure is known */
@@ -47,6 +48,7 @@ struct scheduler {
 	inflight_step *ahead;     /* the step in flight between ticks; NULL: none */
 	served_row *rows;         /* [max_batch] rows of the step being issued */
 	sample_row *draws;        /* [max_batch] their sampling requests */
+	bool apart;               /* until no prompt waits, streams decode in steps of their own */
 	bool failed;              /* the device failed while logits were copied */
 	scheduler_stats counters; /* only the 64-bit members, which never decrease, are used */
 };
@@ -56,10 +58,15 @@ struct scheduler {
 generation *scheduler_prompts_first(const scheduler *s);
 /* True if a generation can decode. */
 bool scheduler_decodes(const scheduler *s);
-/* Fill f's batch with `first`, which has tokens to read, and other prompts of its model. */
+/* True if the next step of prompts also decodes m's streams, so that m needs no decode step. */
+bool scheduler_joins(const scheduler *s, const served_model *m);
+/* Fill f's batch with `first`, which has tokens to read, other prompts of its model, and its streams if they join. */
 void scheduler_prompts_gather(scheduler *s, generation *first, inflight_step *f);
 /* Fill s->rows and s->draws for f's batch. */
 void scheduler_prompts_rows(scheduler *s, const inflight_step *f);
+/* Set row i of s->rows and s->draws for g, a stream: its next token is the one of row `from` of the step in flight, or
+ * the delivered one (-1). */
+void scheduler_token_row(scheduler *s, int i, generation *g, int from);
 /* Mark g, with all beams of its search, as started. */
 void scheduler_begin(scheduler *s, generation *g);
 /* True if g has no prompt to read and its first token can be sampled now. */

@@ -2,11 +2,12 @@
  *
  * Everything that reads tokens is one operation, served_model_step, on B rows. A row is a session's slot and its next
  * tokens. A decode step has B rows of one token. A step of prompts has rows of any lengths, stored one after the other
- * (`start` in ops.h). Both run on the smallest plan that holds the step; plans are compiled on first use and kept:
+ * (`start` in ops.h); a stream's next token is such a row, too. Both run on the smallest plan that holds the step;
+ * plans are compiled on first use and kept:
  *
  *   decode    1|2|4|8|…|max_batch rows
- *   prompts   1|4|16|64 rows of 16|64|256|512|… tokens in total; most: 256 for each of up to four threads, or
- *             backend.prompt_tokens
+ *   prompts   1|4|16|64|…|max_batch rows of 16|64|256|512|… tokens in total; most: 256 for each of up to four threads,
+ * or backend.prompt_tokens
  *
  * Each plan has two variants, with and without a log. A step runs whole, or cut into parts of its rows that run in
  * parallel (served_part.h, thread_choice.h). On the CPU a step runs with its own numbers of rows and tokens and
@@ -112,13 +113,15 @@ typedef struct served_row {
 
 /* Free all plans of steps. The model has no step in flight. */
 void served_model_free_plans(served_model *m);
-/* Return the maximum rows of a step of prompts. */
+/* Return the maximum rows of prompts in a step. */
 int served_model_prompt_rows(const served_model *m);
-/* Return the maximum tokens of a step of prompts in all rows. Each row has at most served_model.chunk. */
+/* Return the maximum tokens of prompts in a step, in all rows. Each row has at most served_model.chunk. */
 int64_t served_model_prompt_tokens(const served_model *m);
-/* Return the plan for a step of prompts (`rows` ≤ served_model_prompt_rows, `tokens` ≤ served_model_prompt_tokens) or,
- * with tokens 0, for a decode step of up to max_batch rows. It also samples with `adjusts` rows of tallies in total.
- * The first call for a shape compiles it. No state changes. */
+/* Return the maximum tokens of a step of prompts, with those of streams. */
+int64_t served_model_step_tokens(const served_model *m);
+/* Return the plan for a step of prompts (`tokens` ≤ served_model_step_tokens) or, with tokens 0, for a decode step,
+ * of up to max_batch rows. It also samples with `adjusts` rows of tallies in total. The first call for a shape compiles
+ * it. No state changes. */
 status served_model_plan(served_model *m, int rows, int64_t tokens, bool log, int64_t adjusts, served_plan **out,
                          error *err);
 /* Issue a step: read the rows' tokens, then sample for each active row of `draws` [n_rows] (NULL: none). The step is

@@ -78,14 +78,14 @@ static size_t prompt_tokens_at(const served_model *m)
 
 static size_t inputs_at(const served_model *m)
 {
-	return prompt_tokens_at(m) + arena_aligned((size_t)served_model_prompt_rows(m) * sizeof(int32_t));
+	return 2 * prompt_tokens_at(m);
 }
 
 size_t served_part_block_bytes(const served_model *m)
 {
 	size_t at[INPUT_COUNT], decode, prompt;
 	lay_out(at, &decode, m->max_batch, m->max_batch);
-	lay_out(at, &prompt, served_model_prompt_rows(m), served_model_prompt_tokens(m));
+	lay_out(at, &prompt, m->max_batch, served_model_step_tokens(m));
 	return inputs_at(m) + (decode > prompt ? decode : prompt);
 }
 

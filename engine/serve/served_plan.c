@@ -38,6 +38,13 @@ int64_t served_model_prompt_tokens(const served_model *m)
 	return SCHEDULER_PREFILL_CHUNK * (int64_t)(threads < MOST ? threads : MOST);
 }
 
+/* A device that is full takes longer for each further token. */
+int64_t served_model_step_tokens(const served_model *m)
+{
+	const int64_t prompts = served_model_prompt_tokens(m);
+	return model_backend(m->model)->prompt_tokens ? prompts : prompts + m->max_batch;
+}
+
 /* Return the first of the sizes least, least × factor, … that is at least n, at most `most`. */
 static int64_t size_for(int64_t n, int64_t least, int64_t factor, int64_t most)
 {
@@ -53,7 +60,7 @@ static int64_t prompt_size(const served_model *m, int64_t tokens)
 {
 	enum { LEAST = 16, FACTOR = 4, CHUNK = SCHEDULER_PREFILL_CHUNK };
 	return tokens <= CHUNK ? size_for(tokens, LEAST, FACTOR, CHUNK)
-	                       : size_for(tokens, 2 * CHUNK, 2, served_model_prompt_tokens(m));
+	                       : size_for(tokens, 2 * CHUNK, 2, served_model_step_tokens(m));
 }
 
 /* Return the number of parts for a step; 1: it is not cut. There are two parts for each thread, so a thread that shares
@@ -151,10 +158,9 @@ static void prepare_parts(served_model *m, served_plan *p, int64_t adjusts)
 status served_model_plan(served_model *m, int rows, int64_t tokens, bool log, int64_t adjusts, served_plan **out,
                          error *err)
 {
-	assert(rows >= 1 && rows <= m->max_batch && tokens >= 0 && tokens <= served_model_prompt_tokens(m));
+	assert(rows >= 1 && rows <= m->max_batch && tokens >= 0 && tokens <= served_model_step_tokens(m));
 	served_shape most = {.prompt = tokens > 0, .log = log};
-	most.rows =
-	    most.prompt ? size_for(rows, 1, 4, served_model_prompt_rows(m)) : size_for(rows, 1, 2, m->max_batch);
+	most.rows = size_for(rows, 1, most.prompt ? 4 : 2, m->max_batch);
 	most.tokens = most.prompt ? prompt_size(m, tokens) : most.rows;
 	assert(rows <= most.rows);
 	served_plan *p = known(m, &most);

@@ -1,6 +1,7 @@
 /* Sessions of every kind of model on the CUDA backend, compared with the CPU: logits of texts and of single tokens. For
  * models that read a source, also the text generated after it, sampled and by beam search. */
 #include "tests/unit/serve/fixture.h"
+#include "tests/unit/serve/joined.h"
 
 #include <math.h>
 
@@ -152,6 +153,18 @@ static void a_long_prompt_leaves_the_bits_of_its_pieces(void **state)
 	}
 }
 
+/* A step has prompts and the tokens of streams. */
+static void streams_beside_prompts_have_the_bits_of_each_alone(void **state)
+{
+	(void)state;
+	for (int k = 0; k < KINDS; k++) {
+		pair p;
+		open_pair(&p, kinds[k].architecture, kinds[k].config, kinds[k].weights);
+		check_joined(&p.device, 40, 20);
+		close_pair(&p);
+	}
+}
+
 /* --- with a source ------------------------------------------------------------------------------------ */
 
 enum { START = 1, SOURCE = 90, SHORT = 17, SAID = 8, BEAMS = 3 };
@@ -246,6 +259,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(logits_of_every_kind_agree_with_those_of_the_cpu),
 	    cmocka_unit_test(a_long_prompt_leaves_the_bits_of_its_pieces),
+	    cmocka_unit_test(streams_beside_prompts_have_the_bits_of_each_alone),
 	    cmocka_unit_test(the_text_after_a_source_equals_that_of_the_cpu_in_any_batch),
 	    cmocka_unit_test(a_beam_search_after_a_source_finds_the_texts_of_the_cpu),
 	};
