@@ -7,6 +7,11 @@
  * succeeds. If that fails, its error says that the process has to be restarted. On an H100 a reset did not help after
  * an illegal access: every call returned cudaErrorDevicesUnavailable.
  *
+ * Other errors concern one call: a launch with too many resources or an invalid value, a graph that cannot be launched.
+ * CUDA does not say so of every error, so after any that is not final the backend runs the same computation. If that
+ * succeeds, nothing is lost: the call returns STATUS_DEVICE, `lost` returns false, and later calls work. Errors that a
+ * recording can avoid have a status of their own (cuda_status).
+ *
  * Recordings are CUDA graphs captured from the stream, in the mode that does not affect other threads. A call
  * that cannot be recorded is not a fault of the device. Any error except a final one ends only the recording, after a
  * check that the device still computes. A recording that failed is made again without early launches; after that its
@@ -122,7 +127,20 @@ status cuda_status(cuda_backend *c, cudaError_t e)
 		return STATUS_NOMEM;
 	if (is_capture_error(e) || (c->recording && !is_final(e)))
 		return STATUS_UNSUPPORTED;
+	if (!is_final(e))
+		return cuda_refuse(c, cudaGetErrorName(e), cudaGetErrorString(e));
 	cuda_lose(c, cudaGetErrorName(e), cudaGetErrorString(e));
+	return STATUS_DEVICE;
+}
+
+status cuda_refuse(cuda_backend *c, const char *name, const char *reason)
+{
+	if (!c->checks) {
+		cuda_lose(c, name, reason);
+		return STATUS_DEVICE;
+	}
+	TRY(cuda_check(c));
+	log_line(LOG_ERROR, "CUDA device %d refuses a call: %s: %s", c->device, name, reason);
 	return STATUS_DEVICE;
 }
 
@@ -163,6 +181,11 @@ static bool cuda_busy(backend *b)
 		return true;
 	(void)cuda_status(c, e);
 	return false;
+}
+
+static bool cuda_is_lost(const backend *b)
+{
+	return cuda_lost(cuda_of(b));
 }
 
 /* --- recordings ----------------------------------------------------------------------- */
@@ -277,6 +300,7 @@ static void cuda_forget(backend *b, void *recorded)
 static void cuda_close(backend *b)
 {
 	cuda_backend *c = cuda_of(b);
+	c->checks = false;
 	b->collective_close(b, true);
 	if (cuda_enter(c) == STATUS_OK && c->stream)
 		(void)cuda_status(c, cudaStreamSynchronize(c->stream));
@@ -337,6 +361,7 @@ static void fill_table(cuda_backend *c, const cudaDeviceProp *prop)
 #undef OP
 	b->synchronize = cuda_synchronize;
 	b->busy = cuda_busy;
+	b->lost = cuda_is_lost;
 	b->record_begin = cuda_record_begin;
 	b->record_end = cuda_record_end;
 	b->replay = cuda_replay;
@@ -362,7 +387,9 @@ static status open_parts(cuda_backend *c, bool background)
 	    c, cudaStreamCreateWithPriority(&c->stream, cudaStreamNonBlocking, background ? least : greatest)));
 	TRY(cuda_memory_open(c));
 	TRY(cuda_products_open(c));
-	return cuda_check(c);
+	TRY(cuda_check(c));
+	c->checks = true;
+	return STATUS_OK;
 }
 
 /* Say which parts could not be opened. Called while the backend still counts as a user. */

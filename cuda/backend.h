@@ -44,6 +44,7 @@ typedef struct cuda_backend {
 	bool each_waits;            /* for debugging: each launch waits for its end, so that a fault names its kernel */
 	bool after_kernel;          /* the work issued last was one of our kernels */
 	bool recording;             /* between record_begin and record_end */
+	bool checks;                /* after a refused call, check that the device computes; set while it is open */
 	bool background;            /* opened to give way to the device's other users */
 	bool *lost;                 /* shared by the backends of the device */
 	struct cuda_memory *memory; /* memory.cu */
@@ -72,8 +73,11 @@ static inline bool cuda_lost(const cuda_backend *c)
 void cuda_lose(cuda_backend *c, const char *what, const char *reason);
 
 /* Convert a CUDA error: STATUS_OK, STATUS_NOMEM, STATUS_UNSUPPORTED (a recording cannot contain this; during one, any
- * error except a final one), or STATUS_DEVICE, which marks the device as lost. */
+ * error except a final one), or STATUS_DEVICE. The device is lost if the error is a final one, or if it does not
+ * compute afterwards; otherwise it has refused only this call. */
 status cuda_status(cuda_backend *c, cudaError_t e);
+/* Handle a refused call: check the device, log the reason if it computes. STATUS_DEVICE. Waits for the stream. */
+status cuda_refuse(cuda_backend *c, const char *name, const char *reason);
 /* Convert the result of a launch. kernel: its address; NULL: a product. With each_waits, first wait for its end. */
 status cuda_launched(cuda_backend *c, cudaError_t e, const void *kernel);
 /* Make this device the thread's current one, before CUDA calls. STATUS_DEVICE if it is lost. */

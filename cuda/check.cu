@@ -38,7 +38,10 @@ static status compute(backend *b, bool *right)
 status cuda_check(cuda_backend *c)
 {
 	bool right;
+	const bool checks = c->checks;
+	c->checks = false;
 	status s = compute(&c->base, &right);
+	c->checks = checks;
 	if (s == STATUS_DEVICE || (s == STATUS_OK && right) || s == STATUS_NOMEM)
 		return s == STATUS_NOMEM ? STATUS_OK : s;
 	cuda_lose(c, "it does not compute", s == STATUS_OK ? "a kernel's results are wrong" : status_text(s));

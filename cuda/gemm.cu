@@ -68,8 +68,8 @@ typedef struct cuda_products {
 	int count;
 } cuda_products;
 
-/* Convert a status of the library: choosing and launching return unsupported cases; any other failure marks the device
- * as lost. */
+/* Convert a status of the library: choosing and launching return unsupported cases; any other failure is STATUS_DEVICE
+ * (cuda_refuse). */
 static status library_status(cuda_backend *c, cublasStatus_t e)
 {
 	if (e == CUBLAS_STATUS_SUCCESS)
@@ -80,8 +80,8 @@ static status library_status(cuda_backend *c, cublasStatus_t e)
 		log_line(LOG_WARN, "cuBLASLt refuses a product: %s", cublasLtGetStatusString(e));
 		return STATUS_UNSUPPORTED; /* while recording: the direct run will show whether the device is lost */
 	}
-	cuda_lose(c, cublasLtGetStatusName(e), cublasLtGetStatusString(e));
-	return STATUS_DEVICE;
+	(void)cudaGetLastError();
+	return cuda_refuse(c, cublasLtGetStatusName(e), cublasLtGetStatusString(e));
 }
 
 static cudaDataType library_type(int type)

@@ -55,7 +55,8 @@ typedef enum additive_code {
 	ADDITIVE_UNAVAILABLE, /* the library cannot use this device */
 	ADDITIVE_CORRUPT,     /* a saved session is damaged */
 	ADDITIVE_IO,          /* reading or writing a file failed */
-	ADDITIVE_DEVICE,      /* the device failed; its sessions are lost, close it */
+	ADDITIVE_DEVICE,      /* the device failed; a session that returns this again is lost. If every call returns it,
+	                       * close the device */
 	ADDITIVE_INTERNAL,    /* a defect of the library */
 	ADDITIVE_STORAGE,     /* a file differs from what its folder's manifest records */
 	ADDITIVE_FULL         /* no space is left on the disk */

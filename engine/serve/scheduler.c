@@ -1,9 +1,9 @@
 /* scheduler.c - chooses the step that runs next, and completes it. Over 600 lines, since a step that is completed
  * decides which one may run next.
  *
- * Turns are round-robin: one decode step for each model with generations to decode, then one step of prompts
- * (scheduler_prompts.c), which may decode too, then one slice of a score task (scheduler_score.c). The generations of a
- * decode step move to the end of the queue. With more than max_batch generations all therefore wait equally long.
+ * Turns are round-robin: one decode step for each model with generations to decode, then one step of prompts, then one
+ * slice of a score task (scheduler_score.c). A step of prompts may also decode (scheduler_prompts.c). The generations
+ * of a decode step move to the end of the queue. With more than max_batch generations all therefore wait equally long.
  *
  * A step reads tokens and samples the next ones for the whole batch in one call. Only the tokens are copied to the
  * host. A row of logits is copied only if a session stops there or log-probabilities are requested.
@@ -78,11 +78,12 @@ static void lose_rows(const inflight_step *f)
 			f->batch[i]->session->lost = true;
 }
 
-/* Issue the step of f->batch, with s->rows and s->draws. A failure marks the sessions of the batch as lost. */
+/* Issue the step of f->batch, with s->rows and s->draws. A failure marks the sessions of the batch as lost if the step
+ * may have changed their states. */
 static status issue(scheduler *s, inflight_step *f)
 {
 	f->live = f->n;
-	f->waited = f->samples = false;
+	f->waited = f->samples = f->overtaken = false;
 	for (int i = 0; i < f->n; i++)
 		f->samples |= s->draws[i].settings != NULL;
 	f->result = served_model_step(f->model, f->plan, s->rows, f->n, s->draws);
@@ -91,7 +92,7 @@ static status issue(scheduler *s, inflight_step *f)
 		                              (size_t)f->n * sizeof *f->tokens, &f->fetch);
 	for (int i = 0; i < f->n && f->result == STATUS_OK; i++)
 		f->batch[i]->row[f - s->inflight] = &f->batch[i];
-	if (f->result != STATUS_OK)
+	if (f->result != STATUS_OK && served_plan_has_changed(f->plan))
 		lose_rows(f);
 	return f->result;
 }
@@ -169,17 +170,27 @@ static void left_prompt(scheduler *s, generation *g)
 	g->prompting = false;
 }
 
+/* The error of a session whose logits could not be copied. */
+static void set_uncopied(error *err)
+{
+	error_set(err, STATUS_DEVICE, NULL, "the logits could not be copied: %s; the session's state is lost",
+	          status_text(STATUS_DEVICE));
+}
+
 static void scheduler_finish(scheduler *s, generation *g, status result, const error *err)
 {
+	error uncopied = ERROR_INIT;
 	leave_steps(s, g);
 	bool failed = generation_leave(g) != STATUS_OK;
 	s->failed |= failed;
+	if (failed)
+		set_uncopied(&uncopied);
 	queue_remove(s, g);
 	left_prompt(s, g);
 	s->n_generations--;
 	s->n_waiting -= !g->started_ns;
 	s->n_cancelled -= g->cancelled;
-	generation_finish(g, failed ? STATUS_DEVICE : result, failed ? NULL : err);
+	generation_finish(g, failed ? STATUS_DEVICE : result, failed ? &uncopied : err);
 }
 
 /* Finish the generations that exist on entry, but not those that callbacks start. */
@@ -380,31 +391,63 @@ static status lose_device(scheduler *s, const error *err)
 	return STATUS_DEVICE;
 }
 
+/* End everything if the device was lost when it failed to copy logits. */
+static status settle_failure(scheduler *s)
+{
+	const bool lost = s->failed && backend_is_lost(s->backend);
+	s->failed = false;
+	return lost ? lose_device(s, NULL) : STATUS_OK;
+}
+
+/* End what a failed step ends: everything if the device is lost, otherwise the step's generations. */
+static status fail_step(scheduler *s, const inflight_step *f)
+{
+	const status result = f->result == STATUS_NOMEM ? STATUS_NOMEM : STATUS_DEVICE;
+	if (f->result == STATUS_DEVICE && backend_is_lost(s->backend))
+		return lose_device(s, NULL);
+	for (int i = 0; i < f->n; i++) {
+		generation *g = f->batch[i];
+		error err = ERROR_INIT;
+		if (!g)
+			continue;
+		error_set(&err, result, NULL, "a step could not be computed: %s%s", status_text(f->result),
+		          g->temporary       ? ""
+		          : g->session->lost ? "; the session's state is lost"
+		                             : "; the session has not changed");
+		scheduler_finish(s, g, result, &err);
+	}
+	return STATUS_OK;
+}
+
 /* Complete the oldest step in flight: wait for its tokens and deliver them. */
 static status scheduler_complete(scheduler *s, inflight_step *f)
 {
 	if (wait_step(s, f) != STATUS_OK)
-		return lose_device(s, NULL);
+		return fail_step(s, f);
 	for (int i = 0; i < f->n; i++)
 		if (f->batch[i])
 			commit(s, f, i);
-	bool overtaken = s->ahead && s->ahead->model == f->model && !f->prompts;
 	for (int i = 0; i < f->n; i++) {
 		generation *g = f->batch[i];
 		if (!g)
 			continue;
 		if (g->n_read == g->n_prompt)
-			proceed(s, g, f->samples ? f->tokens[i] : -1, overtaken);
-		else if (!g->temporary) /* the generation may be cancelled before its next chunk */
-			s->failed |= session_fetch(g->session) != STATUS_OK;
+			proceed(s, g, f->samples ? f->tokens[i] : -1, f->overtaken);
+		else if (!g->temporary && session_fetch(g->session) != STATUS_OK) { /* it may be cancelled before its
+			                                                             * next chunk */
+			error err = ERROR_INIT;
+			set_uncopied(&err);
+			s->failed = true;
+			scheduler_finish(s, g, STATUS_DEVICE, &err);
+		}
 	}
-	return s->failed ? lose_device(s, NULL) : STATUS_OK;
+	return settle_failure(s);
 }
 
-/* End g with an error. STATUS_DEVICE ends everything. */
+/* End g with an error. A lost device ends everything. */
 static status scheduler_give_up(scheduler *s, generation *g, status result, const error *err)
 {
-	if (result == STATUS_DEVICE)
+	if (result == STATUS_DEVICE && backend_is_lost(s->backend))
 		return lose_device(s, err);
 	scheduler_finish(s, g, result, err);
 	return STATUS_OK;
@@ -488,7 +531,20 @@ static bool goes_on(const generation *g)
 	return g->phase == GENERATION_DECODE && !g->cancelled && g->completed + 1 < g->max_tokens && g->credit >= 2;
 }
 
-/* Issue the step after `now` if possible and set s->ahead to it or NULL. STATUS_DEVICE. */
+/* Handle the failure to issue the step after `now`. If that has changed nothing, its rows wait for a later step. */
+static status fail_ahead(scheduler *s, inflight_step *now, const inflight_step *next)
+{
+	if (next->result == STATUS_DEVICE && backend_is_lost(s->backend)) {
+		lose_rows(now);
+		return lose_device(s, NULL);
+	}
+	if (!served_plan_has_changed(next->plan))
+		return STATUS_OK;
+	now->overtaken = true;
+	return fail_step(s, next);
+}
+
+/* Issue the step after `now` if possible and set s->ahead to it or NULL. STATUS_DEVICE: the device is lost. */
 static status run_ahead(scheduler *s, inflight_step *now)
 {
 	inflight_step *next = &s->inflight[now == &s->inflight[0]];
@@ -509,7 +565,9 @@ static status run_ahead(scheduler *s, inflight_step *now)
 	}
 	if (next->n == 0 || find_plan(next, NULL) != STATUS_OK)
 		return STATUS_OK;
-	TRY(decode_issue(s, next));
+	if (decode_issue(s, next) != STATUS_OK)
+		return fail_ahead(s, now, next);
+	now->overtaken = true;
 	s->ahead = next;
 	return STATUS_OK;
 }
@@ -518,20 +576,15 @@ static status run_ahead(scheduler *s, inflight_step *now)
 static status decode(scheduler *s, inflight_step *f)
 {
 	error err;
-	status result = STATUS_OK;
 	bool was_ahead = f == s->ahead;
 	if (!was_ahead) {
-		result = find_plan_for_some(s, f, &err);
+		status result = find_plan_for_some(s, f, &err);
 		if (result != STATUS_OK)
 			return scheduler_give_up(s, f->batch[0], result, &err);
-		result = decode_issue(s, f);
+		if (decode_issue(s, f) != STATUS_OK)
+			return fail_step(s, f);
 	}
-	if (result == STATUS_OK)
-		result = run_ahead(s, f);
-	if (result != STATUS_OK) {
-		lose_rows(f);
-		return lose_device(s, NULL);
-	}
+	TRY(run_ahead(s, f));
 	if (was_ahead && s->ahead == f)
 		s->ahead = NULL;
 	return scheduler_complete(s, f);
@@ -622,8 +675,7 @@ static status deliver_first(scheduler *s)
 		g->drawn = false;
 		if (drawn)
 			proceed(s, g, g->first, false);
-		if (s->failed)
-			return lose_device(s, NULL);
+		TRY(settle_failure(s));
 		g = drawn ? s->first : g->following;
 	}
 	return STATUS_OK;
@@ -678,9 +730,7 @@ static status prefill(scheduler *s, generation *g)
 	for (int i = 0; i < f->n; i++)
 		scheduler_begin(s, f->batch[i]);
 	scheduler_prompts_rows(s, f);
-	if (issue(s, f) != STATUS_OK)
-		return lose_device(s, NULL);
-	return scheduler_complete(s, f);
+	return issue(s, f) == STATUS_OK ? scheduler_complete(s, f) : fail_step(s, f);
 }
 
 /* End the cancelled generations. A session first reads its delivered token. */

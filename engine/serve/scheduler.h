@@ -103,13 +103,14 @@ typedef struct session_info {
  * `tokens`, log, export and forks cover the tokens that the session has read. A generation reads its own last token
  * before it ends. Generating n tokens and then m is therefore the same as n + m.
  *
- * If the device fails during a step, the sessions of that step are lost: they return STATUS_DEVICE and can only be
- * deleted. Other sessions may be left with one token that was delivered and not read (device failure outside the step,
- * or no memory). The next use of such a session reads that token first; STATUS_NOMEM then leaves the session
- * unchanged. */
+ * If a step fails, those of its sessions whose states it may have changed are lost: they return STATUS_DEVICE and can
+ * only be deleted. Other sessions may be left with one token that was delivered and not read (a step that changed
+ * nothing, a lost device, or no memory). The next use of such a session reads that token first; an error then leaves
+ * the session unchanged. */
 status scheduler_session_new(scheduler *s, served_model *m, const char *id, const session_options *o, session **out,
                              error *err);
-/* Return the session `id`, or NULL. Borrowed until scheduler_session_delete. */
+/* Return the session `id`, or NULL. Borrowed until scheduler_session_delete. A lost session that is not busy is freed:
+ * NULL. */
 session *scheduler_session_find(scheduler *s, const char *id);
 void scheduler_session_info(const session *x, session_info *out);
 /* Free the session and its slot. STATUS_CONFLICT: it is busy. */

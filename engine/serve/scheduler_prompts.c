@@ -12,9 +12,9 @@
  * a step while streams decode, because each stream waits for a step of prompts between two of its tokens. With 32
  * streams (d 128, 6 layers, two cores) the wait fell from 4.4 to 2 ms, and the long prompt takes twice as long.
  *
- * The step also reads the next token of every stream of the model, so that neither waits for the other: weights are
- * read once, and a product with more rows costs less for each. Then the model has no decode steps of its own. It is all
- * of them or none: where one needs a step without prompts (its log is read, or it is a beam), all decode apart. */
+ * The step also reads the next token of every stream of the model, so that neither waits for the other and weights are
+ * read once for both. The model has no decode steps of its own then. All of its streams join, or none: where one cannot
+ * (its log is read, or it belongs to a beam search), all decode apart. */
 #include "engine/serve/beams.h"
 #include "engine/serve/scheduler_state.h"
 
@@ -114,7 +114,7 @@ static void streams_add(const scheduler *s, inflight_step *f)
 			f->batch[f->n++] = g;
 }
 
-static int64_t least(int64_t a, int64_t b)
+static int64_t smaller_of(int64_t a, int64_t b)
 {
 	return a < b ? a : b;
 }
@@ -124,9 +124,9 @@ void scheduler_prompts_gather(scheduler *s, generation *first, inflight_step *f)
 	served_model *m = first->session->model;
 	const int streams = streams_that_join(s, m);
 	const bool host = !model_backend(m->model)->prompt_tokens;
-	int64_t room = least(served_model_prompt_tokens(m), served_model_step_tokens(m) - streams);
-	int64_t most = least(m->chunk, room);
-	const int64_t rows = least(served_model_prompt_rows(m), m->max_batch - streams);
+	int64_t room = smaller_of(served_model_prompt_tokens(m), served_model_step_tokens(m) - streams);
+	int64_t most = smaller_of(m->chunk, room);
+	const int64_t rows = smaller_of(served_model_prompt_rows(m), m->max_batch - streams);
 	f->model = m;
 	f->n = 0;
 	f->prompts = true;

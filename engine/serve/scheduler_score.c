@@ -51,7 +51,7 @@ status scheduler_score_turn(scheduler *s)
 	x->model->generations_wait = s->n_generations > s->n_waiting;
 	const uint64_t slice = x->model->generations_wait ? SCORE_TASK_SHORT_SLICE_NS : SCORE_TASK_SLICE_NS;
 	status result = x->cancelled ? STATUS_CANCELLED : score_task_advance(x, slice, &done, &err);
-	if (result == STATUS_DEVICE)
+	if (result == STATUS_DEVICE && backend_is_lost(s->backend))
 		return result;
 	s->score_tasks = x->next;
 	if (result != STATUS_OK || done)

@@ -60,7 +60,11 @@ status scheduler_session_new(scheduler *s, served_model *m, const char *id, cons
 
 session *scheduler_session_find(scheduler *s, const char *id)
 {
-	return STRING_TABLE_OWNER(string_table_find(&s->sessions, id), session, node);
+	session *x = STRING_TABLE_OWNER(string_table_find(&s->sessions, id), session, node);
+	if (!x || !x->lost || x->busy)
+		return x;
+	discard(s, x);
+	return NULL;
 }
 
 void scheduler_session_info(const session *x, session_info *out)

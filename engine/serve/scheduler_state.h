@@ -16,6 +16,7 @@ typedef struct inflight_step {
 	int n, live;        /* rows; rows whose generation has not ended */
 	bool samples;       /* at least one row samples a token */
 	bool waited;        /* tokens are on the host, or the step's failure is known */
+	bool overtaken;     /* a later step has overwritten its logits */
 	unsigned fetch;     /* the backend's id of the transfer */
 	status result;
 } inflight_step;
@@ -49,7 +50,7 @@ struct scheduler {
 	served_row *rows;         /* [max_batch] rows of the step being issued */
 	sample_row *draws;        /* [max_batch] their sampling requests */
 	bool apart;               /* until no prompt waits, streams decode in steps of their own */
-	bool failed;              /* the device failed while logits were copied */
+	bool failed;              /* the device failed to copy logits, and may be lost */
 	scheduler_stats counters; /* only the 64-bit members, which never decrease, are used */
 };
 
@@ -74,7 +75,7 @@ bool scheduler_resumes(const generation *g);
 /* Sample the first tokens of g and of others of its model that resume, `most` in all, from their sessions' logits,
  * which are on the host. STATUS_NOMEM: the plan of these rows does not fit in memory. */
 status scheduler_draw_first(scheduler *s, generation *g, int most, error *err);
-/* Run a slice of the first score task; there must be one. STATUS_DEVICE. */
+/* Run a slice of the first score task; there must be one. STATUS_DEVICE: the device is lost. */
 status scheduler_score_turn(scheduler *s);
 /* End the score tasks that exist on entry. */
 void scheduler_score_end_all(scheduler *s, status result, const error *err);

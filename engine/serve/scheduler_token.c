@@ -16,9 +16,9 @@ status scheduler_session_step(session *x, int32_t token, error *err)
 	TRY(session_reserve(x, 1, err));
 	TRY(served_model_plan(x->model, 1, 0, x->log != NULL, 0, &p, err));
 	const served_row row = session_row(x, &token, 1);
-	x->lost = served_model_step(x->model, p, &row, 1, NULL) != STATUS_OK;
-	if (x->lost)
-		return session_check(x, err);
+	status s = session_step(x, p, &row);
+	TRY(session_check(x, err));
+	TRY(error_settle(err, s));
 	session_commit(x, &token, 1, p, 0);
 	return error_settle(err, session_fetch(x));
 }

@@ -126,8 +126,10 @@ status served_model_plan(served_model *m, int rows, int64_t tokens, bool log, in
                          error *err);
 /* Issue a step: read the rows' tokens, then sample for each active row of `draws` [n_rows] (NULL: none). The step is
  * complete on return if the backend has no `fetch` or the plan writes a log. STATUS_DEVICE, STATUS_NOMEM: the rows'
- * states are undefined then. */
+ * states are undefined then, unless served_plan_has_changed returns false. */
 status served_model_step(served_model *m, served_plan *p, const served_row *rows, int n_rows, const sample_row *draws);
+/* False if the last step on p failed before it changed a state or logits. */
+bool served_plan_has_changed(const served_plan *p);
 /* Return the device address of the sampled tokens. Valid until the next step of the same kind (decode or prompts). */
 const int32_t *served_model_sampled(const served_plan *p);
 /* True if the plan writes a log. */

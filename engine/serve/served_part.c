@@ -53,7 +53,8 @@ struct served_part {
 	const served_row *rows;
 	const sample_row *draws;
 	int n;
-	bool drawn; /* the plan itself samples */
+	bool drawn;   /* the plan itself samples */
+	bool changed; /* the run may have changed states or logits */
 };
 
 /* --- the layout of a block --------------------------------------------------- */
@@ -256,6 +257,7 @@ status served_part_load(served_part *p, const served_model *m, const served_row 
 	p->rows = rows;
 	p->draws = draws;
 	p->n = n_rows;
+	p->changed = false;
 	served_part_fill(p, m, rows, n_rows);
 	TRY(served_part_fit(p, rows, n_rows));
 	sample_setting *settings = (sample_setting *)p->staging[INPUT_SETTING];
@@ -265,8 +267,15 @@ status served_part_load(served_part *p, const served_model *m, const served_row 
 
 status served_part_run(served_part *p)
 {
-	TRY(plan_run(p->pick ? p->pick : p->plan));
+	status s = plan_run(p->pick ? p->pick : p->plan);
+	p->changed = plan_has_changed(p->plan);
+	TRY(s);
 	return p->drawn ? STATUS_OK : sample_plan_run(p->sample, p->draws, p->n);
+}
+
+bool served_part_has_changed(const served_part *p)
+{
+	return p->changed;
 }
 
 status served_part_log(const served_part *p)

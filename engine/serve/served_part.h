@@ -33,6 +33,8 @@ status served_part_load(served_part *p, const served_model *m, const served_row 
                         const sample_row *draws);
 /* Run. Any thread, one at a time. */
 status served_part_run(served_part *p);
+/* False if the last run failed before it changed a state or logits. */
+bool served_part_has_changed(const served_part *p);
 /* Copy the log of each row that has one to the host. */
 status served_part_log(const served_part *p);
 /* Return the device address of the sampled tokens [rows]. */

@@ -251,6 +251,14 @@ status served_model_step(served_model *m, served_plan *p, const served_row *rows
 	return STATUS_OK;
 }
 
+bool served_plan_has_changed(const served_plan *p)
+{
+	bool changed = false;
+	for (int i = 0; i < p->n_used; i++)
+		changed |= served_part_has_changed(p->parts[i]);
+	return changed;
+}
+
 const int32_t *served_model_sampled(const served_plan *p)
 {
 	return served_part_sampled(p->parts[0]);

@@ -128,6 +128,13 @@ status session_fetch(session *x)
 	return s;
 }
 
+status session_step(session *x, served_plan *p, const served_row *row)
+{
+	status s = served_model_step(x->model, p, row, 1, NULL);
+	x->lost |= s != STATUS_OK && served_plan_has_changed(p);
+	return x->lost ? STATUS_DEVICE : s;
+}
+
 static status session_read_pending(session *x, error *err)
 {
 	served_plan *p;
@@ -135,9 +142,7 @@ static status session_read_pending(session *x, error *err)
 	TRY(session_reserve(x, 1, err));
 	TRY(served_model_plan(x->model, 1, 1, x->log != NULL, 0, &p, err));
 	served_row row = session_row(x, &token, 1);
-	x->lost = served_model_step(x->model, p, &row, 1, NULL) != STATUS_OK;
-	if (x->lost)
-		return STATUS_DEVICE;
+	TRY(session_step(x, p, &row));
 	session_commit(x, &token, 1, p, 0);
 	x->pending = -1;
 	return session_fetch(x);

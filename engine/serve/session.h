@@ -46,7 +46,7 @@ void session_free(session *x);
 
 /* STATUS_OK if x can be used. STATUS_CONFLICT: busy. STATUS_DEVICE: lost. */
 status session_check(const session *x, error *err);
-/* Like session_check, then read the pending token. STATUS_NOMEM leaves it pending. STATUS_DEVICE: x is lost. */
+/* Like session_check, then read the pending token. An error leaves it pending unless x is lost. */
 status session_ready(session *x, error *err);
 
 /* Reserve memory for n more tokens. STATUS_NOMEM. STATUS_TOO_LARGE past 2^31 - 1 tokens. */
@@ -55,6 +55,9 @@ status session_reserve(session *x, int64_t n, error *err);
 status session_reserve_source(session *x, int64_t n, error *err);
 /* Return the row of a step that reads n ≥ 1 tokens (borrowed). Memory for them must be reserved. */
 served_row session_row(session *x, const int32_t *tokens, int64_t n);
+/* Run a decode step or a step of prompts with this row alone. A failure that may have changed the state loses x:
+ * STATUS_DEVICE. */
+status session_step(session *x, served_plan *p, const served_row *row);
 /* Record that the tokens have been read, as row `row` of the last step of p. */
 void session_commit(session *x, const int32_t *tokens, int64_t n, const served_plan *p, int row);
 /* Copy the logits to the host if they are on the device. A failure loses the session. */

@@ -105,3 +105,8 @@ void backend_close(backend *b)
 	if (b)
 		b->close(b);
 }
+
+bool backend_is_lost(const backend *b)
+{
+	return !b->lost || b->lost(b);
+}

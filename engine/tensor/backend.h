@@ -20,7 +20,7 @@
 
 typedef struct backend backend;
 
-/* Run one op. Returns STATUS_DEVICE when the device is lost. */
+/* Run one op. STATUS_DEVICE: the device failed the call, and may be lost (backend_is_lost). */
 typedef status (*backend_kernel)(backend *b, const op_call *call);
 /* Bytes of scratch that a kernel needs for this call, whose addresses are set (NULL function: none). */
 typedef size_t (*backend_scratch)(const backend *b, const op_call *call);
@@ -85,6 +85,10 @@ struct backend {
 
 	/* True if issued work is still running. NULL: never. A lost device is not busy. */
 	bool (*busy)(backend *b);
+	/* True if the device is lost: its memory is gone, and every later call returns STATUS_DEVICE. Otherwise a call
+	 * that returned STATUS_DEVICE was refused: it has done nothing or, if it issues several kernels, part of its
+	 * work. Earlier and later calls are not affected. NULL: after STATUS_DEVICE the device is lost. */
+	bool (*lost)(const backend *b);
 
 	/* A download that does not wait for work issued after it. fetch issues it after earlier work and returns its
 	 * number. fetched tells whether the bytes have arrived (true for a lost device). fetch_take waits for them and
@@ -99,9 +103,9 @@ struct backend {
 	 * same shapes. Uploads may not: their bytes are gone at the replay. NULL: this backend does not record.
 	 *
 	 * record_end also ends a recording that failed (*out NULL, its status). replay may fail too, and has issued
-	 * nothing then. Only STATUS_DEVICE means that the device is lost. After STATUS_BUSY the work is recorded again
-	 * at once, and the backend then uses simpler means. After any other error it is issued directly. forget(NULL)
-	 * is legal; a recording must not be replayed after its addresses are freed. */
+	 * nothing then. STATUS_DEVICE ends the run. After STATUS_BUSY the work is recorded again at once, and the
+	 * backend then uses simpler means. After any other error it is issued directly. forget(NULL) is legal; a
+	 * recording must not be replayed after its addresses are freed. */
 	status (*record_begin)(backend *b);
 	status (*record_end)(backend *b, void **out);
 	status (*replay)(backend *b, void *recording);
@@ -177,5 +181,7 @@ typedef status (*backend_opener)(backend **out, int threads, error *err);
 status backend_open(backend **out, const char *name, const backend_options *options, backend_opener cpu, int threads,
                     error *err);
 void backend_close(backend *b);
+/* After a call of b has returned STATUS_DEVICE: true if the device is lost, false if it refused only that call. */
+bool backend_is_lost(const backend *b);
 
 #endif

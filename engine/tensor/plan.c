@@ -372,6 +372,25 @@ static status settle_units(plan *p)
 	return p->parts || !p->b->record_begin ? STATUS_OK : STATUS_NOMEM;
 }
 
+/* True if the unit updates an input in place or computes an output or a value in the caller's memory. */
+static bool lasts(const plan *p, const plan_unit *u)
+{
+	bool found = false;
+	for (int step = u->first; step < u->first + u->count; step++) {
+		const op_node *node = step_node(p, step);
+		found |= op_get(node->id)->mutates != 0;
+		for (int i = 0; i < node->n_out; i++)
+			found |= graph_value(p->g, node->out[i])->output || p->slots[node->out[i]].bound;
+	}
+	return found;
+}
+
+static void find_lasting(plan *p)
+{
+	while (p->lasting < p->n_units && !lasts(p, &p->units[p->lasting]))
+		p->lasting++;
+}
+
 static status resolve(plan *p, error *err)
 {
 	resolve_calls(p);
@@ -389,7 +408,9 @@ static status resolve(plan *p, error *err)
 		for (int step = 0; step < p->n_steps; step++)
 			p->calls[step].scratch = p->scratch;
 	}
-	return settle_units(p);
+	TRY(settle_units(p));
+	find_lasting(p);
+	return STATUS_OK;
 }
 
 /* --- the public face -------------------------------------------------------------- */

@@ -67,8 +67,11 @@ status plan_reshape(plan *p, const plan_shape *inputs, int n, error *err);
  * alone. */
 void plan_follow(plan *first, plan *next);
 
-/* Run every node. */
+/* Run every node. After an error the device may still run the nodes issued before it. */
 status plan_run(plan *p);
+/* True if the last plan_run of p, or of a plan that p follows, may have changed a state, a parameter or an output of p.
+ * False after an error: only p's temporaries have changed. */
+bool plan_has_changed(const plan *p);
 /* Run the nodes from *cursor to before `end` and set *cursor to `end`. Recorded like plan_run, with a recording for
  * each part that is run more than once. The device can do other work between parts. Stays within the plan.
  * STATUS_INVALID: no such part. */

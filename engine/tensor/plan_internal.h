@@ -43,6 +43,8 @@ struct plan {
 	size_t arena_bytes, scratch_bytes;
 	plan *next;         /* runs after this one; NULL: none */
 	bool misshapen;     /* the last plan_reshape failed */
+	int lasting;        /* first unit that changes more than temporaries */
+	bool changed;       /* the last run has reached it */
 	plan_record whole;  /* including the plans that run after it */
 	plan_record *parts; /* by first node; NULL if the backend does not record */
 };

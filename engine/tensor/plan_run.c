@@ -104,9 +104,17 @@ static status run_unit(plan *p, const plan_unit *u)
 /* Nodes from first to before end. */
 static status run_directly(plan *p, int first, int end)
 {
-	for (int i = first; i < end; i++)
+	for (int i = first; i < end; i++) {
+		p->changed |= i >= p->lasting;
 		TRY(run_unit(p, &p->units[i]));
+	}
 	return STATUS_OK;
+}
+
+static void note_changes(plan *p, bool changed)
+{
+	for (; p; p = p->next)
+		p->changed = changed;
 }
 
 static status run_all(plan *p)
@@ -132,6 +140,7 @@ static status try_to_record(plan *p, plan_record *r, int first)
 {
 	TRY(p->b->record_begin(p->b));
 	status s = run_recorded(p, r, first), end = p->b->record_end(p->b, &r->recording);
+	note_changes(p, false); /* nothing has run */
 	if (s != STATUS_OK && r->recording)
 		forget(p, r);
 	return s == STATUS_OK || end != STATUS_OK ? end : s;
@@ -144,7 +153,7 @@ static void plan_run_refuse(plan_record *r, status code)
 	r->repeated = true;
 }
 
-/* Leaves r->recording, or what is never recorded: only a lost device is an error. */
+/* Leaves r->recording, or what is never recorded. STATUS_DEVICE. */
 static status record(plan *p, plan_record *r, int first)
 {
 	while (!r->recording && !r->direct) {
@@ -162,6 +171,7 @@ static status replay(plan *p, plan_record *r, bool *done)
 {
 	status s = p->b->replay(p->b, r->recording);
 	*done = s == STATUS_OK || s == STATUS_DEVICE;
+	note_changes(p, s == STATUS_OK);
 	if (*done)
 		return s;
 	forget(p, r);
@@ -257,7 +267,13 @@ int plan_node_of(const plan *p, value v)
 
 status plan_run(plan *p)
 {
+	note_changes(p, false);
 	return run_or_replay(p, &p->whole, 0);
+}
+
+bool plan_has_changed(const plan *p)
+{
+	return p->changed;
 }
 
 status plan_run_part(plan *p, int *cursor, int end)

@@ -12,9 +12,9 @@
  *   bench_serve prompts CONFIG DTYPE COUNT TOKENS [ROUNDS]
  *                                                 COUNT requests at once with prompts of TOKENS tokens: milliseconds to
  *                                                 the first token, the median, p99 and that of the last
- *   bench_serve beside CONFIG DTYPE COUNT TOKENS  COUNT streams, while one prompt of TOKENS tokens after another is
- * read: milliseconds between two tokens of a stream, the median and p99, and tokens per second of all streams and of
- * the prompts bench_serve state CONFIG                      bytes of a session's state
+ *   bench_serve beside CONFIG DTYPE COUNT TOKENS  COUNT streams beside one prompt of TOKENS tokens after another:
+ *                                                 milliseconds between two tokens of a stream, and tokens per second
+ *   bench_serve state CONFIG                      bytes of a session's state
  *
  * Sessions that are compared take turns in short bouts, so that a machine that becomes slower or faster does so for all
  * of them. */

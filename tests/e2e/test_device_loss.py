@@ -105,6 +105,41 @@ def test_a_request_on_a_device_that_fails_ends_with_a_clear_error(calm, tmp_path
         s.stop()
 
 
+def test_a_refused_launch_ends_one_request_and_loses_no_other_session(calm, tmp_path):
+    """A session in memory only has its next tokens after the device has refused a launch for other requests."""
+    refused = "launch:300:cudaErrorLaunchOutOfResources"
+    s = calm.start(tmp_path, ADDITIVE_EMULATOR_FAULT=refused, ADDITIVE_CUDA_RECORD="0")
+    try:
+        pid = s.engine_pid()
+        kept = s.ok("POST", "/v1/sessions", {"model": calm.model, "prompt": "9 bottles"})["id"]
+        assert not log_lines(s, "refuses a call")
+        ask = {"model": calm.model, "prompt": "9 bottles", "max_tokens": 30, "temperature": 0}
+        answers = [s.request("POST", "/v1/completions", ask) for _ in range(12)]
+        errors = [answer["error"] for status, answer, _ in answers if status != 200]
+        assert len(errors) == 1 and errors[0]["code"] == "device_error", errors
+        assert "could not be computed" in errors[0]["message"]
+        assert len({answer["choices"][0]["text"] for status, answer, _ in answers if status == 200}) == 1
+        assert s.ok("POST", f"/v1/sessions/{kept}/generate", ASK)["choices"][0]["text"] == calm.text
+        assert metric(s, "additive_engine_device_restarts_total") == 0 and s.engine_pid() == pid
+        assert len(log_lines(s, "refuses a call")) == 1
+    finally:
+        s.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launch", (60, 75, 90, 120))
+def test_a_durable_session_continues_from_its_stored_state_after_a_refused_step(calm, tmp_path, launch):
+    s = calm.start(tmp_path, ADDITIVE_CUDA_RECORD="0",
+                   ADDITIVE_EMULATOR_FAULT=f"launch:{launch}:cudaErrorLaunchOutOfResources")
+    try:
+        status, answer, _ = s.request("POST", f"/v1/sessions/{calm.session}/generate", ASK)
+        assert status == 503 and answer["error"]["code"] == "device_error", answer
+        assert calm.text_of(s) == calm.text
+        assert metric(s, "additive_engine_device_restarts_total") == 0
+    finally:
+        s.stop()
+
+
 @pytest.mark.slow
 def test_recordings_that_fail_change_no_text_and_lose_no_device(calm, tmp_path):
     s = calm.start(tmp_path, ADDITIVE_EMULATOR_FAULT="capture:1+:cudaErrorInvalidValue")

@@ -459,7 +459,7 @@ static bool background(device *d, uint64_t budget_ns)
 {
 	if (!d->work || d->work->waits(d->work))
 		return false;
-	if (d->work->advance(d->work, d, budget_ns) == STATUS_DEVICE)
+	if (d->work->advance(d->work, d, budget_ns) == STATUS_DEVICE && backend_is_lost(d->training_backend))
 		restart(d);
 	return true;
 }

@@ -3,8 +3,11 @@
  * All functions belong to the executor thread, except device_open and device_close (before it starts and after it
  * ended), the three descriptions, which are constant, and device_snapshot.
  *
- * When a device fails (STATUS_DEVICE), every generation has ended with that status. Sessions and the background work
- * are dropped, and the backend is opened again. Durable sessions are restored from the store when they are next used,
+ * A device that refuses a call (backend_is_lost returns false) stays open: only the requests or the job that needed the
+ * call end, with STATUS_DEVICE.
+ *
+ * When a device fails for good, every generation has ended with STATUS_DEVICE. Sessions and the background work are
+ * dropped, and the backend is opened again. Durable sessions are restored from the store when they are next used,
  * the job from its last checkpoint. A model that was being loaded is loaded again.
  *
  *        fails ──▶ opened again? ──yes──▶ open
@@ -53,7 +56,7 @@ typedef struct device_options {
 typedef struct device_background device_background;
 struct device_background {
 	bool (*waits)(const device_background *b); /* true if there is nothing to do now */
-	/* Work for about budget_ns. STATUS_DEVICE: the device failed. */
+	/* Work for about budget_ns. STATUS_DEVICE: the device is lost, or the work has ended. */
 	status (*advance)(device_background *b, device *d, uint64_t budget_ns);
 	void (*lose)(device_background *b, device *d); /* the device is lost: call device_leave_background */
 };

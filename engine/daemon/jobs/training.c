@@ -306,7 +306,7 @@ static status report_events(training *t, device *d, unsigned events)
 static status training_attend(training *t, device *d, unsigned events)
 {
 	bool due = events & TRAIN_CHECKPOINT_DUE || (events & TRAIN_STEP && save_is_due(t));
-	if (due && save(t) == STATUS_DEVICE)
+	if (due && save(t) == STATUS_DEVICE && backend_is_lost(device_training_backend(d)))
 		return STATUS_DEVICE;
 	if (events & TRAIN_FINISHED)
 		training_finish(t, d);

@@ -82,9 +82,8 @@ static model *small_model(const char *kind)
 	        ? json_pack("{s:i, s:i, s:i, s:i, s:i, s:[i], s:i, s:i}", "hidden_size", 32, "vocab_size", 259,
 	                    "n_heads", 4, "n_layer", 2, "intermediate_size", 96, "window_layers", 1, "window", 5,
 	                    "window_heads", 2)
-	    : strcmp(kind, "rwkv") == 0
-	        ? json_pack("{s:i, s:i, s:i, s:i}", "hidden_size", 32, "vocab_size", 259, "num_hidden_layers", 2,
-	                    "attention_hidden_size", 40)
+	    : strcmp(kind, "rwkv") == 0 ? json_pack("{s:i, s:i, s:i, s:i}", "hidden_size", 32, "vocab_size", 259,
+	                                            "num_hidden_layers", 2, "attention_hidden_size", 40)
 	    : strcmp(kind, "gpt2") == 0
 	        ? json_pack("{s:i, s:i, s:i, s:i, s:i}", "n_embd", 32, "vocab_size", 259, "n_head", 2, "n_positions",
 	                    24, "n_layer", 2)
@@ -190,6 +189,43 @@ static void losses_in_bf16_are_within_a_percent_of_fp32(void **state)
 		free(fine.weights);
 		free(coarse.weights);
 	}
+}
+
+/* --- a device that refuses a call ------------------------------------------------------------------ */
+
+/* The step fails and the device is not lost: a new run, as from a checkpoint, has the weights of one without a fault.
+ */
+static void a_refused_launch_fails_the_step_and_not_the_device(void **state)
+{
+	const fixture *f = *state;
+	enum { FIRST = 1, LAST = 120, STEP = 17 };
+	run want, got;
+	int failures = 0;
+	if (!device_is_emulated(device))
+		skip();
+	train_small(f, &want, "additive", small_options(3), 0);
+	for (int launch = FIRST; launch < LAST; launch += STEP) {
+		char fault[64];
+		unsigned events = 0;
+		error err = ERROR_INIT;
+		const train_options o = small_options(3);
+		trainer *t = small_trainer(f, "additive", &o);
+		snprintf(fault, sizeof fault, "launch:%d:cudaErrorLaunchOutOfResources", launch);
+		setenv("ADDITIVE_EMULATOR_FAULT", fault, 1);
+		status s = STATUS_OK;
+		while (s == STATUS_OK && !(events & TRAIN_FINISHED))
+			s = trainer_advance(t, 0, &events, &err);
+		unsetenv("ADDITIVE_EMULATOR_FAULT");
+		assert_true(s == STATUS_OK || s == STATUS_DEVICE);
+		failures += s != STATUS_OK;
+		trainer_free(t);
+		assert_false(backend_is_lost(device));
+	}
+	assert_true(failures > 0);
+	train_small(f, &got, "additive", small_options(3), 0);
+	assert_memory_equal(got.weights, want.weights, want.bytes);
+	free(want.weights);
+	free(got.weights);
 }
 
 /* --- muon ---------------------------------------------------------------------------------------- */
@@ -539,6 +575,7 @@ int main(void)
 	    cmocka_unit_test(twenty_steps_agree_with_the_reference),
 	    cmocka_unit_test(two_runs_have_the_same_bits),
 	    cmocka_unit_test(recomputed_activations_change_no_bit),
+	    cmocka_unit_test(a_refused_launch_fails_the_step_and_not_the_device),
 	    cmocka_unit_test(losses_in_bf16_are_within_a_percent_of_fp32),
 	    cmocka_unit_test(steps_of_muon_agree_with_those_of_the_cpu),
 	    cmocka_unit_test(two_runs_of_muon_have_the_same_bits),

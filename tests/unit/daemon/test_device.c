@@ -26,9 +26,17 @@
 #include "tests/unit/support/folder.h"
 #include "tests/unit/support/parts.h"
 
-/* The CPU backend with a linear layer that fails once, `countdown` layers from now (0: never). */
+/* The CPU backend with a linear layer that fails once, `countdown` layers from now (0: never). The device is then lost,
+ * unless it only `refuses` the call. */
 static backend_kernel real_linear;
 static int countdown;
+static bool refuses;
+
+static bool is_lost(const backend *b)
+{
+	(void)b;
+	return !refuses;
+}
 
 static status failing_linear(backend *b, const op_call *call)
 {
@@ -37,11 +45,26 @@ static status failing_linear(backend *b, const op_call *call)
 	return real_linear(b, call);
 }
 
+/* Number of large downloads, as of weights, before one fails (-1: never). */
+static status (*real_download)(backend *b, void *host, const void *device, size_t bytes);
+static int downloads_left;
+
+static status failing_download(backend *b, void *host, const void *data, size_t bytes)
+{
+	enum { LARGE = 1024 };
+	if (bytes >= LARGE && downloads_left >= 0 && downloads_left-- == 0)
+		return STATUS_DEVICE;
+	return real_download(b, host, data, bytes);
+}
+
 static status open_failing(backend **out, int threads, error *err)
 {
 	TRY(cpu_open(out, threads, err));
 	real_linear = (*out)->kernel[OP_linear];
 	(*out)->kernel[OP_linear] = failing_linear;
+	(*out)->lost = is_lost;
+	real_download = (*out)->download;
+	(*out)->download = failing_download;
 	return STATUS_OK;
 }
 
@@ -59,6 +82,8 @@ static int setup(void **state)
 	char path[PATH_MAX];
 	store_file text = {.filename = "text", .purpose = "fine-tune"};
 	countdown = 0;
+	refuses = false;
+	downloads_left = -1;
 	log_init("test", LOG_ERROR);
 	folder_new(f->folder);
 	e->options = &options;
@@ -149,9 +174,11 @@ static void read_weights(engine *e, const json_t *ended, char **out, size_t *byt
 	assert_int_equal(file_read(path, 1 << 20, out, bytes, NULL), STATUS_OK);
 }
 
-static void a_job_on_a_failing_device_ends_with_the_same_weights(void **state)
+enum { FAIL_LAYER = 100 /* some steps after the first checkpoint */ };
+
+/* A job whose device fails at this layer or download has the weights of a job without a fault. */
+static void expect_the_same_weights(fixture *f, int layers, int downloads, uint64_t restarts)
 {
-	fixture *f = *state;
 	char *expected, *got;
 	size_t expected_bytes, got_bytes;
 	device_stats stats;
@@ -161,17 +188,45 @@ static void a_job_on_a_failing_device_ends_with_the_same_weights(void **state)
 	json_decref(ended);
 	device_snapshot(f->engine->device, &stats);
 	assert_int_equal(stats.restarts, 0);
-	countdown = 100; /* some steps after the first checkpoint */
+	countdown = layers;
+	downloads_left = downloads;
 	create_job(f);
 	ended = run_to_end(f->engine);
+	assert_true(countdown == 0 && downloads_left == -1); /* the fault has happened */
 	read_weights(f->engine, ended, &got, &got_bytes);
 	json_decref(ended);
 	device_snapshot(f->engine->device, &stats);
-	assert_int_equal(stats.restarts, 1);
+	assert_int_equal(stats.restarts, restarts);
 	assert_int_equal(got_bytes, expected_bytes);
 	assert_memory_equal(got, expected, got_bytes);
 	free(got);
 	free(expected);
+}
+
+static void a_job_on_a_failing_device_ends_with_the_same_weights(void **state)
+{
+	expect_the_same_weights(*state, FAIL_LAYER, -1, 1);
+}
+
+/* The job is paused and continues from its checkpoint. */
+static void a_job_whose_step_is_refused_ends_with_the_same_weights(void **state)
+{
+	refuses = true;
+	expect_the_same_weights(*state, FAIL_LAYER, -1, 0);
+}
+
+/* The last large downloads are those of the last checkpoint and of the finished model. */
+static void a_job_whose_checkpoint_is_refused_ends_with_the_same_weights(void **state)
+{
+	enum { MANY = 1 << 20, LAST = 4 };
+	refuses = true;
+	downloads_left = MANY;
+	create_job(*state);
+	json_decref(run_to_end(((fixture *)*state)->engine));
+	const int downloads = MANY - downloads_left;
+	downloads_left = -1;
+	for (int i = 1; i <= LAST; i++)
+		expect_the_same_weights(*state, 0, downloads - i, 0);
 }
 
 /* --- a generation, with a device that the test runs itself ---------------------------------------- */
@@ -241,6 +296,37 @@ static void a_generation_on_a_failing_device_gets_the_error_and_the_next_one_wor
 	generate(d, folder, &o);
 	assert_int_equal(o.status, STATUS_OK);
 	assert_true(o.events > 0);
+	device_close(d);
+}
+
+static void a_refused_call_ends_a_generation_and_leaves_the_sessions(void **state)
+{
+	fixture *f = *state;
+	device_options on = {.backend = "cpu", .threads = 1, .limits = {2, 4, 4, 2}, .cpu = open_failing};
+	const session_options plain = {.policy = POSITION_ERROR};
+	device *d;
+	char folder[PATH_MAX];
+	outcome o;
+	device_stats stats;
+	served_model *m;
+	session *x;
+	create_job(f);
+	json_t *ended = run_to_end(f->engine);
+	store_model_folder(f->engine->store, json_string_value(json_object_get(ended, "fine_tuned_model")), folder);
+	json_decref(ended);
+	assert_int_equal(device_open(&d, &on, NULL), STATUS_OK);
+	assert_int_equal(device_model(d, "m", folder, DTYPE_PANEL_F32, &m, NULL), STATUS_OK);
+	assert_int_equal(scheduler_session_new(device_scheduler(d), m, "x", &plain, &x, NULL), STATUS_OK);
+	refuses = true;
+	countdown = 60;
+	generate(d, folder, &o);
+	assert_int_equal(o.status, STATUS_DEVICE);
+	device_snapshot(d, &stats);
+	assert_int_equal(stats.restarts, 0);
+	assert_int_equal(stats.n_loaded, 1);
+	assert_ptr_equal(scheduler_session_find(device_scheduler(d), "x"), x);
+	generate(d, folder, &o);
+	assert_int_equal(o.status, STATUS_OK);
 	device_close(d);
 }
 
@@ -464,8 +550,12 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(a_job_on_a_failing_device_ends_with_the_same_weights, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_job_whose_step_is_refused_ends_with_the_same_weights, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_job_whose_checkpoint_is_refused_ends_with_the_same_weights, setup,
+	                                    teardown),
 	    cmocka_unit_test_setup_teardown(a_generation_on_a_failing_device_gets_the_error_and_the_next_one_works,
 	                                    setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_refused_call_ends_a_generation_and_leaves_the_sessions, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_device_that_does_not_recover_is_left_to_another_process, setup, teardown),
 	    cmocka_unit_test(failed_restarts_are_limited),
 	    cmocka_unit_test(a_first_process_without_its_device_does_not_start),

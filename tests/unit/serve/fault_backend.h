@@ -21,6 +21,7 @@ typedef struct fault_backend {
 	fault_kind kind;
 	int64_t left; /* calls of that kind that still succeed; negative: not armed */
 	bool lasting; /* all later calls fail too */
+	bool refuses; /* a call that fails does not lose the device */
 	bool struck;
 	int64_t memory;            /* allocations and reservations not yet released */
 	bool full;                 /* every allocation and extension fails */
@@ -178,6 +179,11 @@ static inline bool fault_busy(backend *b)
 	return f->inner->busy(f->inner);
 }
 
+static inline bool fault_is_lost(const backend *b)
+{
+	return !((const fault_backend *)b)->refuses;
+}
+
 static inline status fault_record_begin(backend *b)
 {
 	fault_backend *f = (fault_backend *)b;
@@ -257,6 +263,7 @@ static inline fault_backend *fault_backend_new(backend *inner)
 	    .fetched = fault_fetches ? fault_fetched : NULL,
 	    .fetch_take = fault_fetches ? fault_fetch_take : NULL,
 	    .busy = inner->busy ? fault_busy : NULL,
+	    .lost = fault_is_lost,
 	    .record_begin = inner->record_begin ? fault_record_begin : NULL,
 	    .record_end = inner->record_end ? fault_record_end : NULL,
 	    .replay = inner->replay ? fault_replay : NULL,

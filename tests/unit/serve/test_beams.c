@@ -483,14 +483,15 @@ static void judge(const day *d, const day *golden, status fault, bool device)
 	assert_memory_equal(d->stream.tokens, golden->stream.tokens, (size_t)d->stream.n_tokens * sizeof(int32_t));
 }
 
-static void after_any_failure_a_search_ends_once_and_frees_everything(void **state)
+/* refuses: no failure loses the device. */
+static void fail_each_call(bool refuses)
 {
-	(void)state;
 	static day golden, d;
 	fixture f;
 	bool device = false;
 	int64_t met = 0;
 	fault_backend *fault = open_counted(&f);
+	fault->refuses = refuses;
 	fixture_serve(&f, &roomy);
 	run_day(&f, &golden, &device);
 	assert_true(golden.accepted && !device);
@@ -510,7 +511,8 @@ static void after_any_failure_a_search_ends_once_and_frees_everything(void **sta
 			struck = kind == FAULT_MALLOC ? allocations_refused() : fault->struck;
 			allocations_limit(-1);
 			fault->left = -1;
-			judge(&d, &golden, kind >= FAULT_ALLOCATE ? STATUS_NOMEM : STATUS_DEVICE, device);
+			judge(&d, &golden, kind >= FAULT_ALLOCATE ? STATUS_NOMEM : STATUS_DEVICE, device || refuses);
+			assert_false(device && refuses);
 			assert_int_equal(f.model->users, 0);
 			run_day(&f, &d, &device);
 			judge(&d, &golden, STATUS_OK, false);
@@ -518,6 +520,18 @@ static void after_any_failure_a_search_ends_once_and_frees_everything(void **sta
 	}
 	assert_true(met > 80);
 	fixture_close(&f);
+}
+
+static void after_any_failure_a_search_ends_once_and_frees_everything(void **state)
+{
+	(void)state;
+	fail_each_call(false);
+}
+
+static void after_any_refused_call_a_search_ends_once_and_the_device_works(void **state)
+{
+	(void)state;
+	fail_each_call(true);
 }
 
 int main(void)
@@ -534,6 +548,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(a_search_counts_as_many_generations_as_it_has_beams, setup, teardown),
 	    cmocka_unit_test_setup_teardown(options_that_a_search_cannot_have_are_refused_by_name, setup, teardown),
 	    cmocka_unit_test(after_any_failure_a_search_ends_once_and_frees_everything),
+	    cmocka_unit_test(after_any_refused_call_a_search_ends_once_and_the_device_works),
 	};
 	return RUN_ALL_WAYS(tests);
 }

@@ -3,6 +3,7 @@
  * Later requests work as usual. */
 #include "tests/unit/serve/fault_backend.h"
 #include "tests/unit/serve/fixture.h"
+#include "tests/unit/serve/refusal.h"
 #include "tests/unit/support/allocations.h"
 
 #include <math.h>
@@ -143,7 +144,7 @@ static void judge(const day *d, const day *golden, fault_kind kind)
 	if (kind == FAULT_ALLOCATE && !d->fault->lasting) /* one short allocation costs at most one request */
 		assert_true(ended_badly + d->refused <= 1);
 	if (kind < FAULT_ALLOCATE && ended_badly > 0)
-		assert_true(d->device);
+		assert_int_equal(d->device, !d->fault->refuses);
 	assert_int_equal(d->f->model->users, d->f->scheduler->sessions.count);
 }
 
@@ -162,11 +163,12 @@ static bool run_day_with_fault(day *d, fault_kind kind, int64_t n, bool lasting)
 	return allocations_count() - before > n;
 }
 
-static void fail_each_call(fault_kind kind, bool lasting, int64_t stride)
+static void fail_each_call_as(fault_kind kind, bool refuses, bool lasting, int64_t stride)
 {
 	fixture f;
 	fixture_folder(&f);
 	fault_backend *fault = fault_backend_new(f.backend);
+	fault->refuses = refuses;
 	f.backend = &fault->base;
 	static day golden, d;
 	rise(&golden, &f, fault);
@@ -188,6 +190,11 @@ static void fail_each_call(fault_kind kind, bool lasting, int64_t stride)
 	fixture_close(&f);
 }
 
+static void fail_each_call(fault_kind kind, bool lasting, int64_t stride)
+{
+	fail_each_call_as(kind, false, lasting, stride);
+}
+
 static void any_kernel_may_fail_once(void **state)
 {
 	(void)state;
@@ -198,6 +205,24 @@ static void any_transfer_may_fail_once(void **state)
 {
 	(void)state;
 	fail_each_call(FAULT_TRANSFER, false, 11);
+}
+
+static void any_kernel_may_be_refused(void **state)
+{
+	(void)state;
+	fail_each_call_as(FAULT_KERNEL, true, false, 11);
+}
+
+static void any_transfer_may_be_refused(void **state)
+{
+	(void)state;
+	fail_each_call_as(FAULT_TRANSFER, true, false, 11);
+}
+
+static void all_kernels_may_be_refused_from_any_one_on(void **state)
+{
+	(void)state;
+	fail_each_call_as(FAULT_KERNEL, true, true, 37);
 }
 
 static void any_allocation_may_fail_once(void **state)
@@ -405,11 +430,100 @@ static void loading_may_fail_at_any_call(void **state)
 	fixture_close(&f);
 }
 
+static void arm_refusal(void *context, int call)
+{
+	fault_arm(context, FAULT_KERNEL, call, false);
+}
+
+static void a_refused_call_ends_only_its_step(void **state)
+{
+	enum { CALLS = 120 }; /* more than a step of a prompt and a decode step have */
+	fixture f;
+	refusal_day golden, d;
+	refusal_count all = {0};
+	(void)state;
+	fixture_folder(&f);
+	fault_backend *fault = fault_backend_new(f.backend);
+	f.backend = &fault->base;
+	fault->refuses = true;
+	refusal_run(&golden, &f, NULL, NULL, 0);
+	for (int call = 0; call < CALLS; call++) {
+		refusal_run(&d, &f, arm_refusal, fault, call);
+		assert_true(fault->struck);
+		refusal_judge(&d, &golden, &all);
+		refusal_end(&d);
+	}
+	refusal_end(&golden);
+	assert_true(all.decode > 0 && all.prompt > 0);
+	assert_true(all.kept > 0 && all.lost > 0);
+	f.scheduler = NULL;
+	fixture_close(&f);
+}
+
+static void cancel_other(client *c)
+{
+	client *other = c + 1;
+	if (other->generation)
+		generation_cancel(other->generation);
+}
+
+/* The second of four generations is in the step in flight and not in the next one. The next one is refused after it has
+ * overwritten the logits, and the first generation cancels the second when it ends. */
+static void a_refused_step_leaves_no_logits_of_others_in_a_session(void **state)
+{
+	(void)state;
+	enum { CALLS = 70 };
+	fixture f;
+	int lost = 0;
+	if (!fault_fetches)
+		skip();
+	fixture_folder(&f);
+	fault_backend *fault = fault_backend_new(f.backend);
+	f.backend = &fault->base;
+	fault->refuses = true;
+	for (int call = 0; call < CALLS; call++) {
+		client c[CLIENTS];
+		session *x[CLIENTS];
+		char id[8];
+		fixture_serve(&f, &limits);
+		for (int i = 0; i < CLIENTS; i++) {
+			int32_t ids[9];
+			random_tokens(ids, 9, (uint64_t)i);
+			generation_request r = request(&c[i], ids, 3 + i, LONGEST);
+			snprintf(id, sizeof id, "%d", i);
+			x[i] = open_session(&f, id, POSITION_CLAMP, false);
+			start(&f, x[i], &c[i], &r);
+		}
+		c[0].on_finished = cancel_other;
+		while (c[0].n_tokens < 3 || c[3].n_tokens < 3)
+			assert_int_equal(scheduler_tick(f.scheduler), STATUS_OK);
+		c[1].generation->credit = 1;
+		fault_arm(fault, FAULT_KERNEL, call, false);
+		drain(&f);
+		fault->left = -1;
+		for (int i = 0; i < CLIENTS; i++) {
+			assert_int_equal(c[i].finished, 1);
+			lost += x[i]->lost;
+			if (!x[i]->lost && session_ready(x[i], NULL) == STATUS_OK)
+				assert_equals_new_session(&f, x[i]);
+		}
+		scheduler_free(f.scheduler);
+	}
+	assert_true(lost > 0);
+	f.scheduler = NULL;
+	fixture_close(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(any_kernel_may_fail_once),
 	    cmocka_unit_test(any_transfer_may_fail_once),
+	    cmocka_unit_test(any_kernel_may_be_refused),
+	    cmocka_unit_test(any_transfer_may_be_refused),
+	    cmocka_unit_test(all_kernels_may_be_refused_from_any_one_on),
+	    cmocka_unit_test(a_refused_call_ends_only_its_step),
+	    cmocka_unit_test(a_refused_step_leaves_no_logits_of_others_in_a_session),
 	    cmocka_unit_test(any_allocation_may_fail_once),
 	    cmocka_unit_test(the_device_may_be_lost_permanently_at_any_kernel),
 	    cmocka_unit_test(memory_may_run_out_permanently_at_any_allocation),

@@ -490,16 +490,16 @@ static void scorings_have_the_same_limit_as_generations(void **state)
 	fixture_close(&f);
 }
 
-/* The n-th call of each kind fails in turn. */
-static void a_failure_ends_the_affected_scorings_and_later_ones_give_the_same(void **state)
+/* The n-th call of each kind fails in turn. `refuses`: no failure loses the device. */
+static void fail_calls(bool refuses)
 {
-	(void)state;
 	fixture f;
 	score_sequence all[LENGTHS];
 	caller *good = malloc(sizeof *good), *c = malloc(sizeof *c);
 	fixture_folder(&f);
 	fault_backend *fault = fault_backend_new(f.backend);
 	f.backend = &fault->base;
+	fault->refuses = refuses;
 	write_named(&f, ENCODER);
 	fixture_serve(&f, &roomy);
 	make_sequences(all);
@@ -519,7 +519,7 @@ static void a_failure_ends_the_affected_scorings_and_later_ones_give_the_same(vo
 			fault->left = -1;
 			assert_int_equal(c->finished, 1);
 			assert_int_equal(c->status, struck ? expected[kind] : STATUS_OK);
-			assert_int_equal(s, struck && kind < 2 ? STATUS_DEVICE : STATUS_OK);
+			assert_int_equal(s, struck && kind < 2 && !refuses ? STATUS_DEVICE : STATUS_OK);
 			assert_int_equal(f.model->users, 0);
 		}
 		assert_memory_equal(c->out, good->out, 3 * CLASSES * sizeof(float));
@@ -527,6 +527,18 @@ static void a_failure_ends_the_affected_scorings_and_later_ones_give_the_same(vo
 	free(good);
 	free(c);
 	fixture_close(&f);
+}
+
+static void a_failure_ends_the_affected_scorings_and_later_ones_give_the_same(void **state)
+{
+	(void)state;
+	fail_calls(false);
+}
+
+static void a_refused_call_ends_the_affected_scoring_and_later_ones_give_the_same(void **state)
+{
+	(void)state;
+	fail_calls(true);
 }
 
 int main(void)
@@ -542,6 +554,7 @@ int main(void)
 	    cmocka_unit_test(bad_requests_are_refused_by_name),
 	    cmocka_unit_test(scorings_have_the_same_limit_as_generations),
 	    cmocka_unit_test(a_failure_ends_the_affected_scorings_and_later_ones_give_the_same),
+	    cmocka_unit_test(a_refused_call_ends_the_affected_scoring_and_later_ones_give_the_same),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

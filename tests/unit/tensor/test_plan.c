@@ -467,6 +467,34 @@ static void a_lost_device_ends_the_run(void **state)
 	plan_free(NULL);
 }
 
+static int calls_left; /* scales before one fails */
+
+static status scale_some(backend *b, const op_call *call)
+{
+	(void)b, (void)call;
+	return calls_left-- > 0 ? STATUS_OK : STATUS_DEVICE;
+}
+
+static void a_failed_run_says_if_more_than_temporaries_changed(void **state)
+{
+	backend broken = *(backend *)*state;
+	broken.kernel[OP_scale] = scale_some;
+	for (int fails = 0; fails <= 3; fails++) {
+		graph *g = graph_new();
+		value x = graph_input(g, "x", DTYPE_F32, SHAPE1(3)), a = op_scale(g, x, 2), b = op_scale(g, a, 3);
+		graph_output(g, b, "b");
+		graph_output(g, op_scale(g, b, 4), "c");
+		plan *p = compile(&broken, g, NULL, 0);
+		calls_left = 3;
+		assert_int_equal(plan_run(p), STATUS_OK);
+		assert_true(plan_has_changed(p));
+		calls_left = fails;
+		assert_int_equal(plan_run(p), fails < 3 ? STATUS_DEVICE : STATUS_OK);
+		assert_int_equal(plan_has_changed(p), fails > 0); /* the second scale writes an output */
+		plan_free(p);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -490,6 +518,7 @@ int main(void)
 	    cmocka_unit_test(a_graph_with_an_error_is_refused_with_its_message),
 	    cmocka_unit_test(a_missing_kernel_is_unsupported),
 	    cmocka_unit_test(a_lost_device_ends_the_run),
+	    cmocka_unit_test(a_failed_run_says_if_more_than_temporaries_changed),
 	};
 	return cmocka_run_group_tests(tests, open_backend, close_backend);
 }
