@@ -12,6 +12,7 @@
 #include "engine/base/file.h"
 #include "engine/base/json_text.h"
 #include "engine/base/memory.h"
+#include "engine/base/workers.h"
 #include "engine/model/attribution.h"
 #include "engine/model/class_names.h"
 #include "engine/model/config.h"
@@ -187,7 +188,7 @@ status model_create(model **out, const architecture *a, const json_t *config, ui
 	if (s == STATUS_OK && !values)
 		s = error_no_memory(err, "a model");
 	initial_values first;
-	initial_values_begin(&first, seed);
+	initial_values_begin(&first, seed, workers_threads(b->threads));
 	for (int i = 0; i < m->parameters.count && s == STATUS_OK; i++) {
 		const parameter_spec *p = &m->parameters.items[i];
 		initial_values_fill(&first, p, values);
