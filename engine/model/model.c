@@ -12,6 +12,7 @@
 #include "engine/base/file.h"
 #include "engine/base/json_text.h"
 #include "engine/base/memory.h"
+#include "engine/base/workers.h"
 #include "engine/model/attribution.h"
 #include "engine/model/class_names.h"
 #include "engine/model/config.h"
@@ -183,15 +184,17 @@ status model_create(model **out, const architecture *a, const json_t *config, ui
 	*out = NULL;
 	TRY(model_describe(&m, a, config, DTYPE_F32, err));
 	status s = model_allocate(m, b, err);
-	float *values = s == STATUS_OK ? staging_new(m) : NULL;
-	if (s == STATUS_OK && !values)
+	float *values = s == STATUS_OK && !b->host_memory ? staging_new(m) : NULL;
+	if (s == STATUS_OK && !b->host_memory && !values)
 		s = error_no_memory(err, "a model");
 	initial_values first;
-	initial_values_begin(&first, seed);
+	initial_values_begin(&first, seed, workers_threads(b->threads));
 	for (int i = 0; i < m->parameters.count && s == STATUS_OK; i++) {
 		const parameter_spec *p = &m->parameters.items[i];
-		initial_values_fill(&first, p, values);
-		s = b->upload(b, m->arena + m->offset[i], values, model_stored_bytes(m, p));
+		float *at = m->arena + m->offset[i];
+		initial_values_fill(&first, p, values ? values : at);
+		if (values)
+			s = b->upload(b, at, values, model_stored_bytes(m, p));
 		if (s != STATUS_OK)
 			error_set(err, s, NULL, "cannot copy the weights to %s", b->name);
 	}

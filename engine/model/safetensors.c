@@ -2,8 +2,10 @@
  * sorted by offset, where each must begin exactly where the one before ends. That single rule excludes overlaps and
  * holes. Names and metadata are borrowed from the JSON tree, which exists as long as the file is open.
  *
- * A verified file is read through two windows of a chunk each, because the data of tied tensors is compared from two
- * places of the file at once.
+ * A verified file is read through windows of a chunk each. Each thread has two, because the data of tied tensors is
+ * compared from two places of the file at once. A thread fills or copies from one window at a time, so one is always
+ * free. If another thread is reading the chunk that a thread needs, that thread first reads a later chunk, then waits.
+ * So each chunk is read and verified once, and several at a time.
  *
  * Rejected: a hand-written JSON parser, since jansson limits depth and rejects duplicate names, invalid UTF-8 and
  * numbers beyond 64 bits. Also rejected: reading all data into memory, which doubles the memory for the largest
@@ -14,6 +16,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -26,13 +29,16 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "file data is used in host order");
 
-enum { LENGTH_BYTES = 8, WINDOWS = 2, PIECE_BYTES = 1 << 16 };
+enum { LENGTH_BYTES = 8, WINDOWS_PER_THREAD = 2, PIECE_BYTES = 1 << 16 };
 
 /* A chunk of the file in memory. */
 typedef struct window {
 	unsigned char *data; /* NULL before first use */
 	int64_t index;       /* -1: none */
 	size_t bytes;
+	uint64_t used; /* the file's clock at its last use */
+	int users;     /* threads that fill it or copy from it */
+	bool filling;
 } window;
 
 struct safetensors {
@@ -41,8 +47,12 @@ struct safetensors {
 	const manifest *manifest;
 	const char *name; /* for the file */
 	char *path;
-	window windows[WINDOWS]; /* the most recently used is first */
-	size_t bytes;            /* for the file */
+	window windows[WINDOWS_PER_THREAD * SAFETENSORS_MAX_THREADS];
+	int n_windows;
+	uint64_t clock;
+	pthread_mutex_t mutex; /* guards clock and windows, except the data of one that has users */
+	pthread_cond_t filled;
+	size_t bytes; /* for the file */
 	json_t *header;
 	safetensors_entry *entries;
 	int count;
@@ -192,7 +202,6 @@ static status safetensors_read_chunk(const safetensors *st, window *w, int64_t i
 {
 	size_t from = (size_t)index * MANIFEST_CHUNK_BYTES, left = st->bytes - from, used = 0;
 	size_t bytes = left < MANIFEST_CHUNK_BYTES ? left : MANIFEST_CHUNK_BYTES;
-	w->index = -1;
 	if (!w->data && !(w->data = malloc(MANIFEST_CHUNK_BYTES)))
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory for a part of %.100s", st->name);
 	while (used < bytes) {
@@ -207,22 +216,88 @@ static status safetensors_read_chunk(const safetensors *st, window *w, int64_t i
 		used += (size_t)n;
 	}
 	TRY(manifest_check_chunk(st->manifest, st->name, index, w->data, bytes, err));
-	w->index = index;
 	w->bytes = bytes;
 	(void)posix_fadvise(st->fd, (off_t)(from + bytes), MANIFEST_CHUNK_BYTES, POSIX_FADV_WILLNEED);
 	return STATUS_OK;
 }
 
-/* Find or fill the window with chunk `index` and move it to windows[0]. */
-static status find_window(safetensors *st, int64_t index, error *err)
+/* Return the window of chunk `index`, otherwise the least recently used one without users; NULL: all have users. */
+static window *find_window(safetensors *st, int64_t index)
 {
-	int i = 0;
-	while (i < WINDOWS - 1 && st->windows[i].index != index)
-		i++;
-	window found = st->windows[i];
-	memmove(st->windows + 1, st->windows, (size_t)i * sizeof found);
-	st->windows[0] = found;
-	return found.index == index ? STATUS_OK : safetensors_read_chunk(st, &st->windows[0], index, err);
+	window *found = NULL;
+	for (window *w = st->windows; w < st->windows + st->n_windows; w++) {
+		if (w->index == index)
+			return w;
+		if (w->users == 0 && (!found || w->used < found->used))
+			found = w;
+	}
+	return found;
+}
+
+/* Fill a window of which the caller is the user. The mutex is released meanwhile. After an error the window has no
+ * chunk, and a thread that waits for the chunk tries itself. */
+static status fill_window(safetensors *st, window *w, int64_t index, error *err)
+{
+	w->index = index;
+	w->filling = true;
+	pthread_mutex_unlock(&st->mutex);
+	status s = safetensors_read_chunk(st, w, index, err);
+	pthread_mutex_lock(&st->mutex);
+	w->filling = false;
+	if (s != STATUS_OK)
+		w->index = -1;
+	pthread_cond_broadcast(&st->filled);
+	return s;
+}
+
+/* Read the first chunk after `index` that is in no window, while another thread reads that one. */
+static void read_ahead(safetensors *st, int64_t index)
+{
+	const int64_t chunks = (int64_t)((st->bytes + MANIFEST_CHUNK_BYTES - 1) / MANIFEST_CHUNK_BYTES);
+	window *w;
+	do
+		w = find_window(st, ++index);
+	while (index < chunks && w && w->index == index);
+	if (index >= chunks || !w)
+		return;
+	w->users++;
+	w->used = ++st->clock;
+	(void)fill_window(st, w, index, NULL); /* the thread that needs the chunk gets the error */
+	w->users--;
+}
+
+/* Return the window of chunk `index` with the caller as a user. */
+static status take_window(safetensors *st, int64_t index, window **out, error *err)
+{
+	status s = STATUS_OK;
+	window *w;
+	pthread_mutex_lock(&st->mutex);
+	for (bool ahead = false; (w = find_window(st, index))->filling; ahead = true)
+		if (ahead)
+			pthread_cond_wait(&st->filled, &st->mutex);
+		else
+			read_ahead(st, index);
+	w->users++;
+	w->used = ++st->clock;
+	if (w->index != index)
+		s = fill_window(st, w, index, err);
+	w->users -= s != STATUS_OK;
+	pthread_mutex_unlock(&st->mutex);
+	*out = w;
+	return s;
+}
+
+static void give_window(safetensors *st, window *w)
+{
+	pthread_mutex_lock(&st->mutex);
+	w->users--;
+	pthread_mutex_unlock(&st->mutex);
+}
+
+void safetensors_use_threads(safetensors *st, int threads)
+{
+	assert(threads >= 1 && threads <= SAFETENSORS_MAX_THREADS);
+	st->n_windows = WINDOWS_PER_THREAD * threads;
 }
 
 /* Copy bytes `offset` to `offset + bytes`, which must be inside the file. */
@@ -231,10 +306,11 @@ static status copy_bytes(safetensors *st, size_t offset, size_t bytes, unsigned 
 	if (st->fd < 0 && bytes)
 		memcpy(out, st->map.data + offset, bytes);
 	while (st->fd >= 0 && bytes) {
-		TRY(find_window(st, (int64_t)(offset / MANIFEST_CHUNK_BYTES), err));
-		const window *w = &st->windows[0];
+		window *w;
+		TRY(take_window(st, (int64_t)(offset / MANIFEST_CHUNK_BYTES), &w, err));
 		size_t at = offset % MANIFEST_CHUNK_BYTES, n = w->bytes - at < bytes ? w->bytes - at : bytes;
 		memcpy(out, w->data + at, n);
+		give_window(st, w);
 		offset += n;
 		out += n;
 		bytes -= n;
@@ -506,8 +582,11 @@ static safetensors *safetensors_new(const manifest *m)
 		return NULL;
 	st->fd = -1;
 	st->manifest = m;
-	for (int i = 0; i < WINDOWS; i++)
+	for (size_t i = 0; i < sizeof st->windows / sizeof *st->windows; i++)
 		st->windows[i].index = -1;
+	st->n_windows = WINDOWS_PER_THREAD;
+	pthread_mutex_init(&st->mutex, NULL);
+	pthread_cond_init(&st->filled, NULL);
 	return st;
 }
 
@@ -533,8 +612,10 @@ void safetensors_close(safetensors *st)
 		return;
 	if (st->fd >= 0)
 		close(st->fd);
-	for (int i = 0; i < WINDOWS; i++)
+	for (int i = 0; i < st->n_windows; i++)
 		free(st->windows[i].data);
+	pthread_mutex_destroy(&st->mutex);
+	pthread_cond_destroy(&st->filled);
 	free(st->path);
 	free(st->entries);
 	json_decref(st->header);

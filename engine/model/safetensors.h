@@ -19,7 +19,7 @@
 
 #include "engine/base/manifest.h"
 
-enum { SAFETENSORS_MAX_HEADER = 4 << 20, SAFETENSORS_MAX_RANK = 8 };
+enum { SAFETENSORS_MAX_HEADER = 4 << 20, SAFETENSORS_MAX_RANK = 8, SAFETENSORS_MAX_THREADS = 16 };
 
 typedef enum safetensors_type {
 	ST_F64,
@@ -52,6 +52,9 @@ status safetensors_open(safetensors **out, const char *path, error *err);
 /* Open without mapping, for safetensors_load_f32. m: the manifest of the file's folder, borrowed until the file is
  * closed; NULL: do not verify. STATUS_STORAGE: the file differs from what was written. */
 status safetensors_open_verified(safetensors **out, const char *path, const manifest *m, error *err);
+/* Let up to `threads` threads call safetensors_load_f32 at a time, instead of one. A verified file has at most
+ * two chunks for each in memory. No call may be in progress. */
+void safetensors_use_threads(safetensors *st, int threads);
 void safetensors_close(safetensors *st);
 /* Return the number of entries, which are in order of names. */
 int safetensors_count(const safetensors *st);
@@ -60,9 +63,9 @@ const safetensors_entry *safetensors_at(const safetensors *st, int index);
 const safetensors_entry *safetensors_find(const safetensors *st, const char *name);
 /* Return the "__metadata__" value of a key, or NULL. */
 const char *safetensors_metadata(const safetensors *st, const char *key);
-/* Convert elements first … first + count - 1 to `out`, like safetensors_read_f32, for either kind of file. At most two
- * chunks of a verified file are in memory, so read a file in the order of its offsets. STATUS_STORAGE: damage.
- * STATUS_IO: the file was truncated. */
+/* Convert elements first … first + count - 1 to `out`, like safetensors_read_f32, for either kind of file. Few chunks
+ * of a verified file are in memory, so read a file in the order of its offsets. STATUS_STORAGE: damage. STATUS_IO: the
+ * file was truncated. */
 status safetensors_load_f32(safetensors *st, const safetensors_entry *e, int64_t first, int64_t count, float *out,
                             error *err);
 /* Convert an entry of a mapped file to `out` (count elements) from any float or integer type. f64 and i64 are rounded

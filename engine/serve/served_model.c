@@ -62,6 +62,8 @@ struct served_model_loading {
 	model_loader *weights;
 	backend *backend;
 	int64_t max_slots;
+	bool equipped;
+	served_preparation plans;
 	char folder[]; /* path for the tokenizer */
 };
 
@@ -145,25 +147,31 @@ static status not_loaded(status s, error *err)
 	return s == STATUS_OK ? s : error_set(err, s, "model", "the model could not be loaded: %s", status_text(s));
 }
 
+/* One step of loading. *done: it was the last. */
+static status load_step(served_model *m, served_model_loading *l, bool *done, error *err)
+{
+	bool read;
+	if (l->equipped)
+		return served_model_prepare(m, &l->plans, done);
+	if (m->model) {
+		l->equipped = true;
+		return served_model_equip(m, l, err);
+	}
+	TRY(model_loader_step(l->weights, &read, err));
+	m->model = read ? model_loader_take(l->weights) : NULL;
+	return STATUS_OK;
+}
+
 status served_model_load(served_model *m, bool *done, error *err)
 {
-	served_model_loading *l = m->loading;
-	bool read = m->model != NULL;
-	status s = STATUS_OK;
 	*done = false;
-	if (read)
-		s = served_model_equip(m, l, err);
-	else
-		s = model_loader_step(l->weights, &read, err);
+	status s = load_step(m, m->loading, done, err);
 	if (s != STATUS_OK)
 		return not_loaded(s, err);
-	if (!m->model) {
-		m->model = read ? model_loader_take(l->weights) : NULL;
-		return STATUS_OK;
+	if (*done) {
+		loading_free(m->loading);
+		m->loading = NULL;
 	}
-	loading_free(l);
-	m->loading = NULL;
-	*done = true;
 	return STATUS_OK;
 }
 

@@ -9,6 +9,8 @@
  *   prompts   1|4|16|64|…|max_batch rows of 16|64|256|512|… tokens in total; most: 256 for each of up to four threads,
  * or backend.prompt_tokens
  *
+ * A device also runs and records the usual ones while the model is loaded, so that no request waits for that.
+ *
  * Each plan has two variants, with and without a log. A step runs whole, or cut into parts of its rows that run in
  * parallel (served_part.h, thread_choice.h). On the CPU a step runs with its own numbers of rows and tokens and
  * computes logits only for rows that need them. A device that records plans pads: a padding row has length 0, reads
@@ -90,7 +92,7 @@ struct served_model {
  * loading is complete only served_model_load and served_model_free are legal. */
 status served_model_new(served_model **out, const char *id, const char *folder, dtype weights, backend *b,
                         int max_batch, int64_t max_slots, error *err);
-/* Load for about a millisecond. *done: complete. After an error only served_model_free is legal. */
+/* Load for about a millisecond, or prepare a plan. *done: complete. After an error only served_model_free is legal. */
 status served_model_load(served_model *m, bool *done, error *err);
 void served_model_free(served_model *m);
 
@@ -111,6 +113,22 @@ typedef struct served_row {
 	                * read `tokens` */
 } served_row;
 
+/* Progress of served_model_prepare; starts zeroed. */
+typedef struct served_preparation {
+	bool sampling;  /* the plans that sample from the host's logits are prepared */
+	int rows;       /* rows of the last decode step that was compiled */
+	int64_t tokens; /* tokens of the last prompt that was compiled */
+	served_plan *plan;
+	int runs; /* runs of this plan that remain */
+	size_t bytes;
+} served_preparation;
+
+/* Prepare the next plan that the first requests of its size would wait for: compile it, or run it, or run and record
+ * it. The sizes are decode steps of 1|2|4|…|max_batch rows, and prompts of one row with up to SCHEDULER_PREFILL_CHUNK
+ * tokens, smallest first. *done: all are prepared; or they take 64 MiB and a quarter of the memory of the weights; or
+ * one cannot be compiled, for want of memory. A backend that does not record needs none. No state changes.
+ * STATUS_DEVICE. */
+status served_model_prepare(served_model *m, served_preparation *p, bool *done);
 /* Free all plans of steps. The model has no step in flight. */
 void served_model_free_plans(served_model *m);
 /* Return the maximum rows of prompts in a step. */

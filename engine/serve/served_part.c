@@ -104,6 +104,11 @@ void served_part_free(served_part *p)
 	free(p);
 }
 
+size_t served_part_bytes(const served_part *p)
+{
+	return plan_bytes(p->plan) + (p->pick ? plan_bytes(p->pick) : 0);
+}
+
 static status make_staging(served_part *p)
 {
 	lay_out(p->at, &p->bytes, p->most.rows, p->most.tokens);

@@ -24,6 +24,8 @@ size_t served_part_block_bytes(const served_model *m);
 /* Compile a plan for steps of at most this shape. */
 status served_part_new(served_part **out, const served_model *m, const served_shape *most, char *block, error *err);
 void served_part_free(served_part *p);
+/* Return the device memory of its plans. */
+size_t served_part_bytes(const served_part *p);
 
 /* Prepare to sample with `adjusts` rows of tallies in total. STATUS_NOMEM. */
 status served_part_prepare(served_part *p, int64_t adjusts, error *err);

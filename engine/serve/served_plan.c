@@ -174,6 +174,65 @@ status served_model_plan(served_model *m, int rows, int64_t tokens, bool log, in
 	return STATUS_OK;
 }
 
+/* --- preparation -------------------------------------------------------------------- */
+
+/* A plan's first run is direct, the second records (plan.h). A longer prompt takes longer than its plan. */
+enum { PREPARE_RUNS = 2, PREPARE_TOKENS = SCHEDULER_PREFILL_CHUNK };
+static const double PREPARE_BYTES = 64 << 20, PREPARE_SHARE = 0.25; /* share of the weights' memory */
+
+/* Compile the next plan. Prompts and decode steps take turns, so that small sizes come first. */
+static status prepare_next(served_model *m, served_preparation *p)
+{
+	const bool prompt = p->tokens < PREPARE_TOKENS && (p->tokens <= p->rows || p->rows == m->max_batch);
+	if (prompt)
+		p->tokens = size_for(p->tokens + 1, 1, 2, PREPARE_TOKENS);
+	else
+		p->rows = (int)size_for(p->rows + 1, 1, 2, m->max_batch);
+	TRY(served_model_plan(m, prompt ? 1 : p->rows, prompt ? p->tokens : 0, false, 0, &p->plan, NULL));
+	if (prompt)
+		p->tokens = p->plan->most.tokens;
+	p->bytes += served_part_bytes(p->plan->parts[0]);
+	p->runs = PREPARE_RUNS;
+	return STATUS_OK;
+}
+
+/* Run the plans that sample from rows of logits on the host. */
+static status prepare_sampling(const served_model *m)
+{
+	for (int i = 0; i < PREPARE_RUNS; i++) {
+		TRY(sample_plan_run(m->one_from_host, NULL, 0));
+		TRY(sample_plan_run(m->from_host, NULL, 0));
+	}
+	return STATUS_OK;
+}
+
+static bool is_prepared(const served_model *m, const served_preparation *p)
+{
+	const double weights = (double)model_arena_floats(m->model) * sizeof(float);
+	return (p->rows == m->max_batch && p->tokens == PREPARE_TOKENS) ||
+	       (double)p->bytes > PREPARE_BYTES + PREPARE_SHARE * weights;
+}
+
+status served_model_prepare(served_model *m, served_preparation *p, bool *done)
+{
+	*done = !model_backend(m->model)->record_begin || !model_dimensions(m->model)->form->stepwise;
+	if (*done)
+		return STATUS_OK;
+	if (!p->sampling) {
+		p->sampling = true;
+		return prepare_sampling(m);
+	}
+	if (p->runs > 0) {
+		p->runs--; /* padding alone: no state is read or changed */
+		TRY(served_part_load(p->plan->parts[0], m, NULL, 0, NULL));
+		return served_part_run(p->plan->parts[0]);
+	}
+	*done = is_prepared(m, p);
+	status s = *done ? STATUS_OK : prepare_next(m, p);
+	*done |= s != STATUS_OK;
+	return s == STATUS_DEVICE ? s : STATUS_OK;
+}
+
 /* --- a step --------------------------------------------------------------------- */
 
 /* Cut rows into parts with about equal numbers of tokens. A row belongs to the part that contains the middle of its

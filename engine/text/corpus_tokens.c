@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "engine/base/memory.h"
-#include "engine/text/workers.h"
+#include "engine/base/workers.h"
 
 enum { PIECE_BYTES = 1 << 20, WORKER_NICE = 5 };
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "engine/base/memory.h"
-#include "engine/text/workers.h"
+#include "engine/base/workers.h"
 
 enum { PIECE_BYTES = 128 << 10 };
 

@@ -1,5 +1,5 @@
 /* Loading in steps gives the same bits as loading in one call, and no wrong number if the file is damaged or changes
- * meanwhile. */
+ * meanwhile, with one thread and with several. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include <math.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -21,30 +22,34 @@
 /* Several chunks of 4 MiB; matrices of several pieces, whose rows do not fill their panels. */
 #define LARGE_ADDITIVE                                                                                                 \
 	"{\"hidden_size\": 390, \"n_heads\": 3, \"n_layer\": 1, \"vocab_size\": 2053, \"n_positions\": 40}"
+#define LARGE_QUANTIZED "{\"hidden_size\": 512, \"n_layer\": 2, \"vocab_size\": 517, \"weight_bits\": 8}"
 #define LARGE_GPT2 "{\"n_embd\": 390, \"n_head\": 2, \"n_layer\": 1, \"vocab_size\": 2053, \"n_positions\": 40}"
 
 static const struct {
 	const char *name, *config;
-} kinds[] = {{"additive", LARGE_ADDITIVE}, {"gpt2", LARGE_GPT2}};
-enum { KINDS = sizeof kinds / sizeof *kinds };
+} kinds[] = {{"additive", LARGE_ADDITIVE}, {"gpt2", LARGE_GPT2}, {"trilinear", LARGE_QUANTIZED}};
+enum { KINDS = sizeof kinds / sizeof *kinds, PLAIN_KINDS = KINDS - 1, BACKENDS = 2 };
 
 static char folder[FOLDER_BYTES];
 static char weights_path[sizeof folder + 32];
-static backend *device;
+static backend *device;             /* one thread */
+static backend *backends[BACKENDS]; /* and several */
 
 static int setup(void **state)
 {
 	(void)state;
 	folder_new(folder);
 	snprintf(weights_path, sizeof weights_path, "%s/model.safetensors", folder);
-	device = fixture_backend();
+	device = backends[0] = fixture_backend();
+	assert_int_equal(cpu_open(&backends[1], 5, NULL), STATUS_OK);
 	return 0;
 }
 
 static int teardown(void **state)
 {
 	(void)state;
-	backend_close(device);
+	for (int i = 0; i < BACKENDS; i++)
+		backend_close(backends[i]);
 	return file_remove_tree(folder, NULL) == STATUS_OK ? 0 : -1;
 }
 
@@ -96,10 +101,10 @@ static void assert_parameter(const model *m, const model *plain, int i)
 static void assert_loads(const model *plain, int least_steps)
 {
 	static const dtype types[] = {DTYPE_F32, DTYPE_PANEL_F32, DTYPE_PANEL_BF16, DTYPE_PANEL_INT8};
-	for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+	for (size_t t = 0; t < BACKENDS * sizeof types / sizeof *types; t++) {
 		int steps;
 		error err = ERROR_INIT;
-		model *m = load(types[t], device, &steps, &err);
+		model *m = load(types[t / BACKENDS], backends[t % BACKENDS], &steps, &err);
 		assert_string_equal(err.message, "");
 		assert_true(steps >= least_steps);
 		for (int i = 0; i < model_tensor_count(m); i++)
@@ -111,12 +116,38 @@ static void assert_loads(const model *plain, int least_steps)
 static void steps_load_the_saved_model_bit_for_bit(void **state)
 {
 	(void)state;
-	for (int kind = 0; kind < KINDS; kind++)
+	for (int kind = 0; kind < PLAIN_KINDS; kind++)
 		for (int sealed = 0; sealed < 2; sealed++) {
 			model *m = saved(kind, sealed);
 			assert_loads(m, 20);
 			model_free(m);
 		}
+}
+
+static void the_number_of_threads_changes_no_bit_and_no_step(void **state)
+{
+	(void)state;
+	static const dtype types[] = {DTYPE_F32, DTYPE_PANEL_F32, DTYPE_PANEL_BF16, DTYPE_PANEL_INT8};
+	for (int kind = 0; kind < KINDS; kind++) {
+		model_free(saved(kind, true));
+		for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+			int steps, alone_steps;
+			model *alone = load(types[t], device, &alone_steps, NULL);
+			for (int threads = 2; threads <= 7; threads += 5) {
+				backend *b;
+				assert_int_equal(cpu_open(&b, threads, NULL), STATUS_OK);
+				model *m = load(types[t], b, &steps, NULL);
+				assert_non_null(m);
+				assert_int_equal(steps, alone_steps);
+				assert_int_equal(model_digest(m), model_digest(alone));
+				assert_memory_equal(model_arena(m), model_arena(alone),
+				                    (size_t)model_arena_floats(m) * sizeof(float));
+				model_free(m);
+				backend_close(b);
+			}
+			model_free(alone);
+		}
+	}
 }
 
 /* Write the tensors of the file again as `type`, in reverse order. */
@@ -151,7 +182,7 @@ static void rewrite(safetensors_type type)
 static void a_file_in_another_order_loads_to_the_same_bits(void **state)
 {
 	(void)state;
-	for (int kind = 0; kind < KINDS; kind++) {
+	for (int kind = 0; kind < PLAIN_KINDS; kind++) {
 		model *m = saved(kind, false);
 		rewrite(ST_F32);
 		assert_loads(m, 20);
@@ -162,7 +193,7 @@ static void a_file_in_another_order_loads_to_the_same_bits(void **state)
 static void numbers_of_another_type_are_converted_across_chunks(void **state)
 {
 	(void)state;
-	for (int kind = 0; kind < KINDS; kind++) {
+	for (int kind = 0; kind < PLAIN_KINDS; kind++) {
 		model *m = saved(kind, false);
 		rewrite(ST_BF16);
 		for (int i = 0; i < model_tensor_count(m); i++) {
@@ -188,11 +219,13 @@ static void flip(const char *path, long at)
 
 static void assert_storage_error(const char *words)
 {
-	int steps;
-	error err = ERROR_INIT;
-	assert_null(load(DTYPE_PANEL_F32, device, &steps, &err));
-	assert_int_equal(err.status, STATUS_STORAGE);
-	assert_non_null(strstr(err.message, words));
+	for (int i = 0; i < BACKENDS; i++) {
+		int steps;
+		error err = ERROR_INIT;
+		assert_null(load(DTYPE_PANEL_F32, backends[i], &steps, &err));
+		assert_int_equal(err.status, STATUS_STORAGE);
+		assert_non_null(strstr(err.message, words));
+	}
 	assert_int_equal(model_check(folder, NULL), STATUS_STORAGE);
 }
 
@@ -256,17 +289,41 @@ static void a_file_truncated_while_it_is_read_is_an_error(void **state)
 	}
 }
 
+static void the_first_of_two_wrong_weights_is_named(void **state)
+{
+	(void)state;
+	static const int64_t places[2] = {1500 * 390 + 7, 2000 * 390 + 3}; /* in different pieces */
+	for (int i = 0; i < BACKENDS; i++) {
+		int steps;
+		error err = ERROR_INIT;
+		model *m = saved(0, false);
+		int matrix = 0;
+		while (shape_rows(model_parameter(m, matrix)->shape) < 2053)
+			matrix++;
+		for (int k = 0; k < 2; k++)
+			model_arena(m)[model_parameter_offset(m, matrix) + places[k]] = NAN;
+		assert_int_equal(model_save(m, folder, NULL), STATUS_OK);
+		assert_null(load(DTYPE_PANEL_BF16, backends[i], &steps, &err));
+		assert_int_equal(err.status, STATUS_INVALID);
+		assert_string_equal(err.param, model_parameter(m, matrix)->name);
+		assert_non_null(strstr(err.message, "element 585007 of tensor"));
+		model_free(m);
+	}
+}
+
 static void a_loader_may_be_abandoned_at_any_step(void **state)
 {
 	(void)state;
 	model_free(saved(1, true));
-	bool done = false;
-	for (int steps = 0; !done; steps++) {
-		model_loader *l;
-		assert_int_equal(model_loader_new(&l, folder, DTYPE_PANEL_INT8, device, NULL), STATUS_OK);
-		for (int i = 0; i < steps && !done; i++)
-			assert_int_equal(model_loader_step(l, &done, NULL), STATUS_OK);
-		model_loader_free(l);
+	for (int i = 0; i < BACKENDS; i++) {
+		bool done = false;
+		for (int steps = 0; !done; steps++) {
+			model_loader *l;
+			assert_int_equal(model_loader_new(&l, folder, DTYPE_PANEL_INT8, backends[i], NULL), STATUS_OK);
+			for (int k = 0; k < steps && !done; k++)
+				assert_int_equal(model_loader_step(l, &done, NULL), STATUS_OK);
+			model_loader_free(l);
+		}
 	}
 	model_loader_free(NULL);
 }
@@ -275,6 +332,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(steps_load_the_saved_model_bit_for_bit),
+	    cmocka_unit_test(the_number_of_threads_changes_no_bit_and_no_step),
+	    cmocka_unit_test(the_first_of_two_wrong_weights_is_named),
 	    cmocka_unit_test(a_file_in_another_order_loads_to_the_same_bits),
 	    cmocka_unit_test(numbers_of_another_type_are_converted_across_chunks),
 	    cmocka_unit_test(one_flipped_bit_of_the_weights_is_found_with_its_place),

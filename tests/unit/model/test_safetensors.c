@@ -5,6 +5,7 @@
 
 #include <cmocka.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -466,6 +467,56 @@ static void a_tensor_too_large_to_count_is_not_written(void **state)
 	assert_int_not_equal(access(path, F_OK), 0);
 }
 
+/* --- several threads ------------------------------------------------------------------------- */
+
+enum { WORDS = 9 << 20 /* nine chunks, more than two threads keep */, RANGES = 48, RANGE = 3 << 18 };
+
+typedef struct reader {
+	safetensors *file;
+	uint64_t seed;
+	int wrong;
+	status result;
+} reader;
+
+/* Element i is i mod 2^24, which a float holds exactly. */
+static void *read_ranges(void *context)
+{
+	reader *r = context;
+	float *x = malloc(RANGE * sizeof *x);
+	for (int k = 0; k < RANGES && r->result == STATUS_OK; k++) {
+		const int64_t first = philox_below(philox(r->seed, 0, 0, (uint64_t)k).word[0], WORDS - RANGE);
+		r->result = safetensors_load_f32(r->file, safetensors_at(r->file, 0), first, RANGE, x, NULL);
+		for (int64_t i = 0; i < RANGE; i++)
+			r->wrong += x[i] != (float)((first + i) % (1 << 24));
+	}
+	free(x);
+	return NULL;
+}
+
+static void threads_read_the_chunks_of_one_file(void **state)
+{
+	(void)state;
+	float *data = malloc((size_t)WORDS * sizeof *data);
+	for (int64_t i = 0; i < WORDS; i++)
+		data[i] = (float)(i % (1 << 24));
+	const safetensors_item item = {.name = "x", .type = ST_F32, .rank = 1, .dim = {WORDS}, .data = data};
+	safetensors *st;
+	assert_int_equal(safetensors_write(path, &item, 1, NULL, NULL), STATUS_OK);
+	free(data);
+	assert_int_equal(safetensors_open_verified(&st, path, NULL, NULL), STATUS_OK);
+	safetensors_use_threads(st, 2);
+	reader readers[2] = {{.file = st, .seed = 1}, {.file = st, .seed = 2}};
+	pthread_t other;
+	assert_int_equal(pthread_create(&other, NULL, read_ranges, &readers[1]), 0);
+	read_ranges(&readers[0]);
+	pthread_join(other, NULL);
+	safetensors_close(st);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(readers[i].result, STATUS_OK);
+		assert_int_equal(readers[i].wrong, 0);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -486,6 +537,7 @@ int main(void)
 	    cmocka_unit_test(random_damage_never_crashes),
 	    cmocka_unit_test(a_missing_file_is_not_found_and_a_folder_is_no_file),
 	    cmocka_unit_test(a_tensor_too_large_to_count_is_not_written),
+	    cmocka_unit_test(threads_read_the_chunks_of_one_file),
 	};
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
