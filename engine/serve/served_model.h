@@ -6,8 +6,8 @@
  * plans are compiled on first use and kept:
  *
  *   decode    1|2|4|8|…|max_batch rows
- *   prompts   1|4|16|64|…|max_batch rows of 16|64|256|512|… tokens in total; most: 256 for each of up to four threads,
- * or backend.prompt_tokens
+ *   prompts   1|4|16|64|…|max_batch rows of 16|64|256|512|… tokens in total; at most backend.prompt_tokens
+ *             (on a host 256 for each of up to four threads, and max_batch more for streams)
  *
  * A device also runs and records the usual ones while the model is loaded, so that no request waits for that.
  *
