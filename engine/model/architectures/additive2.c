@@ -21,7 +21,8 @@
  * W_o and W_2 start as zeros, so that a layer begins as the identity, and scores start equal. There are no positions:
  * sequences have no limit.
  *
- * Dropout sites (Philox streams): 0 the embedding; 1 + 2l, 2 + 2l in layer l the mixer and the feed-forward. */
+ * Dropout sites (Philox streams), in this order: the embedding; in each layer those of mixer_gated_additive, the mixer,
+ * the feed-forward. */
 #include <math.h>
 #include <stdio.h>
 
@@ -75,8 +76,8 @@ static void read_layers(additive2_config *c, config_reader *r, int kind)
 		if (!json_is_integer(layer) || l < 0 || l >= c->dims.layers)
 			config_fail(r, key, "every layer of %s must be an integer from 0 to %lld", key,
 			            (long long)c->dims.layers - 1);
-		else if (c->mixers[l])
-			config_fail(r, key, "layer %lld is listed twice", (long long)l);
+		else if (c->mixers[l] && c->mixers[l] != kinds[kind].mixer)
+			config_fail(r, key, "layer %lld has another attention", (long long)l);
 		else
 			c->mixers[l] = kinds[kind].mixer;
 	}

@@ -29,6 +29,11 @@ static int additive_explain_parts(const void *options, log_part out[EXPLAINER_MA
 	return 2 * ROUND_COUNT;
 }
 
+static int64_t additive_explain_heads(const void *options)
+{
+	return ((const additive_options *)options)->heads;
+}
+
 static explain_range additive_explain_range(const void *options, int64_t position, int64_t tokens)
 {
 	(void)tokens;
@@ -121,6 +126,7 @@ const explainer additive_explainer = {
     .rounds = rounds,
     .n_rounds = ROUND_COUNT,
     .parts = additive_explain_parts,
+    .heads = additive_explain_heads,
     .range = additive_explain_range,
     .scores = additive_explain_scores,
     .row = additive_explain_row,

@@ -20,6 +20,11 @@ static int linear_explain_parts(const void *options, log_part out[EXPLAINER_MAX_
 	return 2;
 }
 
+static int64_t linear_explain_heads(const void *options)
+{
+	return ((const linear_options *)options)->heads;
+}
+
 static explain_range linear_explain_range(const void *options, int64_t position, int64_t tokens)
 {
 	return (explain_range){0, ((const linear_options *)options)->causal ? position + 1 : tokens};
@@ -110,6 +115,7 @@ const explainer linear_explainer = {
     .rounds = rounds,
     .n_rounds = 1,
     .parts = linear_explain_parts,
+    .heads = linear_explain_heads,
     .range = linear_explain_range,
     .row = linear_explain_row,
     .pull = pull,
