@@ -59,10 +59,10 @@ static void add_serving(json_t *all, const engine *e, const device_stats *d)
 	            (double)s->prompt_tokens);
 	metrics_add(all, "additive_engine_generated_tokens_total", "counter", "Tokens generated.",
 	            (double)s->generated_tokens);
-	metrics_add(all, "additive_engine_ticks_total", "counter", "Decode steps and prefill chunks.",
+	metrics_add(all, "additive_engine_ticks_total", "counter", "Turns: decode steps, steps of prompts, slices.",
 	            (double)s->ticks);
 	metrics_add(all, "additive_engine_batched_sequences_total", "counter",
-	            "Sequences in all decode steps; over the steps, the mean batch.", (double)s->batched_sequences);
+	            "Streams in all steps; each had one token.", (double)s->batched_sequences);
 	metrics_add(all, "additive_engine_generations_running", "gauge", "Generations that have begun.", s->running);
 	metrics_add(all, "additive_engine_generations_waiting", "gauge", "Generations whose prompt waits.", s->waiting);
 	metrics_add(all, "additive_engine_explanations_running", "gauge", "Explanations being made or sent.",

@@ -2,8 +2,9 @@
  * decides which one may run next.
  *
  * Turns are round-robin: one decode step for each model with generations to decode, then one step of prompts, then one
- * slice of a score task (scheduler_score.c). A step of prompts may also decode (scheduler_prompts.c). The generations
- * of a decode step move to the end of the queue. With more than max_batch generations all therefore wait equally long.
+ * slice of a score task (scheduler_score.c). A step of prompts that also decodes (scheduler_prompts.c) takes the turn
+ * of its model, and the turn of prompts is left out. The generations of a decode step move to the end of the queue.
+ * With more than max_batch generations all therefore wait equally long.
  *
  * A step reads tokens and samples the next ones for the whole batch in one call. Only the tokens are copied to the
  * host. A row of logits is copied only if a session stops there or log-probabilities are requested.
@@ -166,7 +167,6 @@ static void queue_remove(scheduler *s, generation *g)
 static void left_prompt(scheduler *s, generation *g)
 {
 	s->n_prompts -= g->prompting;
-	s->apart &= s->n_prompts > 0;
 	g->prompting = false;
 }
 
@@ -413,7 +413,7 @@ static status fail_step(scheduler *s, const inflight_step *f)
 		error_set(&err, result, NULL, "a step could not be computed: %s%s", status_text(f->result),
 		          g->temporary       ? ""
 		          : g->session->lost ? "; the session's state is lost"
-		                             : "; the session has not changed");
+		                             : "; the session keeps the tokens that it has read");
 		scheduler_finish(s, g, result, &err);
 	}
 	return STATUS_OK;
@@ -475,13 +475,14 @@ static bool halve(inflight_step *f)
 	return several || cut;
 }
 
-/* Leave the streams of a step of prompts to steps of their own; false: it has none. */
-static bool part_streams(scheduler *s, inflight_step *f)
+/* Remove the streams from a step of prompts, and let them decode apart for some steps; false: it has none. */
+static bool remove_streams(const scheduler *s, inflight_step *f)
 {
+	enum { APART_STEPS = 64 };
 	if (!f->prompts || f->streams_from >= f->n)
 		return false;
 	f->n = f->streams_from;
-	s->apart = true;
+	f->model->apart_until = s->prompt_steps + APART_STEPS;
 	return true;
 }
 
@@ -492,7 +493,7 @@ static status find_plan_for_some(scheduler *s, inflight_step *f, error *err)
 	do {
 		*err = (error)ERROR_INIT;
 		result = find_plan(f, err);
-	} while (result == STATUS_NOMEM && (part_streams(s, f) || halve(f)));
+	} while (result == STATUS_NOMEM && (remove_streams(s, f) || halve(f)));
 	return result;
 }
 
@@ -730,7 +731,13 @@ static status prefill(scheduler *s, generation *g)
 	for (int i = 0; i < f->n; i++)
 		scheduler_begin(s, f->batch[i]);
 	scheduler_prompts_rows(s, f);
-	return issue(s, f) == STATUS_OK ? scheduler_complete(s, f) : fail_step(s, f);
+	if (issue(s, f) == STATUS_OK)
+		return scheduler_complete(s, f);
+	/* The device may refuse the prompts, or the size of both. So the next step has the prompts alone. */
+	const bool lost = f->result == STATUS_DEVICE && backend_is_lost(s->backend);
+	if (!lost && !served_plan_has_changed(f->plan) && remove_streams(s, f))
+		return STATUS_OK;
+	return fail_step(s, f);
 }
 
 /* End the cancelled generations. A session first reads its delivered token. */
@@ -767,14 +774,17 @@ status scheduler_tick(scheduler *s)
 		s->turn = turn <= s->n_models ? turn + 1 : 0;
 		if (m) {
 			inflight_step *f = s->ahead;
-			if (scheduler_joins(s, m))
-				continue;
+			if (!s->joined && scheduler_joins(s, m)) {
+				s->joined = true;
+				return prefill(s, scheduler_prompts_first(s));
+			}
 			if (!f || f->model != m)
 				decode_gather(s, m, f = free_step(s));
 			if (f->n > 0)
 				return decode(s, f);
 		} else if (turn == s->n_models) {
-			generation *g = scheduler_prompts_first(s);
+			generation *g = s->joined ? NULL : scheduler_prompts_first(s);
+			s->joined = false;
 			if (g)
 				return prefill(s, g);
 		} else if (s->score_tasks) {

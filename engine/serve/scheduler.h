@@ -1,8 +1,8 @@
 /* scheduler.h - models, sessions, generations and score tasks, and the order in which they run.
  *
  * The scheduler owns the loaded models, their state pools and every live session. Work advances in ticks. One tick is
- * one batched decode step (one token for each runnable generation of a model), one step of prompts, or one slice of a
- * scoring.
+ * one batched decode step (one token for each runnable generation of a model), one step of prompts (which may decode,
+ * too), or one slice of a scoring.
  *
  * Threads: the scheduler has no thread of its own. All functions run on the executor thread (in tests, on the caller's
  * thread), except those marked "any thread". Callbacks may call any function here except scheduler_tick and
@@ -401,7 +401,7 @@ status scheduler_tick(scheduler *s);
 
 typedef struct scheduler_stats {
 	int models, sessions, running, waiting; /* now */
-	/* Since scheduler_new: tokens read from prompts, tokens generated, ticks, and rows of all decode steps. */
+	/* Since scheduler_new: tokens read from prompts, tokens generated, ticks, and rows of streams in all steps. */
 	uint64_t prompt_tokens, generated_tokens, ticks, batched_sequences;
 } scheduler_stats;
 void scheduler_stats_read(const scheduler *s, scheduler_stats *out);

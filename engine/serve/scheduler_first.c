@@ -32,9 +32,10 @@ status scheduler_draw_first(scheduler *s, generation *g, int most, error *err)
 	if (active > 0) {
 		TRY(served_model_prepare_rows(m, n, adjusts, err));
 		if (served_model_sample_rows(m, logits, rows, n, tokens) != STATUS_OK)
-			return error_set(err, STATUS_DEVICE, NULL,
-			                 "the first token could not be sampled: %s; the session has not changed",
-			                 status_text(STATUS_DEVICE));
+			return error_set(
+			    err, STATUS_DEVICE, NULL,
+			    "the first token could not be sampled: %s; the session keeps the tokens that it has read",
+			    status_text(STATUS_DEVICE));
 	}
 	for (int i = 0; i < n; i++) {
 		batch[i]->first = tokens[i];

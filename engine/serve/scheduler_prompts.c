@@ -9,8 +9,8 @@
  * Softmax attention sums over the pieces in which a prompt is read. So only a fixed division gives a prompt the same
  * bits as alone: SCHEDULER_PREFILL_CHUNK tokens, whatever else the step reads. The bits of other models do not depend
  * on the pieces. On a device one of their prompts fills a step. On a CPU they read only SCHEDULER_PREFILL_SHORT tokens
- * a step while streams decode, because each stream waits for a step of prompts between two of its tokens. With 32
- * streams (d 128, 6 layers, two cores) the wait fell from 4.4 to 2 ms, and the long prompt takes twice as long.
+ * a step while streams decode, because each stream waits for such a step for its next token. With 32 streams (d 128, 6
+ * layers, two cores) the wait is 2 ms instead of 4.4, and the long prompt takes twice as long.
  *
  * The step also reads the next token of every stream of the model, so that neither waits for the other and weights are
  * read once for both. The model has no decode steps of its own then. All of its streams join, or none: where one cannot
@@ -67,7 +67,7 @@ bool scheduler_decodes(const scheduler *s)
 static int streams_that_join(const scheduler *s, const served_model *m)
 {
 	int n = 0;
-	if (s->apart || (s->ahead && s->ahead->model == m))
+	if ((int)(m->apart_until - s->prompt_steps) > 0 || (s->ahead && s->ahead->model == m))
 		return 0;
 	for (const generation *g = s->first; g; g = g->following) {
 		if (g->session->model != m || g->phase == GENERATION_PROMPT || !generation_runnable(g))

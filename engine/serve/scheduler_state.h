@@ -49,7 +49,7 @@ struct scheduler {
 	inflight_step *ahead;     /* the step in flight between ticks; NULL: none */
 	served_row *rows;         /* [max_batch] rows of the step being issued */
 	sample_row *draws;        /* [max_batch] their sampling requests */
-	bool apart;               /* until no prompt waits, streams decode in steps of their own */
+	bool joined;              /* a model's turn was a step of prompts that also decodes */
 	bool failed;              /* the device failed to copy logits, and may be lost */
 	scheduler_stats counters; /* only the 64-bit members, which never decrease, are used */
 };

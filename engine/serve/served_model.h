@@ -9,7 +9,8 @@
  *   prompts   1|4|16|64|…|max_batch rows of 16|64|256|512|… tokens in total; at most backend.prompt_tokens
  *             (on a host 256 for each of up to four threads, and max_batch more for streams)
  *
- * A device also runs and records the usual ones while the model is loaded, so that no request waits for that.
+ * A device also runs and records the first ones (served_model_prepare) while the model is loaded, so that the first
+ * requests do not wait for that.
  *
  * Each plan has two variants, with and without a log. A step runs whole, or cut into parts of its rows that run in
  * parallel (served_part.h, thread_choice.h). On the CPU a step runs with its own numbers of rows and tokens and
@@ -80,6 +81,7 @@ struct served_model {
 	                     * again to explain */
 	prefix prefixes[PREFIXES_KEPT];
 	bool any_pieces;            /* bits do not depend on the pieces of a prompt */
+	unsigned apart_until;       /* number of the step of prompts up to which streams decode in steps of their own */
 	int64_t chunk, short_chunk; /* most tokens of a prompt that a step reads; and while generations decode */
 	served_plan *plans;
 	read_pass *passes;             /* idle plans of passes */
@@ -126,8 +128,8 @@ typedef struct served_preparation {
 /* Prepare the next plan that the first requests of its size would wait for: compile it, or run it, or run and record
  * it. The sizes are decode steps of 1|2|4|…|max_batch rows, and prompts of one row with up to SCHEDULER_PREFILL_CHUNK
  * tokens, smallest first. *done: all are prepared; or they take 64 MiB and a quarter of the memory of the weights; or
- * one cannot be compiled, for want of memory. A backend that does not record needs none. No state changes.
- * STATUS_DEVICE. */
+ * one cannot be compiled or run. A backend that does not record needs none. No state changes. STATUS_DEVICE: the device
+ * is lost. */
 status served_model_prepare(served_model *m, served_preparation *p, bool *done);
 /* Free all plans of steps. The model has no step in flight. */
 void served_model_free_plans(served_model *m);

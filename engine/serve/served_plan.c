@@ -38,7 +38,7 @@ int64_t served_model_prompt_tokens(const served_model *m)
 	return SCHEDULER_PREFILL_CHUNK * (int64_t)(threads < MOST ? threads : MOST);
 }
 
-/* A device that is full takes longer for each further token. */
+/* On a device the tokens of streams reduce the room for prompts. */
 int64_t served_model_step_tokens(const served_model *m)
 {
 	const int64_t prompts = served_model_prompt_tokens(m);
@@ -213,11 +213,9 @@ static bool is_prepared(const served_model *m, const served_preparation *p)
 	       (double)p->bytes > PREPARE_BYTES + PREPARE_SHARE * weights;
 }
 
-status served_model_prepare(served_model *m, served_preparation *p, bool *done)
+/* Compile or run the next plan. *done: there is none. */
+static status prepare(served_model *m, served_preparation *p, bool *done)
 {
-	*done = !model_backend(m->model)->record_begin || !model_dimensions(m->model)->form->stepwise;
-	if (*done)
-		return STATUS_OK;
 	if (!p->sampling) {
 		p->sampling = true;
 		return prepare_sampling(m);
@@ -228,9 +226,18 @@ status served_model_prepare(served_model *m, served_preparation *p, bool *done)
 		return served_part_run(p->plan->parts[0]);
 	}
 	*done = is_prepared(m, p);
-	status s = *done ? STATUS_OK : prepare_next(m, p);
-	*done |= s != STATUS_OK;
-	return s == STATUS_DEVICE ? s : STATUS_OK;
+	return *done ? STATUS_OK : prepare_next(m, p);
+}
+
+status served_model_prepare(served_model *m, served_preparation *p, bool *done)
+{
+	backend *b = model_backend(m->model);
+	*done = !b->record_begin || !model_dimensions(m->model)->form->stepwise;
+	if (*done)
+		return STATUS_OK;
+	status s = prepare(m, p, done);
+	*done |= s != STATUS_OK; /* the model serves without */
+	return s == STATUS_DEVICE && backend_is_lost(b) ? s : STATUS_OK;
 }
 
 /* --- a step --------------------------------------------------------------------- */

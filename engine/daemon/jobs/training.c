@@ -313,7 +313,7 @@ static status training_attend(training *t, device *d, unsigned events)
 	return STATUS_OK;
 }
 
-/* Train for about budget_ns. STATUS_DEVICE: the device failed. */
+/* Train for about budget_ns. STATUS_DEVICE: the device failed a call. */
 static status advance(device_background *b, device *d, uint64_t budget_ns)
 {
 	training *t = (training *)b;

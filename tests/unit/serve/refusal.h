@@ -44,7 +44,7 @@ static inline void refusal_run(refusal_day *d, fixture *f, void (*arm)(void *con
                                int call)
 {
 	static const scheduler_limits limits = {
-	    .max_models = 1, .max_sessions = 8, .max_generations = 8, .max_batch = 4};
+	    .max_models = 1, .max_sessions = 8, .max_generations = 8, .max_batch = 8};
 	char id[8];
 	memset(d, 0, sizeof *d);
 	fixture_serve(f, &limits);
@@ -94,7 +94,7 @@ static inline bool refusal_failed(refusal_day *d, const refusal_day *golden, int
 	const bool failed = c->result.status != STATUS_OK;
 	if (failed) {
 		assert_true(c->result.status == STATUS_DEVICE || c->result.status == STATUS_NOMEM);
-		assert_non_null(strstr(c->result.error.message, x->lost ? "is lost" : "has not changed"));
+		assert_non_null(strstr(c->result.error.message, x->lost ? "is lost" : "keeps the tokens"));
 		all->lost += x->lost;
 		all->kept += !x->lost;
 	} else {
@@ -114,12 +114,14 @@ static inline bool refusal_failed(refusal_day *d, const refusal_day *golden, int
 
 static inline void refusal_judge(refusal_day *d, const refusal_day *golden, refusal_count *all)
 {
+	const int kept = all->kept;
 	int decoding = 0;
 	for (int i = 0; i < REFUSAL_DECODING; i++)
 		decoding += refusal_failed(d, golden, i, all);
 	const bool prompt = refusal_failed(d, golden, REFUSAL_PROMPT, all);
 	assert_false(refusal_failed(d, golden, REFUSAL_IDLE, all));
-	assert_true(decoding == 0 || !prompt); /* one call is in one step */
+	/* A step of both that has changed nothing ends none of them. */
+	assert_true(decoding == 0 || !prompt || all->kept == kept);
 	all->decode += decoding > 0;
 	all->prompt += prompt;
 }
