@@ -428,6 +428,7 @@ static status open_device(backend **out, const backend_options *o, error *err)
 	c->background = o->background;
 	c->recorded = is_on("ADDITIVE_CUDA_RECORD", true) && !c->each_waits;
 	fill_table(c, &prop);
+	c->base.records = c->recorded;
 	status s = device_take(c, err);
 	if (s != STATUS_OK) {
 		free(c);

@@ -391,6 +391,11 @@ static status lose_device(scheduler *s, const error *err)
 	return STATUS_DEVICE;
 }
 
+void scheduler_lose(scheduler *s)
+{
+	(void)lose_device(s, NULL);
+}
+
 /* End everything if the device was lost when it failed to copy logits. */
 static status settle_failure(scheduler *s)
 {

@@ -398,6 +398,8 @@ bool scheduler_runnable(const scheduler *s);
 /* Run one decode step, one step of prompts or one slice of a score task. A device failure ends all generations and
  * score tasks with STATUS_DEVICE and is returned. */
 status scheduler_tick(scheduler *s);
+/* End all generations and score tasks with STATUS_DEVICE, after a call outside of a tick has lost the device. */
+void scheduler_lose(scheduler *s);
 
 typedef struct scheduler_stats {
 	int models, sessions, running, waiting; /* now */

@@ -232,7 +232,7 @@ static status prepare(served_model *m, served_preparation *p, bool *done)
 status served_model_prepare(served_model *m, served_preparation *p, bool *done)
 {
 	backend *b = model_backend(m->model);
-	*done = !b->record_begin || !model_dimensions(m->model)->form->stepwise;
+	*done = !b->records || !model_dimensions(m->model)->form->stepwise;
 	if (*done)
 		return STATUS_OK;
 	status s = prepare(m, p, done);

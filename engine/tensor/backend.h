@@ -46,6 +46,7 @@ struct backend {
 	bool host_memory;      /* device addresses can be read by the host */
 	bool bf16;             /* kernels take DTYPE_BF16 where ops.h says "real" */
 	bool maxima;           /* linear gives maxima */
+	bool records;          /* record_begin works: a plan is slow until its second run */
 	int64_t prompt_tokens; /* tokens in all rows that fill a device in a step of prompts; 0: a host */
 	backend_kernel kernel[OP_COUNT];
 	backend_scratch scratch[OP_COUNT];

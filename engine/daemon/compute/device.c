@@ -437,6 +437,11 @@ static bool foreground(device *d)
 		return true;
 	}
 	if (!scheduler_runnable(d->scheduler)) {
+		if (d->backend->lost && d->backend->lost(d->backend)) { /* while a model was loaded, for example */
+			scheduler_lose(d->scheduler);
+			restart(d);
+			return true;
+		}
 		publish(d); /* includes changes of the previous tasks, such as a deleted session */
 		return false;
 	}

@@ -245,6 +245,7 @@ static inline fault_backend *fault_backend_new(backend *inner)
 	    .name = "fault",
 	    .host_memory = inner->host_memory,
 	    .maxima = inner->maxima,
+	    .records = inner->records,
 	    .allocate = fault_allocate,
 	    .release = fault_release,
 	    .upload = fault_upload,

@@ -44,7 +44,7 @@ static inline void refusal_run(refusal_day *d, fixture *f, void (*arm)(void *con
                                int call)
 {
 	static const scheduler_limits limits = {
-	    .max_models = 1, .max_sessions = 8, .max_generations = 8, .max_batch = 8};
+	    .max_models = 1, .max_sessions = 8, .max_generations = 8, .max_batch = 5};
 	char id[8];
 	memset(d, 0, sizeof *d);
 	fixture_serve(f, &limits);
