@@ -30,18 +30,24 @@
  * unless it only `refuses` the call. */
 static backend_kernel real_linear;
 static int countdown;
-static bool refuses;
+static bool refuses, broken;
 
 static bool is_lost(const backend *b)
 {
 	(void)b;
-	return !refuses;
+	return broken;
+}
+
+static status fail_call(void)
+{
+	broken = !refuses;
+	return STATUS_DEVICE;
 }
 
 static status failing_linear(backend *b, const op_call *call)
 {
 	if (countdown > 0 && --countdown == 0)
-		return STATUS_DEVICE;
+		return fail_call();
 	return real_linear(b, call);
 }
 
@@ -53,12 +59,13 @@ static status failing_download(backend *b, void *host, const void *data, size_t 
 {
 	enum { LARGE = 1024 };
 	if (bytes >= LARGE && downloads_left >= 0 && downloads_left-- == 0)
-		return STATUS_DEVICE;
+		return fail_call();
 	return real_download(b, host, data, bytes);
 }
 
 static status open_failing(backend **out, int threads, error *err)
 {
+	broken = false;
 	TRY(cpu_open(out, threads, err));
 	real_linear = (*out)->kernel[OP_linear];
 	(*out)->kernel[OP_linear] = failing_linear;
