@@ -9,8 +9,8 @@
  * Softmax attention sums over the pieces in which a prompt is read. So only a fixed division gives a prompt the same
  * bits as alone: SCHEDULER_PREFILL_CHUNK tokens, whatever else the step reads. The bits of other models do not depend
  * on the pieces. On a device one of their prompts fills a step. On a CPU they read only SCHEDULER_PREFILL_SHORT tokens
- * a step while streams decode, because each stream waits for such a step for its next token. Beside 32 streams (d 128, 6
- * layers, two cores) a step takes 1.6 ms.
+ * a step while streams decode, because each stream waits for such a step for its next token. Beside 32 streams (d 128,
+ * 6 layers, two cores) a step takes 1.6 ms.
  *
  * The step also reads the next token of every stream of the model, so that neither waits for the other and weights are
  * read once for both. The model has no decode steps of its own then. All of its streams join, or none: where one cannot
