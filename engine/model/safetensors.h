@@ -63,9 +63,9 @@ const safetensors_entry *safetensors_at(const safetensors *st, int index);
 const safetensors_entry *safetensors_find(const safetensors *st, const char *name);
 /* Return the "__metadata__" value of a key, or NULL. */
 const char *safetensors_metadata(const safetensors *st, const char *key);
-/* Convert elements first … first + count - 1 to `out`, like safetensors_read_f32, for either kind of file. Few chunks
- * of a verified file are in memory, so read a file in the order of its offsets. STATUS_STORAGE: damage. STATUS_IO: the
- * file was truncated. */
+/* Convert elements first … first + count - 1 to `out`, like safetensors_read_f32, for either kind of file. Memory
+ * holds few chunks of a verified file, so read a file in the order of its offsets. STATUS_STORAGE: damage. STATUS_IO:
+ * the file was truncated. */
 status safetensors_load_f32(safetensors *st, const safetensors_entry *e, int64_t first, int64_t count, float *out,
                             error *err);
 /* Convert an entry of a mapped file to `out` (count elements) from any float or integer type. f64 and i64 are rounded

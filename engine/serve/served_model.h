@@ -139,8 +139,8 @@ int served_model_prompt_rows(const served_model *m);
 int64_t served_model_prompt_tokens(const served_model *m);
 /* Return the maximum tokens of a step of prompts, with those of streams. */
 int64_t served_model_step_tokens(const served_model *m);
-/* Return the plan for a step of prompts (`tokens` ≤ served_model_step_tokens) or, with tokens 0, for a decode step,
- * of up to max_batch rows. It also samples with `adjusts` rows of tallies in total. The first call for a shape compiles
+/* Return the plan for up to max_batch rows: of a step of prompts (`tokens` ≤ served_model_step_tokens) or, with tokens
+ * 0, of a decode step. It also samples with `adjusts` rows of tallies in total. The first call for a shape compiles
  * it. No state changes. */
 status served_model_plan(served_model *m, int rows, int64_t tokens, bool log, int64_t adjusts, served_plan **out,
                          error *err);
