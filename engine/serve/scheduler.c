@@ -62,73 +62,7 @@ status scheduler_new(scheduler **out, backend *b, const scheduler_limits *limits
 
 /* --- steps in flight ------------------------------------------------------------- */
 
-enum {
-	SPIN_NS = 200000,  /* waking a sleeping thread takes tens of microseconds */
-	RESUME_NS = 500000 /* time per turn for first tokens that need no prompt */
-};
-
-static bool is_fetched(const scheduler *s, const inflight_step *f)
-{
-	return s->backend->fetch && (size_t)f->n * sizeof *f->tokens <= BACKEND_FETCH_BYTES;
-}
-
-static void lose_rows(const inflight_step *f)
-{
-	for (int i = 0; i < f->n; i++)
-		if (f->batch[i])
-			f->batch[i]->session->lost = true;
-}
-
-/* Issue the step of f->batch, with s->rows and s->draws. A failure marks the sessions of the batch as lost if the step
- * may have changed their states. */
-static status issue(scheduler *s, inflight_step *f)
-{
-	f->live = f->n;
-	f->waited = f->samples = f->overtaken = false;
-	for (int i = 0; i < f->n; i++)
-		f->samples |= s->draws[i].settings != NULL;
-	f->result = served_model_step(f->model, f->plan, s->rows, f->n, s->draws);
-	if (f->result == STATUS_OK && f->samples && is_fetched(s, f))
-		f->result = s->backend->fetch(s->backend, served_model_sampled(f->plan),
-		                              (size_t)f->n * sizeof *f->tokens, &f->fetch);
-	for (int i = 0; i < f->n && f->result == STATUS_OK; i++)
-		f->batch[i]->row[f - s->inflight] = &f->batch[i];
-	if (f->result != STATUS_OK && served_plan_has_changed(f->plan))
-		lose_rows(f);
-	return f->result;
-}
-
-/* Wait for f's tokens. A failure marks the sessions of the batch as lost. */
-static status wait_step(const scheduler *s, inflight_step *f)
-{
-	backend *b = s->backend;
-	size_t bytes = (size_t)f->n * sizeof *f->tokens;
-	if (f->waited)
-		return f->result;
-	f->waited = true;
-	if (f->samples && is_fetched(s, f)) {
-		uint64_t until = clock_ns() + SPIN_NS;
-		while (!b->fetched(b, f->fetch) && clock_ns() < until)
-			;
-		f->result = b->fetch_take(b, f->fetch, f->tokens, bytes);
-	} else if (f->samples) {
-		f->result = b->download(b, f->tokens, served_model_sampled(f->plan), bytes);
-	}
-	if (f->result != STATUS_OK)
-		lose_rows(f);
-	return f->result;
-}
-
-/* Record that row i of a completed step has read its tokens. */
-static void commit(const scheduler *s, const inflight_step *f, int i)
-{
-	generation *g = f->batch[i];
-	const bool prompt = g->phase == GENERATION_PROMPT;
-	const int64_t n = prompt ? g->reading : 1;
-	session_commit(g->session, prompt ? g->prompt + g->n_read : &g->next, n, f->plan, i);
-	generation_read(g, n);
-	g->row[f - s->inflight] = NULL;
-}
+enum { RESUME_NS = 500000 /* time per turn for first tokens that need no prompt */ };
 
 /* Remove g, which is ending, from the steps in flight. A session first waits for them, because its state includes the
  * tokens that they read. */
@@ -139,8 +73,8 @@ static void leave_steps(scheduler *s, generation *g)
 		generation **row = g->row[i];
 		if (!row)
 			continue;
-		if (!g->temporary && !g->session->lost && wait_step(s, f) == STATUS_OK)
-			commit(s, f, (int)(row - f->batch));
+		if (!g->temporary && !g->session->lost && step_wait(s, f) == STATUS_OK)
+			step_commit(s, f, (int)(row - f->batch));
 		*row = NULL;
 		g->row[i] = NULL;
 		if (--f->live == 0 && s->ahead == f)
@@ -427,11 +361,11 @@ static status fail_step(scheduler *s, const inflight_step *f)
 /* Complete the oldest step in flight: wait for its tokens and deliver them. */
 static status scheduler_complete(scheduler *s, inflight_step *f)
 {
-	if (wait_step(s, f) != STATUS_OK)
+	if (step_wait(s, f) != STATUS_OK)
 		return fail_step(s, f);
 	for (int i = 0; i < f->n; i++)
 		if (f->batch[i])
-			commit(s, f, i);
+			step_commit(s, f, i);
 	for (int i = 0; i < f->n; i++) {
 		generation *g = f->batch[i];
 		if (!g)
@@ -458,54 +392,10 @@ static status scheduler_give_up(scheduler *s, generation *g, status result, cons
 	return STATUS_OK;
 }
 
-static status find_plan(inflight_step *f, error *err)
-{
-	bool log = false;
-	int64_t adjusts = 0, tokens = 0;
-	for (int i = 0; i < f->n; i++) {
-		log |= f->batch[i]->session->log != NULL;
-		adjusts += generation_adjusts(f->batch[i]);
-		tokens += !f->prompts ? 0 : i < f->streams_from ? f->batch[i]->reading : 1;
-	}
-	return served_model_plan(f->model, f->n, tokens, log, adjusts, &f->plan, err);
-}
-
-/* Halve the batch, or the piece of its only prompt; false: it is as small as it may be. */
-static bool halve(inflight_step *f)
-{
-	const bool several = f->n > 1, cut = !several && f->prompts && f->batch[0]->reading > SCHEDULER_PREFILL_CHUNK;
-	if (cut)
-		f->batch[0]->reading = (f->batch[0]->reading + 1) / 2;
-	f->n = (f->n + 1) / 2;
-	return several || cut;
-}
-
-/* Remove the streams from a step of prompts, and let them decode apart for some steps; false: it has none. */
-static bool remove_streams(const scheduler *s, inflight_step *f)
-{
-	enum { APART_STEPS = 64 };
-	if (!f->prompts || f->streams_from >= f->n)
-		return false;
-	f->n = f->streams_from;
-	f->model->apart_until = s->prompt_steps + APART_STEPS;
-	return true;
-}
-
-/* Find a plan for f's batch. STATUS_NOMEM makes the batch smaller until a plan fits. */
-static status find_plan_for_some(scheduler *s, inflight_step *f, error *err)
-{
-	status result;
-	do {
-		*err = (error)ERROR_INIT;
-		result = find_plan(f, err);
-	} while (result == STATUS_NOMEM && (remove_streams(s, f) || halve(f)));
-	return result;
-}
-
 /* Issue a decode step and move its batch to the end of the queue. */
 static status decode_issue(scheduler *s, inflight_step *f)
 {
-	TRY(issue(s, f));
+	TRY(step_issue(s, f));
 	s->counters.batched_sequences += (uint64_t)f->n;
 	for (int i = 0; i < f->n; i++) {
 		queue_remove(s, f->batch[i]);
@@ -517,7 +407,7 @@ static status decode_issue(scheduler *s, inflight_step *f)
 /* True if the next step may be issued before f is completed. */
 static bool may_be_overtaken(const scheduler *s, const inflight_step *f)
 {
-	if (!is_fetched(s, f) || served_plan_logs(f->plan) || (s->ahead && s->ahead != f))
+	if (!step_is_fetched(s, f) || served_plan_logs(f->plan) || (s->ahead && s->ahead != f))
 		return false;
 	for (int i = 0; i < f->n; i++) {
 		const generation *g = f->batch[i];
@@ -541,7 +431,7 @@ static bool goes_on(const generation *g)
 static status fail_ahead(scheduler *s, inflight_step *now, const inflight_step *next)
 {
 	if (next->result == STATUS_DEVICE && backend_is_lost(s->backend)) {
-		lose_rows(now);
+		step_lose(now);
 		return lose_device(s, NULL);
 	}
 	if (!served_plan_has_changed(next->plan))
@@ -569,7 +459,7 @@ static status run_ahead(scheduler *s, inflight_step *now)
 			return STATUS_OK;
 		scheduler_add_row(s, next, g, row ? (int)(row - now->batch) : -1);
 	}
-	if (next->n == 0 || find_plan(next, NULL) != STATUS_OK)
+	if (next->n == 0 || step_plan(next, NULL) != STATUS_OK)
 		return STATUS_OK;
 	if (decode_issue(s, next) != STATUS_OK)
 		return fail_ahead(s, now, next);
@@ -584,7 +474,7 @@ static status decode(scheduler *s, inflight_step *f)
 	error err;
 	bool was_ahead = f == s->ahead;
 	if (!was_ahead) {
-		status result = find_plan_for_some(s, f, &err);
+		status result = step_plan_some(s, f, &err);
 		if (result != STATUS_OK)
 			return scheduler_give_up(s, f->batch[0], result, &err);
 		if (decode_issue(s, f) != STATUS_OK)
@@ -730,17 +620,17 @@ static status prefill(scheduler *s, generation *g)
 	if (scheduler_resumes(g))
 		return resume_some(s, g);
 	scheduler_prompts_gather(s, g, f);
-	result = find_plan_for_some(s, f, &err);
+	result = step_plan_some(s, f, &err);
 	if (result != STATUS_OK)
 		return scheduler_give_up(s, g, result, &err);
 	for (int i = 0; i < f->n; i++)
 		scheduler_begin(s, f->batch[i]);
 	scheduler_prompts_rows(s, f);
-	if (issue(s, f) == STATUS_OK)
+	if (step_issue(s, f) == STATUS_OK)
 		return scheduler_complete(s, f);
 	/* The device may refuse the prompts, or the size of both. So the next step has the prompts alone. */
 	const bool lost = f->result == STATUS_DEVICE && backend_is_lost(s->backend);
-	if (!lost && !served_plan_has_changed(f->plan) && remove_streams(s, f))
+	if (!lost && !served_plan_has_changed(f->plan) && step_remove_streams(s, f))
 		return STATUS_OK;
 	return fail_step(s, f);
 }

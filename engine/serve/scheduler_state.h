@@ -54,6 +54,28 @@ struct scheduler {
 	scheduler_stats counters; /* only the 64-bit members, which never decrease, are used */
 };
 
+/* --- a step (scheduler_step.c) --- */
+
+/* Find a plan for f's batch. STATUS_NOMEM: it does not fit in memory. */
+status step_plan(inflight_step *f, error *err);
+/* Find a plan, and on STATUS_NOMEM make the batch smaller until one fits. */
+status step_plan_some(const scheduler *s, inflight_step *f, error *err);
+/* Remove the streams from a step of prompts, and let them decode apart for some steps; false: it has none. */
+bool step_remove_streams(const scheduler *s, inflight_step *f);
+/* Issue the step of f->batch, with s->rows and s->draws. A failure marks the sessions of the batch as lost if the step
+ * may have changed their states. */
+status step_issue(scheduler *s, inflight_step *f);
+/* Wait for f's tokens. A failure marks the sessions of the batch as lost. */
+status step_wait(const scheduler *s, inflight_step *f);
+/* True if f's tokens arrive by backend.fetch, which does not wait for later work. */
+bool step_is_fetched(const scheduler *s, const inflight_step *f);
+/* Record that row i of a completed step has read its tokens. */
+void step_commit(const scheduler *s, const inflight_step *f, int i);
+/* Mark the sessions of the batch as lost. */
+void step_lose(const inflight_step *f);
+
+/* --- prompts, turns, models --- */
+
 /* Return the generation that the next step of prompts begins with: it has a prompt to read, or has read it and waits
  * for its first token. NULL: none. */
 generation *scheduler_prompts_first(const scheduler *s);
