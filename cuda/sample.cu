@@ -3,19 +3,19 @@
  * A block per row; an inactive row costs a block that returns at once. Weights are integers, so shared-memory atomics
  * may add them in any order, and nothing is ever sorted:
  *
- *   best      the smallest rank key, ~(logit as an ordered integer) << 32 | id, of the finite ones
- *   cut       the last token, by rank, that top-k or top-p admits. Counts and masses in bins of a thirty-second of a
- *             nat show its bin. The bin's keys are gathered in shared memory and each is compared with each. While
- *             they are too many (flat logits, ties) their range of keys is divided into bins again. top-k's cut finds
- *             the mass that is left, from which top-p's starts with the same bins.
+ *   best      the largest finite logit. Each thread also keeps its own.
+ *   few       the threads' own logits, in bins, give a bound that at least k logits reach, and few more if logits are
+ *             spread. The tokens that reach it are listed. Then both cuts and the draw compare each with each. Without
+ *             top-k, k is a guess; the list must have the mass that top-p asks for.
+ *   cut       for long lists: the last token, by rank, that top-k or top-p admits. Counts and masses in bins of a
+ *             thirty-second of a nat show its bin. The bin's keys are gathered in shared memory and each is compared
+ *             with each. While they are too many (flat logits, ties) their range of keys is divided into bins again.
+ *             top-k's cut finds the mass that is left, from which top-p's starts with the same bins.
  *   draw      masses of segments of ids, each by a warp; one warp finds the segment, and the token in it.
  *
- * If the bins up to the first cut hold at most FEW tokens, they are listed. Then both cuts and the draw compare each
- * with each, without another pass over the row.
- *
  * Weights are recomputed in every pass, about thirty integer instructions, which is faster than writing and reading
- * them. A row is read once at temperature 0 and 3 times if few tokens are left. Otherwise it is read 3 times without
- * cuts (4 with top-a, whose limit depends on the mass) and 6 to 8 times with both. Later reads come from the cache.
+ * them. A row is read once at temperature 0, twice if few tokens are left, and 3 times without cuts (4 with top-a,
+ * whose limit depends on the mass). Long lists take 8 to 10 passes with both cuts. Later reads come from the cache.
  * Penalised, biased or masked rows are copied to scratch first. Bytes per row: 4 V, with adjustments 12 V. */
 #include "cuda/device.cuh"
 #include "cuda/kernels.h"
@@ -27,8 +27,9 @@ namespace
 
 typedef unsigned long long u64;
 
-/* FEW: most remaining tokens for which shared memory alone is used. */
-enum { THREADS = 512, WARPS = THREADS / WARP, BINS = 1024, BINS_PER_NAT = 32, LIST = 1024, FEW = 512 };
+/* FEW: most tokens of a list that are drawn from without another pass. GUESS: tokens to list where only top-p cuts. */
+enum { THREADS = 512, WARPS = THREADS / WARP, BINS = 1024, BINS_PER_NAT = 32, LIST = 1024, FEW = 512, GUESS = 128 };
+constexpr u64 NONE = ~(u64)0; /* no token's key */
 static_assert(SAMPLE_FAR * BINS_PER_NAT < BINS, "every distance has a bin");
 static_assert(FEW <= LIST && FEW <= THREADS, "the list holds them, and each has a thread");
 
@@ -66,12 +67,20 @@ struct row {
 	}
 };
 
-/* Ascending from the token that ranks first. Zeros of either sign are equal. */
+/* Ascending from the largest logit. Zeros of either sign are equal. */
+__device__ __forceinline__ unsigned rank_of(float x)
+{
+	const unsigned bits = __float_as_uint(x + 0.0f);
+	return bits & 0x80000000u ? bits : ~(bits | 0x80000000u);
+}
+__device__ __forceinline__ float logit_of(unsigned rank)
+{
+	return __uint_as_float(rank & 0x80000000u ? rank : ~rank & 0x7fffffffu);
+}
+/* Ascending from the token that ranks first. */
 __device__ __forceinline__ u64 rank_key(float x, int id)
 {
-	unsigned bits = __float_as_uint(x + 0.0f);
-	bits = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-	return (u64)~bits << 32 | (unsigned)id;
+	return (u64)rank_of(x) << 32 | (unsigned)id;
 }
 
 /* Return the least x, or the sum, to every thread of the block. */
@@ -318,44 +327,88 @@ __device__ int draw(const row &r, work *w, u64 last, u64 bottom, uint32_t random
 
 /* --- few tokens ----------------------------------------------------------------------- */
 
-/* List the tokens of the bins up to w->bin. */
-__device__ void list_few(const row &r, work *w)
+/* Return the key of the thread's largest finite logit. */
+__device__ u64 best_key(const row &r)
 {
-	const int bin = w->bin;
+	float most = -INFINITY;
+	int id = -1;
+#pragma unroll 4
+	for (int i = threadIdx.x; i < r.vocab; i += THREADS) {
+		const float x = r.x[i];
+		if (x > most && x <= FLT_MAX) {
+			most = x;
+			id = i;
+		}
+	}
+	return id < 0 ? NONE : rank_key(most, id);
+}
+
+/* Return a logit that at least `count` logits reach: the last of the bin in which `count` of the threads' own logits are
+ * reached. -inf: there are fewer. mine: this thread's key; best: the least of all. */
+__device__ float least_logit(work *w, u64 mine, u64 best, u64 count)
+{
+	const unsigned rank = (unsigned)(mine >> 32), first = (unsigned)(best >> 32);
+	const unsigned last = ~(unsigned)block_least(mine == NONE ? NONE : (u64)~rank, w->warp);
+	int shift = 0;
+	while ((last - first) >> shift >= BINS)
+		shift++;
+	clear(&w->coarse);
+	if (mine != NONE)
+		atomicAdd(&w->coarse.count[(rank - first) >> shift], 1u);
+	if (threadIdx.x == 0)
+		w->counted = w->reached = 0;
+	walk(w, &w->coarse, count, ~(u64)0);
+	return w->bin < 0 ? -INFINITY : logit_of((unsigned)least(last, first + ((u64)(w->bin + 1) << shift) - 1));
+}
+
+/* List the tokens with a weight whose logit is at least `lowest`, at most FEW; w->listed counts all. Return the mass of
+ * the row if `all`, else 0. */
+__device__ u64 list_few(const row &r, work *w, float lowest, bool all)
+{
+	u64 mass = 0;
+	__syncthreads();
 	if (threadIdx.x == 0)
 		w->listed = 0;
 	__syncthreads();
+#pragma unroll 4
 	for (int i = threadIdx.x; i < r.vocab; i += THREADS) {
-		const float t = r.distance(i);
-		if ((int)(t * BINS_PER_NAT) > bin)
+		const bool listed = r.x[i] >= lowest;
+		if (!listed && !all)
 			continue;
-		const u64 weight = sample_weight(t);
-		if (weight > 0) {
-			const unsigned at = atomicAdd(&w->listed, 1u);
+		const u64 weight = sample_weight(r.distance(i));
+		mass += weight;
+		if (weight == 0 || !listed)
+			continue;
+		const unsigned at = atomicAdd(&w->listed, 1u);
+		if (at < FEW) {
 			w->list.key[at] = rank_key(r.x[i], i);
 			w->list.weight[at] = weight;
 		}
 	}
-	__syncthreads();
+	mass = block_reduce(mass, w->warp, plus);
+	return all ? mass : 0;
 }
 
-/* cut and draw if the list holds all tokens that may remain. mass: the mass of which top-p takes its share; 0: that of
- * top-k's tokens. Each thread has one entry of the list. */
+/* cut and draw from the list, which has all tokens up to some rank; -1: top-p admits more. mass: the mass of which top-p
+ * takes its share; 0: that of top-k's tokens, which are listed. Each thread has one entry of the list. */
 __device__ int draw_few(work *w, u64 count, u64 mass, const sample_setting &s, uint32_t random)
 {
 	const int n = (int)w->listed, e = threadIdx.x;
 	const u64 key = e < n ? w->list.key[e] : 0;
 	u64 weight = e < n ? w->list.weight[e] : 0, counted = 0, reached = 0, run = 0;
-	for (int j = 0; j < n; j++) {
+	for (int j = 0; e < n && j < n; j++) {
 		const bool ahead = w->list.key[j] < key;
 		counted += ahead;
 		reached += ahead ? w->list.weight[j] : 0;
 	}
 	if (counted >= count)
 		weight = 0;
-	mass = mass > 0 ? mass : block_reduce(weight, w->warp, plus);
+	const u64 found = block_reduce(weight, w->warp, plus);
+	mass = mass > 0 ? mass : found;
 	if (s.top_p < 1) {
 		const u64 goal = sample_goal(s.top_p, mass);
+		if (found < goal)
+			return -1;
 		if (reached >= (goal > 0 ? goal : 1))
 			weight = 0;
 	}
@@ -365,7 +418,7 @@ __device__ int draw_few(work *w, u64 count, u64 mass, const sample_setting &s, u
 	if (e < n)
 		w->list.weight[e] = weight;
 	__syncthreads();
-	for (int j = 0; j < n; j++)
+	for (int j = 0; e < n && j < n; j++)
 		run += (unsigned)w->list.key[j] <= (unsigned)key ? w->list.weight[j] : 0;
 	if (run >= goal && run - weight < goal)
 		w->bin = (int)(unsigned)key;
@@ -392,39 +445,21 @@ __device__ const float *adjusted(const float *x, int vocab, const sample_setting
 	return copy;
 }
 
-/* If every token that may remain is in the bins up to some bin, set w->bin to it, w->counted and w->inside to the
- * tokens before it and in it. Return top-p's mass; 0: top-k decides. */
-__device__ u64 bound(work *w, const sample_setting &s)
+/* Return the token of a row at a temperature above 0, at least to the first warp. mine and best as in least_logit. */
+__device__ int draw_cut(const row &r, work *w, const sample_setting &s, u64 mine, u64 best)
 {
-	u64 mass = 0;
-	if (threadIdx.x == 0)
-		w->counted = w->reached = 0;
-	if (s.top_k > 0) {
-		walk(w, &w->coarse, (u64)s.top_k, ~(u64)0);
-		return mass;
-	}
-	for (int i = threadIdx.x; i < BINS; i += THREADS)
-		mass += w->coarse.mass[i];
-	mass = block_reduce(mass, w->warp, plus);
-	const u64 goal = sample_goal(s.top_p, mass);
-	walk(w, &w->coarse, ~(u64)0, goal > 0 ? goal : 1);
-	return mass;
-}
-
-/* Return the token of a row at a temperature above 0, at least to the first warp. */
-__device__ int draw_cut(const row &r, work *w, const sample_setting &s)
-{
-	const u64 count = s.top_k > 0 ? (u64)s.top_k : ~(u64)0;
+	const bool counts = s.top_k > 0;
+	const u64 count = counts ? (u64)s.top_k : ~(u64)0;
 	const uint32_t random = philox(sample_seed(&s), PHILOX_STREAM_SAMPLE, 0, sample_position(&s)).word[0];
 	u64 last = ~(u64)0, left = 0; /* left: mass after top-k and top-p, if top-a needs it */
-	if (s.top_k > 0 || s.top_p < 1) {
-		fill_coarse(r, w);
-		__syncthreads();
-		const u64 mass = bound(w, s);
-		if (w->bin >= 0 && w->counted + w->inside <= FEW) {
-			list_few(r, w);
-			return draw_few(w, count, mass, s, random);
+	if (counts || s.top_p < 1) {
+		if (!counts || count <= FEW) {
+			const u64 mass = list_few(r, w, least_logit(w, mine, best, counts ? count : GUESS), !counts);
+			const int token = w->listed <= FEW ? draw_few(w, count, mass, s, random) : -1;
+			if (token >= 0)
+				return token;
 		}
+		fill_coarse(r, w);
 		cut(r, w, count, ~(u64)0);
 		const u64 goal = sample_goal(s.top_p, w->mass);
 		if (s.top_p < 1)
@@ -450,15 +485,11 @@ __global__ void __launch_bounds__(THREADS)
 	}
 	row r = {logits + blockIdx.x * vocab, (int)vocab, 0.0f, s.temperature};
 	r.x = adjusted(r.x, r.vocab, s, adjust, scratch + blockIdx.x * vocab);
-	u64 best = ~(u64)0;
-	for (int i = threadIdx.x; i < r.vocab; i += THREADS)
-		if (sample_finite(r.x[i]))
-			best = least(best, rank_key(r.x[i], i));
-	best = block_least(best, w->warp);
-	int chosen = best == ~(u64)0 ? -1 : (int)(unsigned)best;
+	const u64 mine = best_key(r), best = block_least(mine, w->warp);
+	int chosen = best == NONE ? -1 : (int)(unsigned)best;
 	if (chosen >= 0 && s.temperature > 0) {
 		r.max = r.x[chosen];
-		chosen = draw_cut(r, w, s);
+		chosen = draw_cut(r, w, s, mine, best);
 	}
 	if (threadIdx.x == 0)
 		token[blockIdx.x] = chosen;
