@@ -11,8 +11,9 @@
  * fetch: into a pinned box, one of a few used in turn, each with an event. So a fetch never waits for work issued
  * later.
  *
- * reserve: addresses without memory, by the driver's virtual memory management; extend maps memory to more of them. The
- * driver's functions are looked up by name, so that the plug-in loads without a driver.
+ * reserve: addresses without memory, by the driver's virtual memory management; extend maps memory to more of them.
+ * retract unmaps whole mappings. The driver's functions are looked up by name, so that the plug-in loads without a
+ * driver.
  *
  * exchange: one reservation, which grows to the largest call's size. Recordings have its address.
  *
@@ -29,11 +30,15 @@ enum : size_t { SLOT_BYTES = 4 << 20, HALF_BYTES = 2 << 20, LINE = 64, MOST_ADDR
 enum { SLOTS = 4, DRIVER_VERSION = 12000 };
 static const double POOL_SHARE = 7.0 / 8;
 
-/* A reservation: [address, address + bytes), of which the first `extended` have memory. */
+/* A reservation: [address, address + bytes), of which the first `extended` have memory. starts: where its mappings
+ * begin; later ones than MAPPINGS count as part of the last. */
+enum { MAPPINGS = 48 };
 typedef struct reservation {
 	struct reservation *next;
 	CUdeviceptr address;
 	size_t bytes, extended;
+	size_t starts[MAPPINGS];
+	int mappings;
 } reservation;
 
 typedef struct cuda_memory {
@@ -301,9 +306,32 @@ static status cuda_extend(backend *b, void *reserved, size_t bytes, size_t *exte
 	more -= r->extended;
 	CUdeviceptr at = r->address + r->extended;
 	TRY(map_memory(c, at, more));
+	if (r->mappings < MAPPINGS)
+		r->starts[r->mappings++] = r->extended;
 	r->extended += more;
 	*extended = r->extended;
 	return cuda_status(c, cudaMemsetAsync((void *)(uintptr_t)at, 0, more, c->stream));
+}
+
+static status cuda_retract(backend *b, void *reserved, size_t, size_t bytes, size_t *left)
+{
+	cuda_backend *c = cuda_of(b);
+	reservation *r = *find_reservation(c->memory, reserved);
+	if (!r)
+		return STATUS_INVALID;
+	int mappings = r->mappings;
+	*left = r->extended;
+	TRY(enter_unrecorded(c));
+	while (mappings > 0 && r->starts[mappings - 1] >= bytes)
+		mappings--;
+	if (mappings == r->mappings)
+		return STATUS_OK;
+	const size_t kept = r->starts[mappings];
+	TRY(cuda_status(c, cudaStreamSynchronize(c->stream)));
+	TRY(driver_status(c, c->memory->unmap(r->address + kept, r->extended - kept)));
+	r->mappings = mappings;
+	*left = r->extended = kept;
+	return STATUS_OK;
 }
 
 /* Also for a lost device: this memory does not belong to its context and does not end with it. */
@@ -399,6 +427,7 @@ status cuda_memory_open(cuda_backend *c)
 	b->clear = cuda_clear;
 	b->reserve = cuda_reserve;
 	b->extend = cuda_extend;
+	b->retract = cuda_retract;
 	b->unreserve = cuda_unreserve;
 	cuda_memory *m = c->memory = (cuda_memory *)calloc(1, sizeof *m);
 	if (!m)

@@ -121,6 +121,21 @@ static status host_extend(backend *b, void *reserved, size_t bytes, size_t *exte
 	return STATUS_OK;
 }
 
+/* The pages keep what by_small_pages has set. */
+static status host_retract(backend *b, void *reserved, size_t backed, size_t bytes, size_t *left)
+{
+	(void)b;
+	const size_t kept = host_pages(bytes), whole = host_pages(backed);
+	*left = backed;
+	if (kept >= whole)
+		return STATUS_OK;
+	char *from = (char *)reserved + kept;
+	if (madvise(from, whole - kept, MADV_DONTNEED) != 0 || mprotect(from, whole - kept, PROT_NONE) != 0)
+		return STATUS_NOMEM;
+	*left = kept;
+	return STATUS_OK;
+}
+
 static void host_unreserve(backend *b, void *reserved, size_t bytes)
 {
 	(void)b;
@@ -147,5 +162,6 @@ void host_init(backend *b)
 	b->synchronize = host_synchronize;
 	b->reserve = host_reserve;
 	b->extend = host_extend;
+	b->retract = host_retract;
 	b->unreserve = host_unreserve;
 }

@@ -82,6 +82,9 @@ struct backend {
 	 * exceed the reservation. On STATUS_NOMEM nothing changes. */
 	status (*reserve)(backend *b, size_t bytes, void **out);
 	status (*extend)(backend *b, void *reserved, size_t bytes, size_t *extended);
+	/* Give up memory beyond the first `bytes` bytes of a reservation that has `backed`; *left: the number backed
+	 * now, which may be more. Waits for the work issued before. */
+	status (*retract)(backend *b, void *reserved, size_t backed, size_t bytes, size_t *left);
 	void (*unreserve)(backend *b, void *reserved, size_t bytes); /* bytes as given to reserve; NULL is legal */
 
 	/* True if issued work is still running. NULL: never. A lost device is not busy. */

@@ -178,6 +178,8 @@ void memory_forget_marks()
 
 void memory_add(void *at, size_t bytes)
 {
+	/* mappings that were here before */
+	allocations.erase(allocations.lower_bound((uintptr_t)at), allocations.lower_bound((uintptr_t)at + bytes));
 	add((unsigned char *)at, bytes, true);
 	if (!is_open)
 		(void)mprotect(at, bytes, PROT_NONE);

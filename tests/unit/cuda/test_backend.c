@@ -302,6 +302,13 @@ static void reserved_memory_grows_in_place(void **state)
 	assert_int_equal(b->extend(b, data, reserved, &have), STATUS_OK);
 	assert_true(have >= reserved);
 	assert_pattern(b, data, MIB, 6);
+	assert_int_equal(b->retract(b, data, have, 7 * MIB, &before), STATUS_OK);
+	assert_true(before >= 7 * MIB && before < 12 * MIB);
+	assert_pattern(b, data, MIB, 6);
+	assert_int_equal(b->retract(b, data, before, before, &first), STATUS_OK);
+	assert_int_equal(first, before);
+	assert_int_equal(b->extend(b, data, reserved, &have), STATUS_OK);
+	assert_zeros(b, (char *)data + before, have - before);
 	free(host);
 	b->unreserve(b, data, reserved);
 	b->unreserve(b, NULL, 0);
@@ -469,6 +476,7 @@ static void only_kernels_are_recorded(void **state)
 	assert_int_equal(b->allocate(b, 100, &more), STATUS_INTERNAL);
 	assert_int_equal(b->reserve(b, 100, &more), STATUS_INTERNAL);
 	assert_int_equal(b->extend(b, data, 100, &have), STATUS_INVALID); /* not a reservation */
+	assert_int_equal(b->retract(b, data, 100, 0, &have), STATUS_INVALID);
 	assert_int_equal(b->record_end(b, &recording), STATUS_OK);
 	assert_int_equal(b->upload(b, data, host, 100), STATUS_OK);
 	assert_int_equal(b->replay(b, recording), STATUS_OK); /* an empty recording */

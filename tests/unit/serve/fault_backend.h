@@ -166,6 +166,12 @@ static inline status fault_extend(backend *b, void *reserved, size_t bytes, size
 	return f->inner->extend(f->inner, reserved, bytes, extended);
 }
 
+static inline status fault_retract(backend *b, void *reserved, size_t backed, size_t bytes, size_t *left)
+{
+	fault_backend *f = (fault_backend *)b;
+	return f->inner->retract(f->inner, reserved, backed, bytes, left);
+}
+
 static inline void fault_unreserve(backend *b, void *reserved, size_t bytes)
 {
 	fault_backend *f = (fault_backend *)b;
@@ -259,6 +265,7 @@ static inline fault_backend *fault_backend_new(backend *inner)
 	    .side_by_side = fault_parts ? fault_side_by_side : NULL,
 	    .reserve = fault_reserve,
 	    .extend = fault_extend,
+	    .retract = fault_retract,
 	    .unreserve = fault_unreserve,
 	    .fetch = fault_fetches ? fault_fetch : NULL,
 	    .fetched = fault_fetches ? fault_fetched : NULL,

@@ -88,6 +88,11 @@ static void reserved_memory_grows_in_place(void **state)
 	}
 	for (size_t i = 0; i < RESERVED; i++)
 		assert_int_equal(data[i], (unsigned char)(i * 7));
+	assert_int_equal(b->retract(b, data, have, RESERVED / 2, &before), STATUS_OK);
+	assert_true(before >= RESERVED / 2 && before < RESERVED);
+	assert_int_equal(b->extend(b, data, RESERVED, &have), STATUS_OK);
+	for (size_t i = 0; i < RESERVED; i++)
+		assert_int_equal(data[i], i < before ? (unsigned char)(i * 7) : 0);
 	b->unreserve(b, data, RESERVED);
 	b->unreserve(b, NULL, 0);
 	assert_int_equal(b->reserve(b, SIZE_MAX / 2, (void **)&data), STATUS_NOMEM);
