@@ -9,13 +9,14 @@
 enum {
 	STATEPOOL_FIRST = 4, /* slots of a new pool */
 	STATEPOOL_SPARED = 256 << 20,
+	STATEPOOL_IDLE = 8,       /* the pool shrinks while fewer than one of so many slots are taken */
 	STATEPOOL_PAGE = 2 << 20, /* bytes of a range whose pages statepool_reached merges at once */
 	STATEPOOL_FILLED = 4      /* a slot gets large pages once 1 / STATEPOOL_FILLED of it is filled */
 };
 
 struct statepool {
 	backend *backend;
-	int64_t limit, capacity, slots;
+	int64_t limit, capacity, slots, live; /* slots: with memory; live: taken */
 	size_t slot_bytes, reserved;
 	size_t first; /* bytes that a token writes; equal to slot_bytes if a session fills its slot at once */
 	float *data;
@@ -121,8 +122,25 @@ status statepool_take(statepool *p, int32_t *slot)
 	if (!found)
 		TRY(statepool_grow(p));
 	p->taken[i] = 1;
+	p->live++;
 	*slot = (int32_t)i;
 	return STATUS_OK;
+}
+
+/* Give up the second half of the memory. A host frees 1 GB in 3 ms, with small pages in 60. False: a slot there is
+ * taken, or the backend keeps it. */
+static bool statepool_halve(statepool *p)
+{
+	const int64_t all = p->slots, kept = all / 2;
+	size_t left;
+	if (kept < STATEPOOL_FIRST || memchr(p->taken + kept, 1, (size_t)(all - kept)) ||
+	    p->backend->retract(p->backend, p->data, (size_t)all * p->slot_bytes, (size_t)kept * p->slot_bytes,
+	                        &left) != STATUS_OK ||
+	    left / p->slot_bytes >= (size_t)all)
+		return false;
+	p->slots = (int64_t)(left / p->slot_bytes); /* the slot after them may be in part what it was */
+	memset(p->used + p->slots + 1, 0, (size_t)(all - p->slots - 1) * sizeof *p->used);
+	return true;
 }
 
 void statepool_give(statepool *p, int32_t slot)
@@ -130,6 +148,9 @@ void statepool_give(statepool *p, int32_t slot)
 	assert(slot >= 0 && slot < p->slots && p->taken[slot]);
 	p->taken[slot] = 0;
 	p->used[slot] = true;
+	p->live--;
+	while (p->live * STATEPOOL_IDLE < p->slots && statepool_halve(p))
+		;
 }
 
 bool statepool_reached(statepool *p, int32_t slot, int64_t tokens)

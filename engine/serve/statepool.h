@@ -2,7 +2,8 @@
  *
  * All slots of a model are in one address range [capacity, floats], because a batched step indexes it. The addresses
  * are reserved once, for the maximum number of slots. Memory is mapped into them as slots are taken, twice as much each
- * time while there is so much, then what is left. Nothing moves, so plans and recordings stay valid.
+ * time while there is so much, then what is left. It is given up again once 7 of 8 slots are free, from the last slot
+ * on. Nothing moves, so plans and recordings stay valid.
  *
  * A cache of keys and values fills token by token, in many places of its slot. On the host such a pool has small pages.
  * With large pages the first token of a GPT-2 would make the kernel clear nearly all of its 75 MB within the request,
@@ -29,7 +30,7 @@ void statepool_free(statepool *p);
 /* Take the lowest free slot; its contents are undefined. STATUS_BUSY: all `limit` are taken. STATUS_NOMEM leaves the
  * pool unchanged. */
 status statepool_take(statepool *p, int32_t *slot);
-/* Return a slot to the pool; the next session finds its contents. */
+/* Return a slot to the pool; the next session finds its contents, or zeros. */
 void statepool_give(statepool *p, int32_t slot);
 /* Report that the slot holds this many tokens. True if 2 MB of the slot were moved to large pages, which takes some
  * milliseconds. */

@@ -259,6 +259,54 @@ static void a_pool_grows_to_the_last_slot_that_has_memory(void **state)
 	free(f);
 }
 
+/* After many sessions have ended, their memory is free, and the remaining one keeps its state. */
+static void a_pool_gives_up_the_memory_of_a_crowd(void **state)
+{
+	enum { CROWD = 64, KEPT = 2 };
+	statepool *p;
+	int32_t slot;
+	float x = -1;
+	assert_int_equal(statepool_new(&p, *state, CACHE, PLACES, CROWD), STATUS_OK);
+	for (int i = 0; i < CROWD; i++) {
+		assert_int_equal(statepool_take(p, &slot), STATUS_OK);
+		write_token(p, slot);
+	}
+	for (int i = 0; i < CROWD; i++)
+		if (i != KEPT)
+			statepool_give(p, i);
+	assert_in_range(statepool_slots(p), KEPT + 1, CROWD / 8);
+	assert_int_equal(resident(p, CROWD - 1), 0);
+	assert_int_equal(statepool_read(p, KEPT, 0, &x, sizeof x), STATUS_OK);
+	assert_true(x == 1);
+	for (int i = 0; i < CROWD - 1; i++) {
+		assert_int_equal(statepool_take(p, &slot), STATUS_OK);
+		assert_int_equal(statepool_clear(p, slot), STATUS_OK);
+		assert_int_equal(statepool_read(p, slot, 0, &x, sizeof x), STATUS_OK);
+		assert_true(x == 0);
+	}
+	assert_int_equal(statepool_slots(p), CROWD);
+	statepool_free(p);
+}
+
+/* The last slot is taken, so no memory can be given up. */
+static void a_session_in_the_last_slot_keeps_the_pool(void **state)
+{
+	enum { CROWD = 64 };
+	statepool *p;
+	int32_t slot;
+	float x = 0;
+	assert_int_equal(statepool_new(&p, *state, CACHE, PLACES, CROWD), STATUS_OK);
+	for (int i = 0; i < CROWD; i++)
+		assert_int_equal(statepool_take(p, &slot), STATUS_OK);
+	write_token(p, slot);
+	for (int i = 0; i < CROWD - 1; i++)
+		statepool_give(p, i);
+	assert_int_equal(statepool_slots(p), CROWD);
+	assert_int_equal(statepool_read(p, slot, 0, &x, sizeof x), STATUS_OK);
+	assert_true(x == 1);
+	statepool_free(p);
+}
+
 static void a_full_pool_is_busy_until_a_slot_is_returned(void **state)
 {
 	statepool *p;
@@ -327,6 +375,8 @@ int main(void)
 	    cmocka_unit_test(a_new_slot_is_zero_without_being_written),
 	    cmocka_unit_test(a_long_session_gets_large_pages_in_steps),
 	    cmocka_unit_test(a_state_that_is_written_at_once_keeps_its_pages),
+	    cmocka_unit_test(a_pool_gives_up_the_memory_of_a_crowd),
+	    cmocka_unit_test(a_session_in_the_last_slot_keeps_the_pool),
 	    cmocka_unit_test(without_memory_for_more_the_pool_is_unchanged),
 	    cmocka_unit_test(a_pool_grows_to_the_last_slot_that_has_memory),
 	    cmocka_unit_test(a_pool_of_a_device_leaves_memory_for_plans),
