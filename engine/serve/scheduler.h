@@ -43,7 +43,7 @@ enum {
 };
 
 typedef struct scheduler_limits {
-	int max_models;      /* loaded at once; the least recently used idle model is unloaded */
+	int max_models;      /* loaded at once; the least recently used idle model is unloaded, also for its memory */
 	int max_sessions;    /* live sessions of all models together */
 	int max_generations; /* running and waiting; one more is STATUS_BUSY (admission.h refuses earlier) */
 	int max_batch;       /* sequences in one decode step */

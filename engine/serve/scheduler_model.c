@@ -33,18 +33,16 @@ static void unload(scheduler *s, served_model *m)
 	served_model_free(m);
 }
 
-/* Unload the least recently used idle model. */
-static status make_room(scheduler *s, error *err)
+/* Unload the least recently used idle model. False: there is none. */
+static bool make_room(scheduler *s)
 {
 	served_model *oldest = NULL;
 	for (served_model *m = s->models; m; m = m->next)
 		if (m->users == 0 && (!oldest || m->last_used < oldest->last_used))
 			oldest = m;
-	if (!oldest)
-		return error_set(err, STATUS_BUSY, NULL, "all %d models that may be loaded at once are in use",
-		                 s->limits.max_models);
-	unload(s, oldest);
-	return STATUS_OK;
+	if (oldest)
+		unload(s, oldest);
+	return oldest;
 }
 
 bool scheduler_model_loading(const scheduler *s, const char *id)
@@ -63,8 +61,9 @@ static status scheduler_model_begin(scheduler *s, const char *id, const char *fo
 	if (strlen(id) >= SCHEDULER_ID_BYTES)
 		return error_set(err, STATUS_INVALID, "model", "a model's id has at most %d bytes",
 		                 SCHEDULER_ID_BYTES - 1);
-	if (s->n_models >= s->limits.max_models)
-		TRY(make_room(s, err));
+	if (s->n_models >= s->limits.max_models && !make_room(s))
+		return error_set(err, STATUS_BUSY, NULL, "all %d models that may be loaded at once are in use",
+		                 s->limits.max_models);
 	/* Score tasks are limited by max_generations, too. */
 	int64_t slots = (int64_t)s->limits.max_sessions + 2 * (int64_t)s->limits.max_generations + PREFIXES_KEPT;
 	return served_model_new(&s->loading, id, folder, weights, s->backend, s->limits.max_batch, slots, err);
@@ -100,7 +99,13 @@ status scheduler_model_step(scheduler *s, const char *id, const char *folder, dt
 	if (!m && s->loading && (!scheduler_model_loading(s, id) || s->loading->weights != weights))
 		return STATUS_OK; /* another model is being loaded */
 	if (!m) {
-		TRY(s->loading ? go_on(s, err) : scheduler_model_begin(s, id, folder, weights, err));
+		status result = s->loading ? go_on(s, err) : scheduler_model_begin(s, id, folder, weights, err);
+		if (result == STATUS_NOMEM && make_room(s)) {
+			if (err)
+				*err = (error)ERROR_INIT;
+			return STATUS_OK; /* the next call begins again */
+		}
+		TRY(result);
 		m = scheduler_model_find(s, id);
 	}
 	if (m)

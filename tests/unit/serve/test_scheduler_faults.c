@@ -430,6 +430,38 @@ static void loading_may_fail_at_any_call(void **state)
 	fixture_close(&f);
 }
 
+static void a_model_without_memory_takes_that_of_an_idle_one(void **state)
+{
+	(void)state;
+	fixture f;
+	int unloaded = 0;
+	served_model *b;
+	error err = ERROR_INIT;
+	fixture_folder(&f);
+	fault_backend *fault = fault_backend_new(f.backend);
+	f.backend = &fault->base;
+	bool struck = true;
+	for (int64_t n = 0; struck; n++) {
+		fixture_serve(&f, &roomy);
+		fault_arm(fault, FAULT_ALLOCATE, n, false);
+		assert_int_equal(scheduler_model(f.scheduler, "b", f.folder, DTYPE_PANEL_F32, &b, &err), STATUS_OK);
+		assert_int_equal(err.status, STATUS_OK);
+		struck = fault->struck;
+		unloaded += !scheduler_model_loaded(f.scheduler, "m");
+		scheduler_free(f.scheduler);
+	}
+	assert_true(unloaded > 0);
+	fault_arm(fault, FAULT_ALLOCATE, INT32_MAX, false);
+	fixture_serve(&f, &roomy);
+	session *x;
+	const session_options o = {.policy = POSITION_ERROR};
+	assert_int_equal(scheduler_session_new(f.scheduler, f.model, "x", &o, &x, &err), STATUS_OK);
+	fault_arm(fault, FAULT_ALLOCATE, 0, false);
+	assert_int_equal(scheduler_model(f.scheduler, "b", f.folder, DTYPE_PANEL_F32, &b, &err), STATUS_NOMEM);
+	assert_true(scheduler_model_loaded(f.scheduler, "m"));
+	fixture_close(&f);
+}
+
 static void arm_refusal(void *context, int call)
 {
 	fault_arm(context, FAULT_KERNEL, call, false);
@@ -533,6 +565,7 @@ int main(void)
 	    cmocka_unit_test(delivered_tokens_are_read_after_the_device_failed_others),
 	    cmocka_unit_test(only_tokens_are_copied_to_the_host_until_a_session_stops),
 	    cmocka_unit_test(loading_may_fail_at_any_call),
+	    cmocka_unit_test(a_model_without_memory_takes_that_of_an_idle_one),
 	};
 	return RUN_ALL_WAYS(tests);
 }
