@@ -150,3 +150,29 @@ def test_versions_of_a_kit_are_those_of_its_programs(kit):
     assert versions["machine"] == os.uname().machine and versions["cuda"] is None and versions["libraries"] == []
     assert (2, 2) <= machine.of(versions["glibc"]) <= machine.glibc_here()
     assert versions["glibc_by"] in {f"test_{name}" for name in REAL}
+
+
+# A stand-in for additive-eval: the output names the set and, where the order ends in the given digits, the order, too.
+EVAL = """#!/bin/sh
+while [ $# -gt 0 ]; do
+    case $1 in
+    --golden) set=$2 ;;
+    --outputs) out=$2 ;;
+    --recurrent) exit 1 ;;
+    esac
+    shift
+done
+echo "$set" >"$out"
+case $ADDITIVE_EMULATOR_ORDER in shuffle:*%s) echo "$ADDITIVE_EMULATOR_ORDER" >>"$out" ;; esac
+"""
+
+
+@pytest.mark.parametrize(("ending", "bad"), [("none", 0), ("77", 1)])
+def test_golden_sets_that_once_give_other_bits_are_found(tmp_path, ending, bad):
+    executable(tmp_path / "additive-eval", EVAL % ending)
+    command = [sys.executable, ROOT / "tests/gpu/repeat_golden.py", "--bin", tmp_path, "--runs", "200"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    last = done.stdout.splitlines()[-1]
+    assert done.returncode == bad, done.stdout
+    assert ("other bits" in done.stdout) == bool(bad) and "left out, status 1" in done.stdout
+    assert last.endswith(", 0 not") != bool(bad)
