@@ -12,16 +12,14 @@
  * later.
  *
  * reserve: addresses without memory, by the driver's virtual memory management; extend maps memory to more of them.
- * retract unmaps whole mappings. The driver's functions are looked up by name, so that the plug-in loads without a
- * driver.
+ * retract unmaps whole mappings.
  *
  * exchange: one reservation, which grows to the largest call's size. Recordings have its address.
  *
  * Bytes moved: an upload crosses the host's memory twice (read, write) and the bus once. */
-#include "cuda/backend.h"
+#include "cuda/driver.h"
 
 #include <assert.h>
-#include <cuda.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -224,12 +222,6 @@ static status cuda_clear(backend *b, void *device, size_t bytes)
 
 /* --- reservations --------------------------------------------------------------------------- */
 
-/* The driver numbers errors as the runtime does. */
-static status driver_status(cuda_backend *c, CUresult r)
-{
-	return cuda_status(c, (cudaError_t)r);
-}
-
 static size_t whole_granules(const cuda_memory *m, size_t bytes)
 {
 	return (bytes + m->granularity - 1) / m->granularity * m->granularity;
@@ -256,7 +248,7 @@ static status cuda_reserve(backend *b, size_t bytes, void **out)
 	if (!r)
 		return STATUS_NOMEM;
 	r->bytes = whole_granules(m, bytes + !bytes);
-	status s = driver_status(c, m->address_reserve(&r->address, r->bytes, 0, 0, 0));
+	status s = cuda_driver_status(c, m->address_reserve(&r->address, r->bytes, 0, 0, 0));
 	if (s != STATUS_OK) {
 		free(r);
 		return s;
@@ -272,19 +264,19 @@ static status map_memory(cuda_backend *c, CUdeviceptr at, size_t bytes)
 {
 	cuda_memory *m = c->memory;
 	CUmemGenericAllocationHandle handle;
-	status s = driver_status(c, m->create(&handle, bytes, &m->prop, 0));
+	status s = cuda_driver_status(c, m->create(&handle, bytes, &m->prop, 0));
 	if (s == STATUS_NOMEM) { /* as in allocate */
 		TRY(empty_pool(c));
-		s = driver_status(c, m->create(&handle, bytes, &m->prop, 0));
+		s = cuda_driver_status(c, m->create(&handle, bytes, &m->prop, 0));
 	}
 	TRY(s);
-	s = driver_status(c, m->map(at, bytes, 0, handle, 0));
+	s = cuda_driver_status(c, m->map(at, bytes, 0, handle, 0));
 	(void)m->release(handle); /* the mapping keeps the memory */
 	TRY(s);
 	CUmemAccessDesc access = {};
 	access.location = m->prop.location;
 	access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-	s = driver_status(c, m->set_access(at, bytes, &access, 1));
+	s = cuda_driver_status(c, m->set_access(at, bytes, &access, 1));
 	if (s != STATUS_OK)
 		(void)m->unmap(at, bytes);
 	return s;
@@ -328,7 +320,7 @@ static status cuda_retract(backend *b, void *reserved, size_t, size_t bytes, siz
 		return STATUS_OK;
 	const size_t kept = r->starts[mappings];
 	TRY(cuda_status(c, cudaStreamSynchronize(c->stream)));
-	TRY(driver_status(c, c->memory->unmap(r->address + kept, r->extended - kept)));
+	TRY(cuda_driver_status(c, c->memory->unmap(r->address + kept, r->extended - kept)));
 	r->mappings = mappings;
 	*left = r->extended = kept;
 	return STATUS_OK;
@@ -344,8 +336,8 @@ static void cuda_unreserve(backend *b, void *reserved, size_t)
 	if (cuda_enter(c) == STATUS_OK)
 		(void)cuda_status(c, cudaStreamSynchronize(c->stream));
 	if (r->extended)
-		(void)driver_status(c, c->memory->unmap(r->address, r->extended));
-	(void)driver_status(c, c->memory->address_free(r->address, r->bytes));
+		(void)cuda_driver_status(c, c->memory->unmap(r->address, r->extended));
+	(void)cuda_driver_status(c, c->memory->address_free(r->address, r->bytes));
 	*at = r->next;
 	free(r);
 }
@@ -377,14 +369,6 @@ status cuda_exchange(cuda_backend *c, size_t bytes, void **out)
 
 /* --- opening and closing ---------------------------------------------------------------------- */
 
-template <class F> static bool find_function(const char *name, F *out)
-{
-	cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
-	return cudaGetDriverEntryPointByVersion(name, (void **)out, DRIVER_VERSION, cudaEnableDefault, &result) ==
-	           cudaSuccess &&
-	       result == cudaDriverEntryPointSuccess;
-}
-
 /* Open the pool. A stream reuses memory that another released only when the other is done with it, so no stream waits
  * for another's memory. The pool keeps released memory; otherwise each wait for the device would return it, to be
  * allocated again. It is returned when memory is short and when a backend is closed. The pool keeps at most
@@ -401,16 +385,19 @@ static status open_pool(cuda_backend *c)
 static status open_driver(cuda_backend *c)
 {
 	cuda_memory *m = c->memory;
-	if (!find_function("cuMemGetAllocationGranularity", &m->get_granularity) ||
-	    !find_function("cuMemAddressReserve", &m->address_reserve) ||
-	    !find_function("cuMemAddressFree", &m->address_free) || !find_function("cuMemCreate", &m->create) ||
-	    !find_function("cuMemRelease", &m->release) || !find_function("cuMemMap", &m->map) ||
-	    !find_function("cuMemUnmap", &m->unmap) || !find_function("cuMemSetAccess", &m->set_access))
+	if (!cuda_find_function("cuMemGetAllocationGranularity", DRIVER_VERSION, &m->get_granularity) ||
+	    !cuda_find_function("cuMemAddressReserve", DRIVER_VERSION, &m->address_reserve) ||
+	    !cuda_find_function("cuMemAddressFree", DRIVER_VERSION, &m->address_free) ||
+	    !cuda_find_function("cuMemCreate", DRIVER_VERSION, &m->create) ||
+	    !cuda_find_function("cuMemRelease", DRIVER_VERSION, &m->release) ||
+	    !cuda_find_function("cuMemMap", DRIVER_VERSION, &m->map) ||
+	    !cuda_find_function("cuMemUnmap", DRIVER_VERSION, &m->unmap) ||
+	    !cuda_find_function("cuMemSetAccess", DRIVER_VERSION, &m->set_access))
 		return STATUS_UNAVAILABLE;
 	m->prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
 	m->prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
 	m->prop.location.id = c->device;
-	return driver_status(c, m->get_granularity(&m->granularity, &m->prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+	return cuda_driver_status(c, m->get_granularity(&m->granularity, &m->prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
 }
 
 status cuda_memory_open(cuda_backend *c)
