@@ -308,6 +308,7 @@ static void cuda_close(backend *b)
 	cuda_memory_close(c);
 	if (c->stream)
 		(void)cudaStreamDestroy(c->stream);
+	cuda_partition_close(c);
 	device_leave(c);
 	free(c);
 }
@@ -383,8 +384,12 @@ static status open_parts(cuda_backend *c, bool background)
 	int least = 0, greatest = 0;
 	TRY(cuda_enter(c));
 	TRY(cuda_status(c, cudaDeviceGetStreamPriorityRange(&least, &greatest)));
-	TRY(cuda_status(
-	    c, cudaStreamCreateWithPriority(&c->stream, cudaStreamNonBlocking, background ? least : greatest)));
+	const char *kept = background ? getenv("ADDITIVE_CUDA_SERVING_PROCESSORS") : NULL;
+	if (kept && strtol(kept, NULL, 10) > 0)
+		TRY(cuda_partition_open(c, (int)strtol(kept, NULL, 10), least));
+	if (!c->stream)
+		TRY(cuda_status(c, cudaStreamCreateWithPriority(&c->stream, cudaStreamNonBlocking,
+		                                                background ? least : greatest)));
 	TRY(cuda_memory_open(c));
 	TRY(cuda_products_open(c));
 	TRY(cuda_check(c));

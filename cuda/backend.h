@@ -36,7 +36,7 @@ typedef struct cuda_backend {
 	backend base;
 	cudaStream_t stream;
 	int device;
-	int processors;             /* streaming multiprocessors */
+	int processors;             /* streaming multiprocessors of the stream */
 	size_t shared_limit;        /* bytes of shared memory that a block may ask for */
 	size_t memory_bytes;        /* the whole device's */
 	bool early;                 /* kernels that contain the wait may begin early (devices from 9.0 on) */
@@ -48,6 +48,7 @@ typedef struct cuda_backend {
 	bool background;            /* opened to give way to the device's other users */
 	bool *lost;                 /* shared by the backends of the device */
 	struct cuda_memory *memory; /* memory.cu */
+	struct cuda_partition *partition;                    /* partition.cu; NULL: the stream has all processors */
 	struct cuda_products *products;                      /* gemm.cu */
 	struct cuda_group *group;                            /* collective.cu; NULL: not in a group */
 	cuda_early_kernel early_kernels[CUDA_EARLY_KERNELS]; /* early.cu */
@@ -109,6 +110,10 @@ enum { CUDA_EXCHANGE_USES = 16 }; /* small enough for tests to reach */
 status cuda_exchange(cuda_backend *c, size_t bytes, void **out);
 /* Count a replay as one use: call this before a recording is replayed. */
 status cuda_exchange_use(cuda_backend *c);
+/* Open the stream on part of the processors, without at least `kept` of them. Sets stream, processors and partition.
+ * Where the driver cannot do that, it says so in the log and they are unchanged. */
+status cuda_partition_open(cuda_backend *c, int kept, int priority);
+void cuda_partition_close(cuda_backend *c); /* after the stream is destroyed */
 status cuda_products_open(cuda_backend *c);
 void cuda_products_close(cuda_backend *c);
 

@@ -456,13 +456,16 @@ status cuda_linear_plus(backend *b, const op_call *call, const void *add, void *
 
 /* --- opening and closing ------------------------------------------------------------------------ */
 
-/* Number of processors in the background; see the top of the file. Values from the device's own number on mean all. */
+/* Number of processors in the background; see the top of the file. Values from the device's own number on mean all. A
+ * stream with a part of them uses the whole part. */
 static int32_t background_processors(const cuda_backend *c)
 {
 	const char *value = getenv("ADDITIVE_CUDA_BACKGROUND_PROCESSORS");
 	const long asked = value ? strtol(value, NULL, 10) : 0;
 	const long most = asked > 0 ? asked : c->processors * 7 / 8;
-	return most > 0 && most < c->processors ? (int32_t)most : 0;
+	if (most > 0 && most < c->processors && !c->partition)
+		return (int32_t)most;
+	return c->partition ? c->processors : 0;
 }
 
 status cuda_products_open(cuda_backend *c)

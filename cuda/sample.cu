@@ -454,7 +454,7 @@ __device__ int draw_cut(const row &r, work *w, const sample_setting &s, u64 mine
 	u64 last = ~(u64)0, left = 0; /* left: mass after top-k and top-p, if top-a needs it */
 	if (counts || s.top_p < 1) {
 		if (!counts || count <= FEW) {
-			const u64 mass = list_few(r, w, least_logit(w, mine, best, counts ? count : GUESS), !counts);
+			const u64 mass = list_few(r, w, least_logit(w, mine, best, counts ? count : (u64)GUESS), !counts);
 			const int token = w->listed <= FEW ? draw_few(w, count, mass, s, random) : -1;
 			if (token >= 0)
 				return token;

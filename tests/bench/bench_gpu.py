@@ -273,17 +273,18 @@ def decoding(bench):
         return bench.lines("bench_serve", "batch", additive(*small, context, vocab), "bf16", 64, live, min(live, crowd))[-1]
 
     def beside():
-        """Decoding beside training, whose products leave some processors free, and with all of them."""
+        """Decoding beside training, whose products leave some processors free, with all of them, and with 24 kept from training."""
         batch, length, tokens = (1, 32, 4) if quick else (16, 2048, 1000)
         trained = additive(width, layers, heads, length, vocab)
         arguments = ("bench_beside", config, "bf16", context // 2, trained, batch, length, tokens)
         return {"some free": bench.lines(*arguments)[-1],
-                "all taken": bench.lines(*arguments, ADDITIVE_CUDA_BACKGROUND_PROCESSORS="100000")[-1]}
+                "all taken": bench.lines(*arguments, ADDITIVE_CUDA_BACKGROUND_PROCESSORS="100000")[-1],
+                "of its own": bench.lines(*arguments, ADDITIVE_CUDA_SERVING_PROCESSORS="24")[-1]}
 
     items = {f"one session, {size}": (60, lambda size=size: alone(size)) for size in sizes}
     near, far = (100, 200) if quick else (1000, 32000)
     items["latency by position"] = (60, lambda: bench.lines("bench_serve", "flat", config, "bf16", near, far))
-    items["decode beside training"] = (60, beside)
+    items["decode beside training"] = (90, beside)
     items["many sessions"] = (90, together)
     items["a crowd"] = (40, lambda: bench.lines("bench_serve", "batch", config, "bf16", 64, crowd)[-1])
     items["live sessions"] = (60, lives)

@@ -212,7 +212,10 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **out, uns
 		const char *name;
 		void *function;
 	} entries[] = {ENTRY(cuMemGetAllocationGranularity), ENTRY(cuMemAddressReserve), ENTRY(cuMemAddressFree),
-	               ENTRY(cuMemCreate), ENTRY(cuMemRelease), ENTRY(cuMemMap), ENTRY(cuMemUnmap), ENTRY(cuMemSetAccess)};
+	               ENTRY(cuMemCreate), ENTRY(cuMemRelease), ENTRY(cuMemMap), ENTRY(cuMemUnmap), ENTRY(cuMemSetAccess),
+	               ENTRY(cuDeviceGet), ENTRY(cuDeviceGetDevResource), ENTRY(cuDevSmResourceSplitByCount),
+	               ENTRY(cuDevResourceGenerateDesc), ENTRY(cuGreenCtxCreate), ENTRY(cuGreenCtxStreamCreate),
+	               ENTRY(cuGreenCtxDestroy)};
 #undef ENTRY
 	*out = nullptr;
 	cudaDriverEntryPointQueryResult answer = cudaDriverEntryPointSymbolNotFound;

@@ -1,4 +1,4 @@
-/* cuda.h of the emulator: the part of the driver's interface that manages virtual memory. As with the real runtime,
+/* cuda.h of the emulator: the parts of the driver's interface that manage virtual memory and green contexts. As with the real runtime,
  * programs reach it through cudaGetDriverEntryPointByVersion and link no driver. */
 #ifndef EMULATOR_CUDA_H
 #define EMULATOR_CUDA_H
@@ -12,6 +12,7 @@
 typedef unsigned long long CUdeviceptr;
 typedef unsigned long long CUmemGenericAllocationHandle;
 typedef int CUdevice;
+typedef struct emulator_stream *CUstream;
 
 typedef enum cudaError_enum {
 	CUDA_SUCCESS = 0,
@@ -65,7 +66,27 @@ typedef struct CUmemAccessDesc_st {
 	CUmemAccess_flags flags;
 } CUmemAccessDesc;
 
+typedef enum CUdevResourceType { CU_DEV_RESOURCE_TYPE_INVALID = 0, CU_DEV_RESOURCE_TYPE_SM = 1 } CUdevResourceType;
+typedef struct CUdevSmResource_st {
+	unsigned smCount, minSmPartitionSize, smCoscheduledAlignment;
+} CUdevSmResource;
+typedef struct CUdevResource_st {
+	CUdevResourceType type;
+	CUdevSmResource sm;
+} CUdevResource;
+typedef struct CUdevResourceDesc_st *CUdevResourceDesc;
+typedef struct CUgreenCtx_st *CUgreenCtx;
+enum { CU_GREEN_CTX_DEFAULT_STREAM = 1, CU_STREAM_NON_BLOCKING = 1 };
+
 extern "C" {
+CUresult cuDeviceGet(CUdevice *out, int ordinal);
+CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource *out, CUdevResourceType type);
+CUresult cuDevSmResourceSplitByCount(CUdevResource *result, unsigned *groups, const CUdevResource *input, CUdevResource *remaining,
+                                     unsigned flags, unsigned least);
+CUresult cuDevResourceGenerateDesc(CUdevResourceDesc *out, CUdevResource *resources, unsigned count);
+CUresult cuGreenCtxCreate(CUgreenCtx *out, CUdevResourceDesc description, CUdevice device, unsigned flags);
+CUresult cuGreenCtxStreamCreate(CUstream *out, CUgreenCtx context, unsigned flags, int priority);
+CUresult cuGreenCtxDestroy(CUgreenCtx context);
 CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop, CUmemAllocationGranularity_flags option);
 CUresult cuMemAddressReserve(CUdeviceptr *out, size_t bytes, size_t alignment, CUdeviceptr wish, unsigned long long flags);
 CUresult cuMemAddressFree(CUdeviceptr at, size_t bytes);

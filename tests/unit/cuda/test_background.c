@@ -9,6 +9,7 @@
 #include "tests/unit/cuda/tensors.h"
 
 static const char switch_name[] = "ADDITIVE_CUDA_BACKGROUND_PROCESSORS";
+static const char serving_name[] = "ADDITIVE_CUDA_SERVING_PROCESSORS";
 enum { EMULATED_PROCESSORS = 4 };
 
 /* setting: the value of the switch; NULL: unset. */
@@ -111,6 +112,23 @@ static void products_of_serving_use_all_processors(void **state)
 	(void)state;
 	assert_int_equal(aimed_at(false, NULL), 0);
 	assert_int_equal(aimed_at(false, "2"), 0);
+}
+
+/* The emulated device gives processors in groups of 2. Without a part, products leave processors as usual. */
+static void the_background_may_run_on_part_of_the_processors(void **state)
+{
+	(void)state;
+	skip_unless_emulated();
+	static const struct {
+		const char *kept;
+		bool background;
+		unsigned aim;
+	} cases[] = {{"1", true, 2}, {"2", true, 2}, {"1", false, 0}, {"0", true, 3}, {"4", true, 3}, {"5", true, 3}};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		setenv(serving_name, cases[i].kept, 1);
+		assert_int_equal(aimed_at(cases[i].background, NULL), cases[i].aim);
+	}
+	unsetenv(serving_name);
 }
 
 static void a_product_without_an_algorithm_for_few_processors_uses_all(void **state)
@@ -272,6 +290,7 @@ int main(void)
 	    cmocka_unit_test(products_in_the_background_leave_processors_free),
 	    cmocka_unit_test(the_switch_sets_the_number_of_processors),
 	    cmocka_unit_test(products_of_serving_use_all_processors),
+	    cmocka_unit_test(the_background_may_run_on_part_of_the_processors),
 	    cmocka_unit_test(a_product_without_an_algorithm_for_few_processors_uses_all),
 	    cmocka_unit_test(products_in_the_background_are_right_and_repeatable),
 	    cmocka_unit_test(two_runs_in_the_background_have_the_same_bits),
