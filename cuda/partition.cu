@@ -35,7 +35,7 @@ static bool find_all(green_functions *f)
 }
 
 /* Divide the processors. *most: those that remain when at least `kept` are taken, in whole groups of the device. */
-static CUresult divide(const green_functions *f, CUdevice device, unsigned kept, CUdevResource *most)
+static CUresult leave_some(const green_functions *f, CUdevice device, unsigned kept, CUdevResource *most)
 {
 	CUdevResource all, taken;
 	unsigned groups = 1;
@@ -52,7 +52,7 @@ static CUresult open_stream(cuda_backend *c, const green_functions *f, int kept,
 	CUdevResourceDesc description;
 	CUresult r = f->device(&device, c->device);
 	if (r == CUDA_SUCCESS)
-		r = divide(f, device, (unsigned)kept, &most);
+		r = leave_some(f, device, (unsigned)kept, &most);
 	if (r == CUDA_SUCCESS)
 		r = f->describe(&description, &most, 1);
 	if (r == CUDA_SUCCESS)

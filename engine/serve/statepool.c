@@ -9,7 +9,7 @@
 enum {
 	STATEPOOL_FIRST = 4, /* slots of a new pool */
 	STATEPOOL_SPARED = 256 << 20,
-	STATEPOOL_IDLE = 8,       /* the pool shrinks while fewer than one of so many slots are taken */
+	STATEPOOL_IDLE = 8,       /* the pool shrinks while fewer than 1 / STATEPOOL_IDLE of its slots are taken */
 	STATEPOOL_PAGE = 2 << 20, /* bytes of a range whose pages statepool_reached merges at once */
 	STATEPOOL_FILLED = 4      /* a slot gets large pages once 1 / STATEPOOL_FILLED of it is filled */
 };
