@@ -262,7 +262,6 @@ status served_part_load(served_part *p, const served_model *m, const served_row 
 	p->rows = rows;
 	p->draws = draws;
 	p->n = n_rows;
-	p->changed = false;
 	served_part_fill(p, m, rows, n_rows);
 	TRY(served_part_fit(p, rows, n_rows));
 	sample_setting *settings = (sample_setting *)p->staging[INPUT_SETTING];

@@ -15,6 +15,7 @@ struct served_plan {
 	served_part *parts[SERVED_MODEL_PARTS];    /* the first also runs whole steps */
 	int n_parts;                               /* parts of the largest step that is cut; 1: steps are never cut */
 	int n_used, first[SERVED_MODEL_PARTS + 1]; /* parts of the last step and their first rows */
+	bool ran;                                  /* the last step got as far as its parts' runs */
 	thread_choice threads;
 };
 
@@ -270,10 +271,12 @@ static status served_plan_run(served_plan *p, const served_model *m, const serve
 {
 	backend *b = model_backend(m->model);
 	served_plan_cut(p, rows, n_rows, tokens, way == THREADS_PARTS ? parts_for(b, n_rows, tokens) : 1);
+	p->ran = false;
 	for (int i = 0; i < p->n_used; i++) {
 		int at = p->first[i], n = p->first[i + 1] - at;
 		TRY(served_part_load(p->parts[i], m, rows + at, n, draws ? draws + at : NULL));
 	}
+	p->ran = true;
 	if (p->n_used == 1)
 		return served_part_run(p->parts[0]);
 	TRY(b->side_by_side(b, p->n_used, run_part, p));
@@ -322,7 +325,7 @@ bool served_plan_has_changed(const served_plan *p)
 	bool changed = false;
 	for (int i = 0; i < p->n_used; i++)
 		changed |= served_part_has_changed(p->parts[i]);
-	return changed;
+	return changed && p->ran;
 }
 
 const int32_t *served_model_sampled(const served_plan *p)

@@ -492,6 +492,37 @@ static void a_refused_call_ends_only_its_step(void **state)
 	fixture_close(&f);
 }
 
+/* A step of two parts runs; then the upload of the next step's second part is refused. */
+static void a_step_that_does_not_begin_has_changed_nothing(void **state)
+{
+	(void)state;
+	enum { ROWS = 4 };
+	fixture f;
+	served_plan *p;
+	session *x[ROWS];
+	served_row rows[ROWS];
+	const int32_t token = 1;
+	char id[8];
+	fixture_folder(&f);
+	fault_backend *fault = fault_backend_new(f.backend);
+	f.backend = &fault->base;
+	fault->refuses = true;
+	fixture_serve(&f, &roomy);
+	for (int i = 0; i < ROWS; i++) {
+		snprintf(id, sizeof id, "%d", i);
+		x[i] = open_session(&f, id, POSITION_CLAMP, false);
+		assert_int_equal(session_reserve(x[i], 1, NULL), STATUS_OK);
+		rows[i] = session_row(x[i], &token, 1);
+	}
+	assert_int_equal(served_model_plan(f.model, ROWS, 0, false, 0, &p, NULL), STATUS_OK);
+	assert_int_equal(served_model_step(f.model, p, rows, ROWS, NULL), STATUS_OK);
+	assert_true(served_plan_has_changed(p));
+	fault_arm(fault, FAULT_TRANSFER, fault_parts, false);
+	assert_int_equal(served_model_step(f.model, p, rows, ROWS, NULL), STATUS_DEVICE);
+	assert_false(served_plan_has_changed(p));
+	fixture_close(&f);
+}
+
 static void cancel_other(client *c)
 {
 	client *other = c + 1;
@@ -555,6 +586,7 @@ int main(void)
 	    cmocka_unit_test(any_transfer_may_be_refused),
 	    cmocka_unit_test(all_kernels_may_be_refused_from_any_one_on),
 	    cmocka_unit_test(a_refused_call_ends_only_its_step),
+	    cmocka_unit_test(a_step_that_does_not_begin_has_changed_nothing),
 	    cmocka_unit_test(a_refused_step_leaves_no_logits_of_others_in_a_session),
 	    cmocka_unit_test(any_allocation_may_fail_once),
 	    cmocka_unit_test(the_device_may_be_lost_permanently_at_any_kernel),
