@@ -39,6 +39,7 @@ typedef struct cuda_backend {
 	int processors;             /* streaming multiprocessors */
 	size_t shared_limit;        /* bytes of shared memory that a block may ask for */
 	size_t memory_bytes;        /* the whole device's */
+	int64_t cache_bytes;        /* size of the L2 cache */
 	bool early;                 /* kernels that contain the wait may begin early (devices from 9.0 on) */
 	bool recorded, fused;       /* plans are recorded; neighbours are fused */
 	bool each_waits;            /* for debugging: each launch waits for its end, so that a fault names its kernel */
