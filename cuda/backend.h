@@ -2,7 +2,8 @@
  *
  * A backend is one stream of one device, with its own staging memory, product library handle and workspace. Its work
  * runs in the order of issue. A kernel function returns as soon as it has issued its work. It never waits, allocates or
- * reads device memory, since it may be part of a recording.
+ * reads device memory, since it may be part of a recording. The exception is the first product of a shape in training,
+ * outside of a recording, whose algorithms are timed (gemm.cu).
  *
  * Types. Training in bf16 keeps activations and the matrices that products read in bf16. Weights, moments, gradients of
  * weights, scores, carries, statistics and losses stay fp32. Serving computes in fp32 from packed weights.

@@ -34,6 +34,7 @@ struct emulator_mark {
 	emulator_stream *stream;
 	bool done;
 	bool captured;
+	double ms = 0; /* the device's clock when it was reached */
 };
 struct emulator_event {
 	std::shared_ptr<emulator_mark> mark;
@@ -346,6 +347,8 @@ struct leaks {
 } at_end;
 
 } // namespace
+
+double emulator::clock_ms;
 
 void emulator::finish_all()
 {
@@ -800,7 +803,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 			return e;
 		auto mark = std::make_shared<emulator_mark>(emulator_mark{stream, false, stream->capture != nullptr});
 		event->mark = mark;
-		return issue(stream, [mark]() { mark->done = true; });
+		return issue(stream, [mark]() { mark->done = true, mark->ms = emulator::clock_ms; });
 	});
 }
 static void reach(const emulator_mark &mark)
@@ -831,9 +834,9 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 		return waited();
 	});
 }
-cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t, cudaEvent_t)
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
 {
-	*ms = 0;
+	*ms = from->mark && to->mark ? (float)(to->mark->ms - from->mark->ms) : 0;
 	return give(lost);
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
