@@ -43,6 +43,7 @@ typedef struct cuda_backend {
 	int64_t cache_bytes;        /* size of the L2 cache */
 	bool early;                 /* kernels that contain the wait may begin early (devices from 9.0 on) */
 	bool recorded, fused;       /* plans are recorded; neighbours are fused */
+	bool ahead;                 /* products of few rows prefetch the weights of the product after the next */
 	bool each_waits;            /* for debugging: each launch waits for its end, so that a fault names its kernel */
 	bool after_kernel;          /* the work issued last was one of our kernels */
 	bool recording;             /* between record_begin and record_end */

@@ -246,6 +246,11 @@ void count_access(uint32_t *touched, uintptr_t at, size_t offset, size_t bytes, 
 	}
 }
 
+void count_prefetch(size_t bytes)
+{
+	current.prefetched += bytes;
+}
+
 } // namespace emulator
 
 /* --- called by tests ---------------------------------------------------------------------------- */
