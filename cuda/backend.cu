@@ -427,8 +427,10 @@ static status open_device(backend **out, const backend_options *o, error *err)
 	c->processors = prop.multiProcessorCount;
 	c->shared_limit = prop.sharedMemPerBlockOptin;
 	c->memory_bytes = prop.totalGlobalMem;
+	c->cache_bytes = prop.l2CacheSize;
 	c->early = prop.major >= 9 && is_on("ADDITIVE_CUDA_EARLY", true);
 	c->fused = is_on("ADDITIVE_CUDA_FUSE", true);
+	c->ahead = is_on("ADDITIVE_CUDA_AHEAD", false);
 	c->each_waits = is_on("ADDITIVE_CUDA_WAIT", false);
 	c->background = o->background;
 	c->recorded = is_on("ADDITIVE_CUDA_RECORD", true) && !c->each_waits;

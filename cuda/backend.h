@@ -2,7 +2,8 @@
  *
  * A backend is one stream of one device, with its own staging memory, product library handle and workspace. Its work
  * runs in the order of issue. A kernel function returns as soon as it has issued its work. It never waits, allocates or
- * reads device memory, since it may be part of a recording.
+ * reads device memory, since it may be part of a recording. The exception is the first product of a shape in training,
+ * outside of a recording, whose algorithms are timed (gemm.cu).
  *
  * Types. Training in bf16 keeps activations and the matrices that products read in bf16. Weights, moments, gradients of
  * weights, scores, carries, statistics and losses stay fp32. Serving computes in fp32 from packed weights.
@@ -39,8 +40,10 @@ typedef struct cuda_backend {
 	int processors;             /* streaming multiprocessors of the stream */
 	size_t shared_limit;        /* bytes of shared memory that a block may ask for */
 	size_t memory_bytes;        /* the whole device's */
+	int64_t cache_bytes;        /* size of the L2 cache */
 	bool early;                 /* kernels that contain the wait may begin early (devices from 9.0 on) */
 	bool recorded, fused;       /* plans are recorded; neighbours are fused */
+	bool ahead;                 /* products of few rows prefetch the weights of the product after the next */
 	bool each_waits;            /* for debugging: each launch waits for its end, so that a fault names its kernel */
 	bool after_kernel;          /* the work issued last was one of our kernels */
 	bool recording;             /* between record_begin and record_end */

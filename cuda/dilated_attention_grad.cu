@@ -187,17 +187,27 @@ __global__ void __launch_bounds__(PLAIN_THREADS, 1)
 		dilated_add(g.dv, c, p, out_v, 1.0f, column);
 }
 
-/* One block: dmixture_i = c_i (a_i - Σ_l c_l a_l), where a_i is the sum of a branch's D. */
+/* Block: part blockIdx.x of branch blockIdx.y. part [branches, parts]: sums of `each` values of along [branches, count],
+ * or of all of them if one block has them all. */
 static __global__ void __launch_bounds__(PLAIN_THREADS)
-    dilated_mixture(dilated_call c, const float *along, float *dmixture)
+    dilated_sum_along(float *part, const float *along, int64_t count, int64_t each)
+{
+	const int64_t first = blockIdx.x * each, past = min(first + each, count);
+	float sum = 0.0f;
+	for (int64_t e = first + threadIdx.x; e < past; e += PLAIN_THREADS)
+		sum += along[blockIdx.y * count + e];
+	sum = block_sum(sum, shared_memory<float>());
+	if (threadIdx.x == 0)
+		part[blockIdx.y * gridDim.x + blockIdx.x] = sum;
+}
+
+/* One block: dmixture_i = c_i (a_i - Σ_l c_l a_l), where a_i is the sum of a branch's D, the sum of its parts. */
+static __global__ void __launch_bounds__(PLAIN_THREADS)
+    dilated_mixture(dilated_call c, const float *part, int parts, float *dmixture)
 {
 	float *space = shared_memory<float>(), own[DILATED_MAX_BRANCHES], mean = 0.0f;
-	const int64_t count = c.batch * c.length * c.heads;
 	for (int i = 0; i < c.pattern.branches; i++) {
-		float sum = 0.0f;
-		for (int64_t e = threadIdx.x; e < count; e += blockDim.x)
-			sum += along[i * count + e];
-		own[i] = block_sum(sum, space);
+		own[i] = block_sum((int)threadIdx.x < parts ? part[i * parts + threadIdx.x] : 0.0f, space);
 		mean += dilated_weight(c, i) * own[i];
 	}
 	for (int i = 0; i < c.pattern.branches && threadIdx.x == 0; i++)
@@ -206,11 +216,28 @@ static __global__ void __launch_bounds__(PLAIN_THREADS)
 
 /* --- the op ------------------------------------------------------------------------------------- */
 
-/* Bytes of D of all branches, and in bf16 of the sums of those of dq, dk and dv that are requested. */
+enum {
+#ifdef __CUDACC__
+	MIXTURE_EACH = 16 * PLAIN_THREADS, /* minimum values per part */
+#else
+	MIXTURE_EACH = 16, /* so that the emulator has parts too */
+#endif
+	MIXTURE_PARTS = PLAIN_THREADS /* maximum */
+};
+
+/* Values of a branch's D per part. */
+static int64_t mixture_each(const dilated_call &c)
+{
+	const int64_t each = (c.batch * c.length * c.heads + MIXTURE_PARTS - 1) / MIXTURE_PARTS;
+	return each > MIXTURE_EACH ? each : (int64_t)MIXTURE_EACH;
+}
+
+/* Bytes of D of all branches, of the sums of its parts, and in bf16 of the sums of those of dq, dk and dv that are
+ * requested. */
 size_t cuda_dilated_attention_grad_scratch(const backend *b, const op_call *call)
 {
 	(void)b;
-	int64_t floats = shape_count(call->in[6].shape);
+	int64_t floats = shape_count(call->in[6].shape) + DILATED_MAX_BRANCHES * MIXTURE_PARTS;
 	for (int i = 0; i < 3; i++)
 		floats += call->in[0].type == DTYPE_BF16 && call->out[i].data ? shape_count(call->in[0].shape) : 0;
 	return (size_t)floats * sizeof(float);
@@ -228,7 +255,7 @@ template <class T> static status dilated_grad_as(backend *b, const op_call *call
 	g.exact = !g.c.mixture && !params->detach_weights;
 	g.frozen = !call->out[0].data && !call->out[1].data && !(g.c.mixture && call->out[3].data);
 	g.along = (float *)call->scratch;
-	float **const sums[] = {&g.dq, &g.dk, &g.dv}, *scratch = g.along + norms;
+	float **const sums[] = {&g.dq, &g.dk, &g.dv}, *scratch = g.along + norms + DILATED_MAX_BRANCHES * MIXTURE_PARTS;
 	TRY(dilated_set(b, g.along, norms, 0.0f));
 	for (int i = 0; i < 3; i++) {
 		*sums[i] = rounds && call->out[i].data ? scratch : (float *)call->out[i].data;
@@ -259,7 +286,11 @@ status cuda_dilated_attention_grad(backend *b, const op_call *call)
 	                 [&](auto *type) { return dilated_grad_as<std::remove_pointer_t<decltype(type)>>(b, call); }));
 	if (!mixed)
 		return STATUS_OK;
-	return cuda_launch(b, dilated_mixture, 1, PLAIN_THREADS, WARP * sizeof(float),
-	                   dilated_call_of(call, (float *)call->in[6].data), (float *)call->scratch,
+	const dilated_call c = dilated_call_of(call, (float *)call->in[6].data);
+	const int64_t count = c.batch * c.length * c.heads, each = mixture_each(c), parts = (count + each - 1) / each;
+	float *along = (float *)call->scratch, *part = along + shape_count(call->in[6].shape);
+	TRY(cuda_launch(b, dilated_sum_along, dim3(cuda_extent(parts), (unsigned)c.pattern.branches), PLAIN_THREADS,
+	                WARP * sizeof(float), part, along, count, each));
+	return cuda_launch(b, dilated_mixture, 1, PLAIN_THREADS, WARP * sizeof(float), c, part, (int)parts,
 	                   (float *)call->out[3].data);
 }

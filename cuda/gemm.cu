@@ -13,8 +13,9 @@
  * elements, where a pass over y would cost M N. For some shapes (odd rows of bf16) the library has no algorithm that
  * adds a bias. Then the product is written without it, rounded, and a kernel of ours adds the bias in a pass over y.
  *
- * Equal calls give equal bits. For each shape the library's first choice is kept. It is queried for operands with an
- * alignment of at most 16 bytes, so that a tensor's address does not matter, and with a workspace of fixed size. Sums
+ * Equal calls give equal bits. For each shape the library's first choice is kept, or in training the fastest of its
+ * first CANDIDATES (cuda_choose_fastest). They are queried for operands with an alignment of at most 16 bytes, so that a
+ * tensor's address does not matter, and with a workspace of fixed size. Sums
  * over parts of k may be split only if the parts are kept in f32 in the workspace and a second step adds them in order.
  * Reduction in place or in the type of C is excluded. Handle and workspace belong to the backend, hence to its stream.
  *
@@ -28,12 +29,15 @@
 #include "cuda/gemm.h"
 
 #include <cublasLt.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cuda/device.cuh"
 #include "cuda/kernels.h"
 #include "cuda/linear_panels.h"
+#include "cuda/product_choices.h"
 
 extern "C" {
 #include "engine/base/log.h"
@@ -41,6 +45,9 @@ extern "C" {
 
 enum : size_t { WORKSPACE_BYTES = 32 << 20 };
 enum { BUCKETS = 256, MOST_PLANS = 4096, MOST_CHOICES = 16, ALIGNED = 16, THREADS = 256 };
+enum { CANDIDATES = 8, ROUNDS = 3, RUNS = 3 /* per candidate and round */, KEY_BYTES = 256 };
+/* A candidate replaces the first one if it takes at most this part of its time. Less may be noise. */
+#define FASTER 0.97f
 
 /* --- plans of products ------------------------------------------- */
 
@@ -66,6 +73,8 @@ typedef struct cuda_products {
 	void *workspace;
 	product_plan *buckets[BUCKETS];
 	int count;
+	product_choices *choices; /* NULL: the library's first choice is used */
+	cudaEvent_t begin, end;   /* with choices: around the runs of a candidate */
 } cuda_products;
 
 /* Convert a status of the library: choosing and launching return unsupported cases; any other failure is STATUS_DEVICE
@@ -205,22 +214,104 @@ static status choose(cuda_backend *c, product_plan *p, bool bias)
 	return found ? STATUS_OK : library_status(c, CUBLAS_STATUS_NOT_SUPPORTED);
 }
 
-/* Return the plan of a shape, made when the shape first occurs. Its choices are the library's alone, so forgetting
- * plans (before they become too many) changes no result. */
-static status find_plan(cuda_backend *c, const product_key *key, const void *bias, product_plan **out)
+static status issue(cuda_backend *c, const cuda_gemm_args *g, const void *from, const product_plan *p,
+                    const cublasLtMatmulAlgo_t *algorithm)
 {
-	cuda_products *g = c->products;
+	c->after_kernel = false;
+	TRY(library_status(c, cublasLtMatmul(c->products->handle, p->desc, &g->alpha, g->b, p->b, g->a, p->a, &g->beta,
+	                                     from, p->c, g->c, p->c, algorithm, c->products->workspace, WORKSPACE_BYTES,
+	                                     c->stream)));
+	return cuda_launched(c, cudaSuccess, NULL);
+}
+
+/* --- the fastest algorithm -------------------------------------------------------------------- */
+
+/* ms: time of RUNS runs; unchanged if the library refuses the candidate. */
+static status time_runs(cuda_backend *c, const cuda_gemm_args *g, const void *from, const product_plan *p,
+                        const cublasLtMatmulAlgo_t *algorithm, float *ms)
+{
+	cuda_products *all = c->products;
+	TRY(cuda_status(c, cudaEventRecord(all->begin, c->stream)));
+	for (int i = 0; i < RUNS; i++)
+		if (issue(c, g, from, p, algorithm) != STATUS_OK)
+			return cuda_lost(c) ? STATUS_DEVICE : STATUS_OK;
+	TRY(cuda_status(c, cudaEventRecord(all->end, c->stream)));
+	TRY(cuda_status(c, cudaEventSynchronize(all->end)));
+	return cuda_status(c, cudaEventElapsedTime(ms, all->begin, all->end));
+}
+
+/* Find the candidate with the least time of any round. The results go to memory of their own, since the product may add
+ * to its output. Without that memory the first one is chosen. */
+static status time_candidates(cuda_backend *c, const cuda_gemm_args *g, const void *from, const product_plan *p,
+                              const cublasLtMatmulHeuristicResult_t *candidates, int count, int *best)
+{
+	float least[CANDIDATES];
+	int fastest = 0;
+	cuda_gemm_args runs = *g;
+	*best = 0;
+	status s = c->base.allocate(&c->base, (size_t)(g->m * g->ldc) * dtype_bytes(g->c_type), &runs.c);
+	if (s != STATUS_OK)
+		return s == STATUS_NOMEM ? STATUS_OK : s;
+	for (int i = 0; i < count; i++)
+		least[i] = INFINITY;
+	for (int i = 0; i < ROUNDS * count && s == STATUS_OK; i++) {
+		const int at = i % count;
+		float ms = INFINITY;
+		if (candidates[at].state == CUBLAS_STATUS_SUCCESS && (i < count || least[at] < INFINITY))
+			s = time_runs(c, &runs, from, p, &candidates[at].algo, &ms);
+		least[at] = fminf(least[at], ms);
+		fastest = least[at] < least[fastest] ? at : fastest;
+	}
+	c->base.release(&c->base, runs.c);
+	*best = least[fastest] <= FASTER * least[0] ? fastest : 0;
+	return s;
+}
+
+/* Replace the library's first choice by the fastest one: the choice that is kept, or a new one. A recording cannot time
+ * anything; its products have run before. */
+static status choose_fastest(cuda_backend *c, const cuda_gemm_args *g, const void *from, product_plan *p)
+{
+	product_choices *choices = c->products->choices;
+	const product_key *k = &p->key;
+	cublasLtMatmulHeuristicResult_t candidates[CANDIDATES] = {};
+	char key[KEY_BYTES];
+	int count;
+	TRY(ask(c, p, CANDIDATES, candidates, &count));
+	if (count < 2)
+		return STATUS_OK;
+	snprintf(key, sizeof key,
+	         "%lld x %lld x %lld, %lld %lld %lld, types %d %d %d %d, bytes %d %d %d %d %d, processors %d",
+	         (long long)k->m, (long long)k->n, (long long)k->k, (long long)k->lda, (long long)k->ldb,
+	         (long long)k->ldc, k->type, k->c_type, k->trans_a, k->trans_b, k->align_a, k->align_b, k->align_c,
+	         k->align_from, k->align_bias, (int)c->products->processors);
+	int choice = c->recording ? product_choices_find(choices, key) : product_choices_begin(choices, key);
+	if (choice < 0 && !c->recording) {
+		const status s = time_candidates(c, g, from, p, candidates, count, &choice);
+		product_choices_end(choices, key, s == STATUS_OK ? choice : -1);
+		TRY(s);
+	}
+	if (choice >= 0 && choice < count && candidates[choice].state == CUBLAS_STATUS_SUCCESS)
+		p->algorithm = candidates[choice].algo;
+	return STATUS_OK;
+}
+
+/* Return the plan of a shape, made when the shape first occurs. Its choices are the library's alone or are kept
+ * elsewhere, so forgetting plans (before they become too many) changes no result. */
+static status find_plan(cuda_backend *c, const product_key *key, const cuda_gemm_args *g, const void *from,
+                        const void *bias, product_plan **out)
+{
+	cuda_products *all = c->products;
 	uint64_t hash = 14695981039346656037u; /* FNV-1a */
 	for (size_t i = 0; i < sizeof *key; i++)
 		hash = (hash ^ ((const unsigned char *)key)[i]) * 1099511628211u;
-	product_plan **bucket = &g->buckets[hash % BUCKETS];
+	product_plan **bucket = &all->buckets[hash % BUCKETS];
 	for (product_plan *p = *bucket; p; p = p->next)
 		if (memcmp(&p->key, key, sizeof *key) == 0) {
 			*out = p;
 			return STATUS_OK;
 		}
-	if (g->count == MOST_PLANS)
-		forget_plans(g);
+	if (all->count == MOST_PLANS)
+		forget_plans(all);
 	product_plan *p = (product_plan *)calloc(1, sizeof *p);
 	if (!p)
 		return STATUS_NOMEM;
@@ -228,13 +319,15 @@ static status find_plan(cuda_backend *c, const product_key *key, const void *bia
 	status s = describe(c, p, bias);
 	if (s == STATUS_OK)
 		s = choose(c, p, bias);
+	if (s == STATUS_OK && all->choices)
+		s = choose_fastest(c, g, from, p);
 	if (s != STATUS_OK) {
 		plan_delete(p);
 		return s;
 	}
 	p->next = *bucket;
 	*bucket = p;
-	g->count++;
+	all->count++;
 	*out = p;
 	return STATUS_OK;
 }
@@ -301,20 +394,10 @@ static status plan_of(cuda_backend *c, const cuda_gemm_args *g, const void *from
 	key.align_a = alignment(g->a), key.align_b = alignment(g->b);
 	key.align_c = alignment(g->c), key.align_from = alignment(from);
 	key.align_bias = bias ? alignment(bias) : 0;
-	TRY(find_plan(c, &key, bias, out));
+	TRY(find_plan(c, &key, g, from, bias, out));
 	return bias && !(*out)->adds_bias
 	           ? library_status(c, set((*out)->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias))
 	           : STATUS_OK;
-}
-
-static status issue(cuda_backend *c, const cuda_gemm_args *g, const void *from, const product_plan *p,
-                    const cublasLtMatmulAlgo_t *algorithm)
-{
-	c->after_kernel = false;
-	TRY(library_status(c, cublasLtMatmul(c->products->handle, p->desc, &g->alpha, g->b, p->b, g->a, p->a, &g->beta,
-	                                     from, p->c, g->c, p->c, algorithm, c->products->workspace, WORKSPACE_BYTES,
-	                                     c->stream)));
-	return cuda_launched(c, cudaSuccess, NULL);
 }
 
 static status product(backend *b, const cuda_gemm_args *g, const void *from, const void *bias)
@@ -468,11 +551,31 @@ static int32_t background_processors(const cuda_backend *c)
 	return c->partition ? c->processors : 0;
 }
 
+/* The table's choose_fastest. Identity: all that the library's candidates and their times depend on. */
+static void cuda_choose_fastest(backend *b, const char *folder)
+{
+	cuda_backend *c = cuda_of(b);
+	cuda_products *g = c->products;
+	const char *value = getenv("ADDITIVE_CUDA_FASTEST");
+	char identity[KEY_BYTES];
+	int driver = 0;
+	if (g->choices || (value && *value == '0') || cuda_enter(c) != STATUS_OK)
+		return;
+	(void)cudaDriverGetVersion(&driver);
+	snprintf(identity, sizeof identity,
+	         "additive: algorithms of products\ndevice %s, %d processors\ndriver %d\nlibrary %zu\n", b->device,
+	         c->processors, driver, cublasLtGetVersion());
+	if (cuda_status(c, cudaEventCreateWithFlags(&g->begin, cudaEventDefault)) == STATUS_OK &&
+	    cuda_status(c, cudaEventCreateWithFlags(&g->end, cudaEventDefault)) == STATUS_OK)
+		g->choices = product_choices_new(folder, identity);
+}
+
 status cuda_products_open(cuda_backend *c)
 {
 	cuda_products *g = c->products = (cuda_products *)calloc(1, sizeof *g);
 	if (!g)
 		return STATUS_NOMEM;
+	c->base.choose_fastest = cuda_choose_fastest;
 	g->processors = c->background ? background_processors(c) : 0;
 	TRY(library_status(c, cublasLtCreate(&g->handle)));
 	return c->base.allocate(&c->base, WORKSPACE_BYTES, &g->workspace);
@@ -484,6 +587,11 @@ void cuda_products_close(cuda_backend *c)
 	if (!g)
 		return;
 	forget_plans(g);
+	product_choices_free(g->choices);
+	if (g->begin)
+		(void)cudaEventDestroy(g->begin);
+	if (g->end)
+		(void)cudaEventDestroy(g->end);
 	if (g->workspace)
 		c->base.release(&c->base, g->workspace);
 	if (g->handle)

@@ -180,22 +180,75 @@ template <bool BACK, class T> __global__ void __launch_bounds__(PLAIN_THREADS) l
 		to[(int64_t)c.dh * c.dh + row + threadIdx.x] = z;
 }
 
-/* Sums of parts become sums of the earlier (back: later) parts. Without `causal`, the first becomes the sum of all. */
-__global__ void __launch_bounds__(PLAIN_THREADS)
-    linear_scan_kernel(float *sums, int64_t chains, int64_t floats, int parts, bool causal, bool back)
+/* A scan of `parts` numbers, `step` apart, that starts with `sum`. Loads of AT_ONCE parts overlap. */
+__device__ __forceinline__ void scan_parts(float *at, int64_t step, int parts, float sum)
 {
-	for (int64_t i = grid_first(); i < chains * floats; i += grid_stride()) {
-		float *at = sums + i / floats * parts * floats + i % floats, sum = 0.0f;
-		for (int p = 0; p < parts; p++) {
-			float *part = at + (back ? parts - 1 - p : p) * floats;
-			const float mine = *part;
-			if (causal)
-				*part = sum;
-			sum += mine;
+	enum { AT_ONCE = 8 };
+	for (int p = 0; p < parts; p += AT_ONCE) {
+		float mine[AT_ONCE];
+#pragma unroll
+		for (int i = 0; i < AT_ONCE; i++)
+			mine[i] = p + i < parts ? at[(p + i) * step] : 0.0f;
+#pragma unroll
+		for (int i = 0; i < AT_ONCE; i++) {
+			if (p + i < parts)
+				at[(p + i) * step] = sum;
+			sum += mine[i];
 		}
-		if (!causal)
-			*at = sum;
 	}
+}
+
+/* Sums of parts become sums of the earlier (back: later) parts. Without `causal`, the first becomes the sum of all. A
+ * block has PLAIN_THREADS / groups neighbouring numbers; each group of threads has its run of parts, adds them up, and
+ * scans them from the sum of the groups before. A single group needs no sum first. */
+__global__ void __launch_bounds__(PLAIN_THREADS)
+    linear_scan_kernel(float *sums, int64_t chains, int64_t floats, int parts, bool causal, bool back, int groups)
+{
+	float *space = shared_memory<float>();
+	const int width = PLAIN_THREADS / groups, group = (int)threadIdx.x / width, lane = (int)threadIdx.x % width;
+	const int each = (parts + groups - 1) / groups, first = min(group * each, parts);
+	const int mine = min(parts - first, each);
+	const int64_t step = back ? -floats : floats;
+	for (int64_t base = (int64_t)blockIdx.x * width; base < chains * floats; base += (int64_t)gridDim.x * width) {
+		const int64_t i = base + lane;
+		const bool exists = i < chains * floats;
+		float *state = exists ? sums + i / floats * parts * floats + i % floats : nullptr;
+		float *at = exists ? state + (back ? parts - 1 - first : first) * floats : nullptr;
+		float sum = 0.0f;
+#pragma unroll 8
+		for (int p = 0; p < (exists && (groups > 1 || !causal) ? mine : 0); p++)
+			sum += at[p * step];
+		space[threadIdx.x] = sum;
+		__syncthreads();
+		float before = 0.0f;
+		for (int g = 0; g < (causal ? group : groups); g++)
+			before += space[g * width + lane];
+		__syncthreads();
+		if (exists && causal)
+			scan_parts(at, step, mine, before);
+		else if (exists && group == 0)
+			*state = before;
+	}
+}
+
+/* Groups of parts in a block of the scan: as many as there are processors to fill, with a few parts each. More read the
+ * sums twice. */
+static int scan_groups(const backend *b, int64_t numbers, int parts)
+{
+	enum {
+#ifdef __CUDACC__
+		LEAST_PARTS = 4,
+#else
+		LEAST_PARTS = 1, /* so that the emulator has groups too */
+#endif
+		MOST_GROUPS = 8,
+		THREADS = 1024 /* per processor */
+	};
+	int groups = 1;
+	while (groups < MOST_GROUPS && parts >= 2 * groups * LEAST_PARTS &&
+	       numbers * groups < (int64_t)cuda_of(b)->processors * THREADS)
+		groups *= 2;
+	return groups;
 }
 
 /* --- results --------------------------------------------------------------------------------------- */
@@ -413,8 +466,10 @@ template <bool BACK, class T> static status make_states(backend *b, const linear
 	const int64_t chains = c.batch * c.heads, floats = (int64_t)c.dh * (c.dh + 1);
 	const dim3 grid(cuda_extent(chains * parts), tiles_of(c.dh) * tiles_of(c.dh));
 	TRY(cuda_launch(b, linear_sums_kernel<BACK, T>, grid, PLAIN_THREADS, SUM_SPACE, c));
-	return cuda_launch(b, linear_scan_kernel, cuda_blocks(b, chains * floats, PLAIN_THREADS), PLAIN_THREADS, 0,
-	                   BACK ? c.back_sums : c.sums, chains, floats, parts, c.causal, BACK);
+	const int groups = scan_groups(b, chains * floats, parts);
+	return cuda_launch(b, linear_scan_kernel, cuda_blocks(b, chains * floats, PLAIN_THREADS / groups), PLAIN_THREADS,
+	                   PLAIN_THREADS * sizeof(float), BACK ? c.back_sums : c.sums, chains, floats, parts, c.causal,
+	                   BACK, groups);
 }
 
 template <result WHAT, class T> static status make_result(backend *b, const linear_call<T> &c)

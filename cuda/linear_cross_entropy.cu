@@ -6,18 +6,23 @@
  *   dh = alpha dz E                          a chunk: a product
  *   dE += alpha dzᵀ h, db += alpha Σ dz      a group of chunks
  *
- * A chunk's z stays in the L2 cache (CHUNK_BYTES) between its product and its rows. z is f32 for any type of h: a loss
- * from logits rounded to bf16 would be wrong by 2^-9 of the largest. dz is rounded to h's type as operand of the next
- * products; in f32 it overwrites z.
+ * z is f32 for any type of h: a loss from logits rounded to bf16 would be wrong by 2^-9 of the largest. dz is rounded to
+ * h's type as operand of the next products; in f32 it overwrites z.
+ *
+ * Rows of a chunk (chunk_rows). If E and the z of NEAR_ROWS rows each fit in half of the L2 cache, a chunk's z fills
+ * its half, and both are read from there. Otherwise z goes through memory, and so does E, twice per chunk: 4 D / rows
+ * bytes per logit in bf16. A product of few rows also has too few tiles of dh for all processors. So a chunk has
+ * FAR_ROWS rows, or as many as SCORES_BYTES hold.
  *
  * Each addition to dE reads and writes all of it, 8 V D bytes, and would cost as much as its product after a few
- * hundred rows; so dz is kept for a group of chunks (GROUP_BYTES). Chunks and groups depend on the shapes alone, and
- * sums over rows have one order. dz is scaled by 1 / count, so the labels are counted first: on the device, without a
- * wait.
+ * hundred rows; so dz is kept for a group of chunks (GROUP_BYTES). Chunks and groups depend on the shapes and the device
+ * alone, and sums over rows have one order. dz is scaled by 1 / count, so the labels are counted first: on the device,
+ * without a wait.
  *
- * Memory per logit, in addition to the products' operands: 4 bytes of z written and read twice, in the cache; dz 2
- * bytes (bf16) written and read two or three times; dE 8 D / (rows of a group). If hits are requested, the pass for the
- * losses also finds the class of a row's largest logit. */
+ * Bytes per logit, in addition to the products' operands: z 4 written and 4 read; dz 2 (bf16) written and read two or
+ * three times; dE 8 D / (rows of a group). A block keeps its row in shared memory between the sums and dz; beyond about
+ * 55,000 classes it reads the rest again. If hits are requested, the pass for the losses also finds the class of a row's
+ * largest logit. */
 #include "cuda/device.cuh"
 #include "cuda/gemm.h"
 #include "cuda/kernels.h"
@@ -33,14 +38,21 @@ enum {
 	SUM_ROWS = 256, /* rows of dz that one thread adds */
 	MOST_ROWS = 1 << 16,
 #ifdef __CUDACC__
-	LEAST_ROWS = 256, /* minimum rows in a chunk: with fewer, reading E would cost more than the products */
-	CHUNK_BYTES = 32 << 20,
+	LEAST_ROWS = 256, /* minimum rows in a chunk, and its unit */
+	NEAR_ROWS = 1024, /* minimum rows in a chunk whose z stays in the cache */
+	FAR_ROWS = 2048,  /* rows in a chunk whose z does not */
+	SCORES_BYTES = 256 << 20,
 	GROUP_BYTES = 256 << 20,
+	KEPT_BYTES = 1 << 20, /* any shared memory that a block may have */
 #else
 	LEAST_ROWS = 32, /* small, so that the emulator has chunks and groups too */
-	CHUNK_BYTES = 64 << 10,
-	GROUP_BYTES = 128 << 10,
+	NEAR_ROWS = 64,
+	FAR_ROWS = 128,
+	SCORES_BYTES = 256 << 10,
+	GROUP_BYTES = 256 << 10,
+	KEPT_BYTES = 8 << 10,
 #endif
+	MEMORY_SHARE = 256, /* SCORES_BYTES is at most this part of the device's memory */
 };
 
 /* --- division of the work ------------------------------------------------------------------------ */
@@ -54,6 +66,16 @@ struct layout {
 	bool gradients;
 	size_t tallies, loss, z, dz, sums, bytes; /* z == dz: in place */
 };
+
+/* Rows of a chunk; see the top of the file. pitch: floats of a row of z. */
+static int64_t chunk_rows(const cuda_backend *c, int64_t pitch, int64_t weight_bytes)
+{
+	const int64_t half = c->cache_bytes / 2, row = pitch * (int64_t)sizeof(float);
+	const int64_t scores = least(SCORES_BYTES, (int64_t)(c->memory_bytes / MEMORY_SHARE));
+	const bool near = weight_bytes <= half && half / row >= NEAR_ROWS;
+	const int64_t rows = near ? least(half / row, MOST_ROWS) : least(scores / row, FAR_ROWS);
+	return rows < LEAST_ROWS ? (int64_t)LEAST_ROWS : rows / LEAST_ROWS * LEAST_ROWS;
+}
 
 static layout layout_of(const backend *b, const op_call *call)
 {
@@ -70,8 +92,7 @@ static layout layout_of(const backend *b, const op_call *call)
 		l.z = loss_scratch(&l.bytes, 1, cuda_vocabulary_scratch(b, call));
 		return l;
 	}
-	int64_t most = least(CHUNK_BYTES / (l.pitch * (int64_t)sizeof(float)) / LEAST_ROWS * LEAST_ROWS, MOST_ROWS);
-	l.chunk = least(most < LEAST_ROWS ? (int64_t)LEAST_ROWS : most, l.rows ? l.rows : 1);
+	l.chunk = least(chunk_rows(cuda_of(b), l.pitch, l.classes * l.d * (int64_t)each), l.rows ? l.rows : 1);
 	int64_t chunks = least(GROUP_BYTES / (l.pitch * (int64_t)each), MOST_ROWS) / l.chunk;
 	l.group = l.gradients && chunks > 1 ? least(chunks * l.chunk, l.rows ? l.rows : 1) : l.chunk;
 	const bool in_place = each == sizeof(float);
@@ -145,15 +166,23 @@ template <class T> struct chunk {
 	const loss_tally *all;
 	float *loss, *hit; /* hit may be NULL */
 	T *dz;             /* may be NULL, or z */
+	int64_t kept;      /* logits of a row that stay in shared memory for dz, a multiple of QUAD */
 };
+
+enum { DEEP = 4 }; /* packs of a row that a thread requests at once */
+
+/* Shared memory of a block: space for its sums, then the row that it keeps. */
+static __host__ __device__ __forceinline__ size_t sums_bytes(unsigned threads)
+{
+	return threads * sizeof(best_class);
+}
 
 enum { QUAD = 4 };
 
-/* Load four logits of a row with their bias, -inf past the last. */
-__device__ __forceinline__ void load_logits(float (&z)[QUAD], const float *row, const float *bias, float alpha,
-                                            int64_t j, int64_t classes)
+/* Four logits of a row from class j on, with their bias, -inf past the last. */
+__device__ __forceinline__ void finish_logits(float (&z)[QUAD], const pack<float> &x, const float *bias, float alpha,
+                                              int64_t j, int64_t classes)
 {
-	const pack<float> x = load_pack(row + j);
 #pragma unroll
 	for (int i = 0; i < QUAD; i++)
 		z[i] = j + i < classes ? x.at[i] + (bias ? alpha * bias[j + i] : 0.0f) : -INFINITY;
@@ -199,25 +228,40 @@ __device__ __forceinline__ float block_top(float x, float *space)
 	return x;
 }
 
-template <bool HITS>
-__device__ __forceinline__ softmax_sums row_sums(const float *row, const float *bias, float alpha, int64_t classes,
-                                                 bool smooth)
+/* Sums of a row. Each thread keeps the logits that it reads, for itself, up to c.kept. */
+template <class T, bool HITS>
+__device__ __forceinline__ softmax_sums row_sums(const chunk<T> &c, const float *row, float *kept)
 {
 	float *space = shared_memory<float>();
+	const bool smooth = c.smoothing != 0.0f;
+	const int64_t step = blockDim.x * QUAD;
 	softmax_sums s = {-FLT_MAX, 0.0f, 0.0f, -1};
 	best_class best = {-INFINITY, INT32_MAX};
-	for (int64_t j = threadIdx.x * QUAD; j < classes; j += blockDim.x * QUAD) {
-		float z[QUAD];
-		load_logits(z, row, bias, alpha, j, classes);
-		const float top = fmaxf(fmaxf(s.top, fmaxf(z[0], z[1])), fmaxf(z[2], z[3]));
-		s.total *= expf(s.top - top);
-		s.top = top;
+	for (int64_t first = threadIdx.x * QUAD; first < c.classes; first += DEEP * step) {
+		pack<float> x[DEEP];
 #pragma unroll
-		for (int i = 0; i < QUAD; i++) {
-			s.total += expf(z[i] - top);
-			s.sum += smooth && j + i < classes ? z[i] : 0.0f;
-			if (HITS && z[i] > best.z)
-				best = {z[i], (int)(j + i)};
+		for (int n = 0; n < DEEP; n++)
+			if (first + n * step < c.classes)
+				x[n] = load_pack(row + first + n * step);
+#pragma unroll
+		for (int n = 0; n < DEEP; n++) {
+			const int64_t j = first + n * step;
+			float z[QUAD];
+			if (j >= c.classes)
+				break;
+			finish_logits(z, x[n], c.bias, c.alpha, j, c.classes);
+			if (j < c.kept)
+				store_quad(kept + j, z);
+			const float top = fmaxf(fmaxf(s.top, fmaxf(z[0], z[1])), fmaxf(z[2], z[3]));
+			s.total *= expf(s.top - top);
+			s.top = top;
+#pragma unroll
+			for (int i = 0; i < QUAD; i++) {
+				s.total += expf(z[i] - top);
+				s.sum += smooth && j + i < c.classes ? z[i] : 0.0f;
+				if (HITS && z[i] > best.z)
+					best = {z[i], (int)(j + i)};
+			}
 		}
 	}
 	const float top = block_top(s.top, space);
@@ -231,13 +275,19 @@ __device__ __forceinline__ softmax_sums row_sums(const float *row, const float *
 
 /* dz = (e^{z - lse} - (1-ε) [label] - ε / V) / count of a row; may overwrite z. */
 template <class T>
-__device__ __forceinline__ void row_gradient(const chunk<T> &c, const float *row, T *dz, softmax_sums s, int32_t label)
+__device__ __forceinline__ void row_gradient(const chunk<T> &c, const float *row, const float *kept, T *dz,
+                                             softmax_sums s, int32_t label)
 {
 	const float each = 1.0f / (float)c.all->count, even = each * (c.smoothing / (float)c.classes);
 	const float hit = each * (1.0f - c.smoothing), factor = each / s.total;
 	for (int64_t j = threadIdx.x * QUAD; j < c.classes; j += blockDim.x * QUAD) {
 		float z[QUAD];
-		load_logits(z, row, c.bias, c.alpha, j, c.classes);
+		if (j < c.kept) {
+			const float4 x = *(const float4 *)(kept + j);
+			z[0] = x.x, z[1] = x.y, z[2] = x.z, z[3] = x.w;
+		} else {
+			finish_logits(z, load_pack(row + j), c.bias, c.alpha, j, c.classes);
+		}
 #pragma unroll
 		for (int i = 0; i < QUAD; i++)
 			z[i] = factor * expf(z[i] - s.top) - even - (j + i == label ? hit : 0.0f);
@@ -246,7 +296,7 @@ __device__ __forceinline__ void row_gradient(const chunk<T> &c, const float *row
 }
 
 /* One block per row. */
-template <class T, bool HITS> __global__ void __launch_bounds__(512) row_losses(chunk<T> c)
+template <class T, bool HITS> __global__ void __launch_bounds__(1024) row_losses(chunk<T> c)
 {
 	const int64_t r = blockIdx.x;
 	const int32_t label = c.label[r];
@@ -261,14 +311,15 @@ template <class T, bool HITS> __global__ void __launch_bounds__(512) row_losses(
 		return;
 	}
 	const float own = row[label] + (c.bias ? c.alpha * c.bias[label] : 0.0f); /* before dz overwrites it */
-	const softmax_sums s = row_sums<HITS>(row, c.bias, c.alpha, c.classes, c.smoothing != 0.0f);
+	float *kept = shared_memory<float>(sums_bytes(blockDim.x));
+	const softmax_sums s = row_sums<T, HITS>(c, row, kept);
 	if (threadIdx.x == 0)
 		c.loss[r] = logf(s.total) + (1.0f - c.smoothing) * (s.top - own) +
 		            c.smoothing * (c.smoothing != 0.0f ? s.top - s.sum / (float)c.classes : 0.0f);
 	if (HITS && threadIdx.x == 0)
 		c.hit[r] = s.best == label ? 1.0f : 0.0f;
 	if (dz)
-		row_gradient(c, row, dz, s, label);
+		row_gradient(c, row, kept, dz, s, label);
 }
 
 /* --- the gradient of the bias ---------------------------------------------------------------------- */
@@ -324,7 +375,14 @@ static status count_all(backend *b, const op_call *call, const layout &l, const 
 
 static unsigned row_threads(int64_t classes)
 {
-	return classes <= 512 ? 64 : classes <= 2048 ? 128 : classes <= 8192 ? 256 : 512;
+	return classes <= 512 ? 64 : classes <= 2048 ? 128 : classes <= 8192 ? 256 : classes <= 16384 ? 512 : 1024;
+}
+
+/* Logits of a row that a block of row_losses keeps. */
+static int64_t kept_logits(const cuda_backend *c, const layout &l)
+{
+	const int64_t room = least(KEPT_BYTES, (int64_t)(c->shared_limit - sums_bytes(row_threads(l.classes))));
+	return l.gradients ? least(l.pitch, room / (int64_t)sizeof(float) / QUAD * QUAD) : 0;
 }
 
 /* Compute rows `first` to `first + rows`, whose group began at `group`: logits, losses, dz and dhidden. */
@@ -354,9 +412,11 @@ static status issue_chunk(backend *b, const op_call *call, const layout &l, int6
 	c.loss = (float *)(scratch + l.loss) + first;
 	c.hit = call->out[5].data ? (float *)call->out[5].data + first : nullptr;
 	c.dz = dz;
+	c.kept = kept_logits(cuda_of(b), l);
 	const unsigned threads = row_threads(l.classes);
-	TRY(c.hit ? cuda_launch(b, row_losses<T, true>, cuda_extent(rows), threads, threads * sizeof(best_class), c)
-	          : cuda_launch(b, row_losses<T, false>, cuda_extent(rows), threads, WARP * sizeof(float), c));
+	const size_t shared = sums_bytes(threads) + (size_t)c.kept * sizeof(float);
+	TRY(c.hit ? cuda_launch(b, row_losses<T, true>, cuda_extent(rows), threads, shared, c)
+	          : cuda_launch(b, row_losses<T, false>, cuda_extent(rows), threads, shared, c));
 	if (!call->out[2].data)
 		return STATUS_OK;
 	product.trans_b = false;

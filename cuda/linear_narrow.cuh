@@ -216,6 +216,8 @@ static __device__ __forceinline__ void narrow_panel(const panel_product &whole, 
 	const int64_t held = W::HEADER + (int64_t)(first + AT_ONCE) * STEP_BYTES; /* bytes up to the rest */
 	prefetch_bytes(p.panels + panel * p.panel_bytes + held,
 	               min(W::HEADER + (int64_t)last * STEP_BYTES, p.panel_bytes) - held, lane, WARP);
+	if (place.row == 0)
+		bring_ahead(c.ahead, place.block);
 	if (SOURCE == X_NORM)
 		bring_norm(c.norm, space);
 #pragma unroll

@@ -107,10 +107,28 @@ size_t cuda_linear_panels_scratch(const backend *b, const op_call *call)
 	return (size_t)p.rows * ((size_t)p.steps * 4 * sizeof(uint2) + sizeof(float));
 }
 
-/* c: the operations around the product; if it is wide, siblings only. */
-static status product(backend *b, const op_call *call, const panel_product &whole, const panel_chain &c)
+/* Weights that `blocks` blocks prefetch. Those of the running product, the next and the one after it share the L2
+ * cache, so no more than a third of it. */
+static panel_ahead ahead_of(const backend *b, const op_call *call, int64_t blocks)
+{
+	panel_ahead a = {};
+	int64_t room = cuda_of(b)->ahead ? cuda_of(b)->cache_bytes / 3 / 16 * 16 : 0;
+	for (int i = 0; i < OP_MAX_AHEAD && call->ahead[i] && room > 0; i++) {
+		const tensor *w = call->ahead[i];
+		const int64_t all = panel_parts(w->shape.dim[0], PANEL_WIDTH) * panel_stride(w->type, w->shape.dim[1]);
+		const int64_t bytes = all < room ? all : room;
+		a.at[a.count++] = {(const unsigned char *)w->data, (unsigned)bytes,
+		                   (unsigned)(panel_parts(panel_parts(bytes, blocks), 16) * 16)};
+		room -= bytes;
+	}
+	return a;
+}
+
+/* around: the operations around the product; if it is wide, siblings only. */
+static status product(backend *b, const op_call *call, const panel_product &whole, const panel_chain &around)
 {
 	const dtype type = call->in[1].type;
+	panel_chain c = around;
 	panel_product p = whole;
 	if (p.rows == 0 || p.n == 0)
 		return STATUS_OK;
@@ -120,6 +138,7 @@ static status product(backend *b, const op_call *call, const panel_product &whol
 		TRY(cuda_launch_early(b, quantise_kernel, cuda_extent(p.rows), QUANTISE_THREADS,
 		                      QUANTISE_THREADS / WARP * sizeof(unsigned), p));
 	}
+	c.ahead = ahead_of(b, call, panel_blocks<1>(p, c.siblings));
 	return cuda_panels_is_wide(b, p) ? cuda_panels_wide(b, p, c.siblings, type) : cuda_panels_narrow(b, p, c, type);
 }
 

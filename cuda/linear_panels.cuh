@@ -23,6 +23,15 @@ struct panel_siblings {
 	panel_sibling at[MOST_SIBLINGS];
 };
 
+/* Packed weights that the blocks of a product prefetch, each its share of each tensor. Bytes are multiples of 16. */
+struct panel_ahead {
+	int count;
+	struct {
+		const unsigned char *from;
+		unsigned bytes, share;
+	} at[OP_MAX_AHEAD];
+};
+
 enum panel_end { END_NONE, END_GELU, END_GELU_TANH, END_GATE, END_ADD };
 
 /* Operations around a product that one kernel runs. x is layernorm of p.x; there may be siblings; y becomes gelu(y),
@@ -33,7 +42,18 @@ struct panel_chain {
 	panel_siblings siblings;
 	panel_end end;
 	const float *base, *factor;
+	panel_ahead ahead;
 };
+
+/* Prefetch this block's share of the weights of a later product. All threads of a block call it. */
+__device__ __forceinline__ void bring_ahead(const panel_ahead &a, unsigned block)
+{
+	for (int i = 0; i < a.count; i++) {
+		const int64_t first = (int64_t)block * a.at[i].share;
+		prefetch_bytes(a.at[i].from + first, min((int64_t)a.at[i].share, a.at[i].bytes - first), threadIdx.x,
+		               blockDim.x);
+	}
+}
 
 enum {
 	STEP_WORDS = 8, /* words along K in one product */

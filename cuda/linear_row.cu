@@ -217,6 +217,7 @@ static __device__ __forceinline__ void row_panel(const panel_product &whole, con
 	    panel_at + (first + HELD) * STEP_BYTES,
 	    min((int64_t)(mine - HELD) * STEP_BYTES, p.panel_bytes - W::HEADER - (first + HELD) * STEP_BYTES), lane,
 	    WARP);
+	bring_ahead(c.ahead, block);
 	norm_share m;
 	closing o = {};
 	if (SOURCE == X_NORM)

@@ -207,6 +207,7 @@ static status open_parts(running *r, error *err)
 	store_cache_folder(e->store, e->cache_folder);
 	e->cache_budget = o->corpus_cache_bytes;
 	cache_folder_collect(e->cache_folder, e->cache_budget);
+	on.cache_folder = e->cache_folder;
 	TRY(device_open(&e->device, &on, err));
 	TRY(start_threads(r, err));
 	TRY(idempotency_new(&e->net.idempotency));

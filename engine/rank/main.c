@@ -115,6 +115,8 @@ static int rank_main_run(const options *o, ranks *r)
 			complain(r, &err);
 		return 1;
 	}
+	if (b->choose_fastest)
+		b->choose_fastest(b, rank_plan_text(document, "cache"));
 	s = device_sums_open(r, b, sums, &err);
 	if (s != STATUS_OK)
 		leave_early(r, error_settle(&err, s), 0, &err);

@@ -77,6 +77,12 @@ struct backend {
 	status (*synchronize)(backend *b);
 	void (*close)(backend *b); /* frees b */
 
+	/* For training: from now on, time the algorithms for a matrix product when its shape first occurs outside of a
+	 * recording, and use the fastest. That call waits for the device. Choices are kept in a file in `folder`, which
+	 * is created when needed. Later runs and other processes with an equal device, driver and library use the same
+	 * choices, so they get the same bits. NULL: there is nothing to choose. */
+	void (*choose_fastest)(backend *b, const char *folder);
+
 	/* Reserve `bytes` bytes of addresses without memory, so that growing data never moves. extend backs at least
 	 * the first `bytes` bytes of a reservation with zeroed memory; *extended: the number backed now, which may
 	 * exceed the reservation. On STATUS_NOMEM nothing changes. */

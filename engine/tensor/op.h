@@ -12,7 +12,7 @@
 #include "engine/base/error.h"
 #include "engine/tensor/tensor.h"
 
-enum { OP_MAX_INPUTS = 13, OP_MAX_OUTPUTS = 6 };
+enum { OP_MAX_INPUTS = 13, OP_MAX_OUTPUTS = 6, OP_MAX_AHEAD = 3 };
 
 typedef enum op_id {
 #define OP(name, ...) OP_##name,
@@ -31,6 +31,9 @@ typedef struct op_call {
 	 * a row for each row of output 0. 0: its rows cannot be computed separately. */
 	unsigned row_inputs, row_outputs;
 	void *scratch; /* at least as many bytes as the kernel's scratch function returned */
+	/* Packed weights of the product after the next one, for a kernel that prefetches them; NULL: none. They are
+	 * valid as long as this call's own weights. */
+	const tensor *ahead[OP_MAX_AHEAD];
 } op_call;
 
 struct graph;

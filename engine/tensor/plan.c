@@ -391,6 +391,32 @@ static void find_lasting(plan *p)
 		p->lasting++;
 }
 
+/* Packed weights that a unit reads in products. Returns their number, at most OP_MAX_AHEAD. */
+static int packed_weights(const plan *p, const plan_unit *u, const tensor *out[OP_MAX_AHEAD])
+{
+	int n = 0;
+	for (int step = u->first; step < u->first + u->count && n < OP_MAX_AHEAD; step++)
+		if (p->ids[step] == OP_linear && dtype_is_panel(p->calls[step].in[1].type))
+			out[n++] = &p->calls[step].in[1];
+	return n;
+}
+
+/* Give the products of each unit the weights of the second next unit that has some. */
+static void look_ahead(plan *p)
+{
+	const tensor *next[OP_MAX_AHEAD] = {NULL}, *later[OP_MAX_AHEAD] = {NULL}, *own[OP_MAX_AHEAD];
+	for (int i = p->n_units - 1; i >= 0; i--) {
+		const plan_unit *u = &p->units[i];
+		memset(own, 0, sizeof own);
+		if (packed_weights(p, u, own) == 0)
+			continue;
+		for (int step = u->first; step < u->first + u->count; step++)
+			memcpy(p->calls[step].ahead, later, sizeof later);
+		memcpy(later, next, sizeof next);
+		memcpy(next, own, sizeof own);
+	}
+}
+
 static status resolve(plan *p, error *err)
 {
 	resolve_calls(p);
@@ -409,6 +435,7 @@ static status resolve(plan *p, error *err)
 			p->calls[step].scratch = p->scratch;
 	}
 	TRY(settle_units(p));
+	look_ahead(p);
 	find_lasting(p);
 	return STATUS_OK;
 }

@@ -73,6 +73,20 @@ def test_serving_continues_while_a_job_trains(gpu, trained):
     assert gpu.ok("POST", f"/v1/fine_tuning/jobs/{job}/cancel")["status"] == "cancelled"
 
 
+@pytest.mark.skipif(not EMULATED, reason="the emulated library's algorithms have planted times")
+def test_the_fastest_algorithms_of_a_job_are_kept_for_later_runs(tmp_path):
+    contents = []
+    for times in ("2,1", "1,2"):
+        s = start(tmp_path, ADDITIVE_EMULATOR_CANDIDATES=times)
+        assert s.wait_job(s.job(steps=2)["id"], seconds=SECONDS)["status"] == "succeeded"
+        assert s.stop() == 0
+        kept, = (tmp_path / "data" / "cache").glob("products-*")
+        contents.append(kept.read_text())
+    choices = [line for line in contents[0].splitlines() if " = " in line]
+    assert choices and all(line.endswith(" = 1") for line in choices)
+    assert contents[0] == contents[1]
+
+
 def test_without_a_device_the_cpu_serves(tmp_path):
     s = Service(tmp_path / "data", "--backend", "auto", ADDITIVE_PLUGIN_DIR=PLUGIN, ADDITIVE_EMULATOR_DEVICES="0",
                 CUDA_VISIBLE_DEVICES="")

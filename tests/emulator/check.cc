@@ -414,6 +414,8 @@ void prefetch_bytes(const void *from, int64_t bytes)
 		fail("misaligned: a bulk prefetch of %lld bytes at %p\n  at %s", (long long)bytes, from,
 		     code_place(__builtin_return_address(0)).c_str());
 	need_device(from, (size_t)bytes, "a bulk prefetch");
+	if (counting)
+		count_prefetch((size_t)bytes);
 }
 
 #ifdef EMULATOR_CHECKED

@@ -100,7 +100,7 @@ static void open_file()
 }
 
 void count_work(emulator_kind kind, const char *name, size_t read, size_t written, const unsigned grid[3], unsigned threads,
-                uint64_t flop, unsigned processors)
+                uint64_t flop, unsigned processors, unsigned candidate)
 {
 	open_file();
 	if (!counting)
@@ -112,6 +112,7 @@ void count_work(emulator_kind kind, const char *name, size_t read, size_t writte
 	w.written = w.written_once = written;
 	w.flop = flop;
 	w.processors = processors;
+	w.candidate = candidate;
 	w.threads = threads;
 	for (int i = 0; grid && i < 3; i++)
 		w.grid[i] = grid[i];
@@ -243,6 +244,11 @@ void count_access(uint32_t *touched, uintptr_t at, size_t offset, size_t bytes, 
 		word |= fresh;
 		offset += n;
 	}
+}
+
+void count_prefetch(size_t bytes)
+{
+	current.prefetched += bytes;
 }
 
 } // namespace emulator

@@ -1,7 +1,9 @@
 /* Matrix products on a CPU. Operands are widened to floats and laid out in panels; then tiles of ROWS x COLUMNS sums
  * stay in registers while k runs from 0 upward. Every shape has the same order, so results repeat bit by bit.
  *
- * ADDITIVE_EMULATOR_REFUSES=bias   the library has no algorithm that adds a bias in its epilogue */
+ * ADDITIVE_EMULATOR_REFUSES=bias         the library has no algorithm that adds a bias in its epilogue
+ * ADDITIVE_EMULATOR_CANDIDATES=MS,MS,…   the library has this many algorithms, all with the same result; a product takes
+ *                                        so many milliseconds of the device's clock, or is refused with 0 */
 #include <cublasLt.h>
 
 #include <cuda_bf16.h>
@@ -94,6 +96,8 @@ struct product {
 	float alpha, beta;
 	const void *a_data, *b_data, *c_data;
 	void *d_data;
+	unsigned candidate;
+	double ms;
 
 	void run() const;
 	void run_one(int batch) const;
@@ -165,7 +169,7 @@ void product::count(size_t bias) const
 	const unsigned size[3] = {m, n, depth};
 	size_t read = bytes_of(a) + bytes_of(b) + (beta != 0 ? bytes_of(c) : 0) + bias;
 	emulator::count_work(EMULATOR_PRODUCT, a.type == CUDA_R_16BF ? "product of bf16" : "product of f32", read, bytes_of(d), size,
-	                     (unsigned)d.batch, 2 * (uint64_t)m * n * depth * (uint64_t)d.batch, (unsigned)desc.processors);
+	                     (unsigned)d.batch, 2 * (uint64_t)m * n * depth * (uint64_t)d.batch, (unsigned)desc.processors, candidate);
 }
 
 void product::run() const
@@ -184,6 +188,7 @@ void product::run() const
 	count(bias);
 	for (int i = 0; i < d.batch; i++)
 		run_one(i);
+	emulator::clock_ms += ms;
 }
 
 bool known(cudaDataType type)
@@ -218,6 +223,16 @@ bool has_no_algorithm(const emulator_matmul &m)
 {
 	const char *s = getenv("ADDITIVE_EMULATOR_REFUSES");
 	return s && strcmp(s, "bias") == 0 && m.epilogue & CUBLASLT_EPILOGUE_BIAS;
+}
+
+/* Times of the algorithms. */
+std::vector<double> candidates()
+{
+	const char *s = getenv("ADDITIVE_EMULATOR_CANDIDATES");
+	std::vector<double> out;
+	for (char *end = (char *)s; end && *end; end += *end == ',')
+		out.push_back(strtod(end, &end));
+	return s ? out : std::vector<double>{0.001};
 }
 
 template <class T> cublasStatus_t set(T *field, const void *value, size_t bytes)
@@ -365,16 +380,19 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
 		return s;
 	if (emulator::is_planted("algorithm") || has_no_algorithm(*desc))
 		return CUBLAS_STATUS_NOT_SUPPORTED;
-	results[0] = {};
-	results[0].wavesCount = 1;
-	*count = 1;
+	*count = std::min(most, (int)candidates().size());
+	for (int i = 0; i < *count; i++) {
+		results[i] = {};
+		results[i].algo.data[0] = (uint64_t)i;
+		results[i].wavesCount = 1;
+	}
 	return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha, const void *a,
                               cublasLtMatrixLayout_t a_layout, const void *b, cublasLtMatrixLayout_t b_layout,
                               const void *beta, const void *c, cublasLtMatrixLayout_t c_layout, void *d,
-                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t *, void *, size_t,
+                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t *algo, void *, size_t,
                               cudaStream_t stream)
 {
 	if (!handle)
@@ -382,11 +400,14 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
 	if (!desc || !alpha || !beta || !a_layout || !b_layout || !c_layout || !d_layout || !a || !b || !d)
 		return CUBLAS_STATUS_INVALID_VALUE;
 	cublasStatus_t s = check(*desc, *a_layout, *b_layout, *c_layout, *d_layout);
-	if (s == CUBLAS_STATUS_SUCCESS && has_no_algorithm(*desc))
+	const unsigned candidate = algo ? (unsigned)algo->data[0] : 0;
+	const std::vector<double> times = candidates();
+	const double ms = candidate < times.size() ? times[candidate] : 0;
+	if (s == CUBLAS_STATUS_SUCCESS && (has_no_algorithm(*desc) || ms == 0))
 		s = CUBLAS_STATUS_NOT_SUPPORTED;
 	if (s != CUBLAS_STATUS_SUCCESS)
 		return s;
-	product p = {*desc, *a_layout, *b_layout, *c_layout, *d_layout, 0, 0, a, b, c, d};
+	product p = {*desc, *a_layout, *b_layout, *c_layout, *d_layout, 0, 0, a, b, c, d, candidate, ms};
 	memcpy(&p.alpha, alpha, sizeof p.alpha);
 	memcpy(&p.beta, beta, sizeof p.beta);
 	if ((p.beta != 0 && !c) || (desc->epilogue & CUBLASLT_EPILOGUE_BIAS && !desc->bias))

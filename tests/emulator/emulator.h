@@ -247,9 +247,10 @@ void count_launch(const launch &l);
 void count_launch_end();
 /* Count a kernel's access to an allocation. touched: a word for each of the allocation's words, initially zeros. */
 void count_access(uint32_t *touched, uintptr_t at, size_t offset, size_t bytes, access_kind kind, const void *code);
+void count_prefetch(size_t bytes);
 /* Count all other work; `name` has to stay valid. */
 void count_work(emulator_kind kind, const char *name, size_t read, size_t written, const unsigned grid[3] = nullptr,
-                unsigned threads = 0, uint64_t flop = 0, unsigned processors = 0);
+                unsigned threads = 0, uint64_t flop = 0, unsigned processors = 0, unsigned candidate = 0);
 
 /* --- reports ------------------------------------------------------------------------------- */
 
@@ -260,6 +261,8 @@ void watch_faults(); /* stack overflows, and accesses of the host to device memo
 
 /* --- the stream ------------------------------------------------------------------------------ */
 
+/* The device's clock: it advances with matrix products alone (cublaslt.cc). */
+extern double clock_ms;
 /* Issue work to a stream, or to the graph that it records. */
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> work);
 /* Called by running work that has to wait for another process; it is then called again later. */

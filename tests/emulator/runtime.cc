@@ -34,6 +34,7 @@ struct emulator_mark {
 	emulator_stream *stream;
 	bool done;
 	bool captured;
+	double ms = 0; /* the device's clock when it was reached */
 };
 struct emulator_event {
 	std::shared_ptr<emulator_mark> mark;
@@ -347,6 +348,8 @@ struct leaks {
 
 } // namespace
 
+double emulator::clock_ms;
+
 void emulator::finish_all()
 {
 	std::lock_guard<std::recursive_mutex> hold(lock);
@@ -519,7 +522,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *out, int device)
 		out->major = MAJOR;
 		out->multiProcessorCount = emulator::PROCESSORS;
 		out->cooperativeLaunch = 1;
-		out->l2CacheSize = 50 << 20;
+		out->l2CacheSize = 128 << 10; /* less than the data of some tests */
 		out->maxThreadsPerMultiProcessor = 2048;
 	}
 	return give(e);
@@ -800,7 +803,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 			return e;
 		auto mark = std::make_shared<emulator_mark>(emulator_mark{stream, false, stream->capture != nullptr});
 		event->mark = mark;
-		return issue(stream, [mark]() { mark->done = true; });
+		return issue(stream, [mark]() { mark->done = true, mark->ms = emulator::clock_ms; });
 	});
 }
 static void reach(const emulator_mark &mark)
@@ -831,9 +834,9 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 		return waited();
 	});
 }
-cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t, cudaEvent_t)
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
 {
-	*ms = 0;
+	*ms = from->mark && to->mark ? (float)(to->mark->ms - from->mark->ms) : 0;
 	return give(lost);
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)

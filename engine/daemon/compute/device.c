@@ -48,7 +48,10 @@ static status open_backends(device *d, error *err)
 	if (d->backend->host_memory)
 		return STATUS_OK;
 	where.background = true;
-	return backend_open(&d->training_backend, d->backend->name, &where, o->cpu, o->threads, err);
+	TRY(backend_open(&d->training_backend, d->backend->name, &where, o->cpu, o->threads, err));
+	if (o->cache_folder && d->training_backend->choose_fastest)
+		d->training_backend->choose_fastest(d->training_backend, o->cache_folder);
+	return STATUS_OK;
 }
 
 static void close_backends(device *d)

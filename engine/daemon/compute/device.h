@@ -50,6 +50,7 @@ typedef struct device_options {
 	backend_opener cpu;      /* opens the CPU backend; NULL: cpu_open */
 	device_history history;
 	struct death_log *deaths; /* counts loads of models; NULL: none */
+	const char *cache_folder; /* for what the training backend keeps, outlives the device; NULL: keeps nothing */
 } device_options;
 
 /* Work for background turns, such as a training run; a member of the caller's object. */

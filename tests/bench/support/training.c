@@ -99,6 +99,9 @@ void training_open(training *t, backend *b, const char *config, const training_s
 	error err = ERROR_INIT;
 	train_options options;
 	*t = (training){.model = bench_model(config, b), .tokens = way->batch * way->length};
+	const char *choices = getenv("ADDITIVE_BENCH_CHOICES");
+	if (choices && b->choose_fastest)
+		b->choose_fastest(b, choices);
 	train_options_default(&options);
 	options.precision = way->bf16 ? PRECISION_BF16 : PRECISION_FP32;
 	forward_spec spec = {.batch = way->batch,

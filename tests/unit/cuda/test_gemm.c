@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <limits.h>
 #include <math.h>
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/file.h"
 #include "engine/tensor/ops.h"
 #include "engine/tensor/panel.h"
 #include "tests/emulator/count.h"
@@ -348,6 +350,250 @@ static void every_choice_gives_the_product(void **state)
 	dlclose(plugin);
 }
 
+/* --- the fastest algorithm ------------------------------------------------------------------------ */
+
+/* A product of a shape that the other tests of a folder do not use gives another key. */
+static const product chosen = {.m = 40, .n = 24, .k = 56, .trans_b = true, .alpha = 1};
+static const product other = {.m = 24, .n = 40, .k = 56, .trans_b = true, .alpha = 1};
+
+/* Products that `p` needed in two equal calls, and the algorithm of the last. */
+typedef struct runs {
+	int products;
+	unsigned candidate;
+} runs;
+
+static runs run_counted(backend *b, const product *p)
+{
+	const emulator_counter counter = emulator_counting();
+	runs r = {0};
+	size_t n;
+	counter.begin();
+	try_product(b, p);
+	const emulator_work *w = counter.end(&n);
+	for (size_t i = 0; i < n; i++)
+		if (w[i].kind == EMULATOR_PRODUCT)
+			r.products++, r.candidate = w[i].candidate;
+	return r;
+}
+
+/* Open the device with algorithms that take these times. */
+static backend *open_with(const char *times, const char *folder)
+{
+	setenv("ADDITIVE_EMULATOR_CANDIDATES", times, 1);
+	backend *b = open_device();
+	b->choose_fastest(b, folder);
+	return b;
+}
+
+static runs run_with(const char *times, const char *folder, const product *p)
+{
+	backend *b = open_with(times, folder);
+	const runs r = run_counted(b, p);
+	backend_close(b);
+	return r;
+}
+
+/* An empty folder for choices. */
+static void choices_begin(char folder[PATH_MAX])
+{
+	skip_unless_emulated();
+	snprintf(folder, PATH_MAX, "%s/choices-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+	assert_non_null(mkdtemp(folder));
+}
+
+static void choices_end(const char *folder)
+{
+	unsetenv("ADDITIVE_EMULATOR_CANDIDATES");
+	assert_int_equal(file_remove_tree(folder, NULL), STATUS_OK);
+}
+
+/* Path of the only file in a folder; false if there is none. */
+static bool choices_file(const char *folder, char path[PATH_MAX])
+{
+	int n = 0;
+	DIR *dir = opendir(folder);
+	assert_non_null(dir);
+	for (const struct dirent *e; (e = readdir(dir));)
+		if (e->d_name[0] != '.' && ++n)
+			assert_true(snprintf(path, PATH_MAX, "%s/%s", folder, e->d_name) < PATH_MAX);
+	closedir(dir);
+	assert_true(n <= 1);
+	return n == 1;
+}
+
+static void a_clearly_faster_algorithm_than_the_first_is_chosen(void **state)
+{
+	static const struct {
+		const char *times;
+		unsigned best;
+	} cases[] = {{"4,1,9", 1},
+	             {"1,4,9", 0},
+	             {"100,99", 0},
+	             {"4,0,1" /* refused */, 2},
+	             {"5,4,3,2", 3},
+	             {"1,1,1", 0},
+	             {"9,8,7,6,5,4,3,2,1" /* the ninth is not tried */, 7}};
+	char folder[PATH_MAX];
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		choices_begin(folder);
+		const runs r = run_with(cases[i].times, folder, &chosen);
+		assert_int_equal(r.candidate, cases[i].best);
+		assert_true(r.products > 2);
+		choices_end(folder);
+	}
+}
+
+static void a_choice_is_made_once_for_all_processes(void **state)
+{
+	char folder[PATH_MAX];
+	(void)state;
+	choices_begin(folder);
+	backend *first = open_with("4,1", folder), *second = open_with("4,1", folder);
+	assert_int_equal(run_counted(first, &chosen).candidate, 1);
+	setenv("ADDITIVE_EMULATOR_CANDIDATES", "1,4", 1);
+	const runs kept = run_counted(second, &chosen);
+	assert_int_equal(kept.candidate, 1);
+	assert_int_equal(kept.products, 2);
+	assert_int_equal(run_counted(second, &other).candidate, 0);
+	backend_close(first);
+	backend_close(second);
+	for (int i = 0; i < 2; i++) {
+		const runs again = run_with(i ? "1,4" : "4,1", folder, i ? &chosen : &other);
+		assert_int_equal(again.candidate, i);
+		assert_int_equal(again.products, 2);
+	}
+	choices_end(folder);
+}
+
+static void a_damaged_file_of_choices_is_replaced(void **state)
+{
+	char folder[PATH_MAX], path[PATH_MAX];
+	(void)state;
+	choices_begin(folder);
+	assert_int_equal(run_with("4,1", folder, &chosen).candidate, 1);
+	assert_true(choices_file(folder, path));
+	char *text;
+	size_t bytes;
+	assert_int_equal(file_read(path, 1 << 20, &text, &bytes, NULL), STATUS_OK);
+	for (size_t at = 0; at <= bytes; at += at == bytes ? 1 : at + 23 < bytes ? 23 : bytes - at) {
+		/* one bit; then too short by some bytes */
+		for (int shorter = 0; shorter < 2; shorter++) {
+			text[at] ^= !shorter && at < bytes;
+			const file_part part = {text, shorter ? at : bytes};
+			assert_int_equal(file_write(path, &part, 1, NULL), STATUS_OK);
+			text[at] ^= !shorter && at < bytes;
+			const bool whole = at == bytes;
+			const runs r = run_with("1,4", folder, &chosen);
+			assert_int_equal(r.candidate, whole);
+			assert_int_equal(r.products == 2, whole);
+			assert_int_equal(run_with("4,1", folder, &chosen).candidate, whole);
+		}
+	}
+	free(text);
+	choices_end(folder);
+}
+
+static void choosing_can_be_switched_off(void **state)
+{
+	char folder[PATH_MAX], path[PATH_MAX];
+	(void)state;
+	choices_begin(folder);
+	setenv("ADDITIVE_CUDA_FASTEST", "0", 1);
+	const runs r = run_with("4,1", folder, &chosen);
+	unsetenv("ADDITIVE_CUDA_FASTEST");
+	assert_int_equal(r.candidate, 0);
+	assert_int_equal(r.products, 2);
+	assert_false(choices_file(folder, path));
+	choices_end(folder);
+}
+
+static void choices_without_a_folder_last_as_long_as_the_device(void **state)
+{
+	(void)state;
+	skip_unless_emulated();
+	backend *b = open_with("4,1", "/proc/none");
+	assert_int_equal(run_counted(b, &chosen).candidate, 1);
+	const runs again = run_counted(b, &chosen);
+	assert_int_equal(again.candidate, 1);
+	assert_int_equal(again.products, 2);
+	backend_close(b);
+	unsetenv("ADDITIVE_EMULATOR_CANDIDATES");
+}
+
+/* The last group of rows has a shape of its own, and its product is added to dweight in place. */
+static void timing_does_not_change_a_result_that_is_added_to(void **state)
+{
+	char folder[PATH_MAX];
+	(void)state;
+	choices_begin(folder);
+	const char *const times[] = {"1", "4,1"};
+	void *got[2];
+	linear_cross_entropy_params params = {1, 0};
+	enum { ROWS = 700, CLASSES = 200, D = 8 }; /* more than one group */
+	for (int i = 0; i < 2; i++) {
+		backend *b = open_with(times[i], folder);
+		operand x = operand_new(b, DTYPE_F32, SHAPE2(ROWS, D), 1, 0);
+		operand w = operand_new(b, DTYPE_F32, SHAPE2(CLASSES, D), 2, 0);
+		operand labels = operand_new(b, DTYPE_F32, SHAPE1(ROWS), 0, 0);
+		operand out[4];
+		op_call call = {.params = &params, .n_in = 4, .n_out = 6, .in = {x.t, w.t, {0}, labels.t}};
+		assert_int_equal(b->clear(b, labels.t.data, ROWS * sizeof(int32_t)), STATUS_OK);
+		call.in[3].type = DTYPE_I32;
+		for (int j = 0; j < 4; j++) {
+			out[j] = operand_new(b, DTYPE_F32, j < 2 ? SHAPE0() : j == 2 ? x.t.shape : w.t.shape, 0, 0);
+			call.out[j] = out[j].t;
+		}
+		assert_int_equal(b->allocate(b, b->scratch[OP_linear_cross_entropy](b, &call), &call.scratch),
+		                 STATUS_OK);
+		assert_int_equal(b->kernel[OP_linear_cross_entropy](b, &call), STATUS_OK);
+		got[i] = operand_read(b, &out[3]);
+		b->release(b, call.scratch);
+		for (int j = 0; j < 4; j++)
+			operand_free(b, &out[j]);
+		operand_free(b, &x);
+		operand_free(b, &w);
+		operand_free(b, &labels);
+		backend_close(b);
+	}
+	assert_memory_equal(got[0], got[1], CLASSES * D * sizeof(float));
+	free(got[0]);
+	free(got[1]);
+	choices_end(folder);
+}
+
+/* A product is not timed in a recording, even if it is the first of its shape. */
+static void nothing_is_timed_in_a_recording(void **state)
+{
+	char folder[PATH_MAX], path[PATH_MAX];
+	(void)state;
+	choices_begin(folder);
+	backend *b = open_with("4,1", folder);
+	const emulator_counter counter = emulator_counting();
+	operand a = operand_new(b, DTYPE_F32, SHAPE2(16, 16), 1, 0),
+	        w = operand_new(b, DTYPE_F32, SHAPE2(16, 16), 2, 0);
+	operand y = operand_new(b, DTYPE_F32, SHAPE2(16, 16), 0, 0);
+	const matmul_params params = {.alpha = 1};
+	const op_call call = {.params = &params, .n_in = 2, .n_out = 1, .in = {a.t, w.t}, .out = {y.t}};
+	void *recording;
+	size_t n;
+	assert_int_equal(b->record_begin(b), STATUS_OK);
+	assert_int_equal(b->kernel[OP_matmul](b, &call), STATUS_OK);
+	assert_int_equal(b->record_end(b, &recording), STATUS_OK);
+	counter.begin();
+	assert_int_equal(b->replay(b, recording), STATUS_OK);
+	const emulator_work *work = counter.end(&n);
+	assert_int_equal(n, 1);
+	assert_int_equal(work[0].candidate, 0);
+	assert_false(choices_file(folder, path));
+	b->forget(b, recording);
+	operand_free(b, &a);
+	operand_free(b, &w);
+	operand_free(b, &y);
+	backend_close(b);
+	choices_end(folder);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -360,6 +606,13 @@ int main(void)
 	    cmocka_unit_test(more_shapes_than_the_cache_holds_are_right),
 	    cmocka_unit_test(a_bias_that_the_library_cannot_add_is_added_by_a_kernel),
 	    cmocka_unit_test(every_choice_gives_the_product),
+	    cmocka_unit_test(a_clearly_faster_algorithm_than_the_first_is_chosen),
+	    cmocka_unit_test(a_choice_is_made_once_for_all_processes),
+	    cmocka_unit_test(a_damaged_file_of_choices_is_replaced),
+	    cmocka_unit_test(choosing_can_be_switched_off),
+	    cmocka_unit_test(choices_without_a_folder_last_as_long_as_the_device),
+	    cmocka_unit_test(timing_does_not_change_a_result_that_is_added_to),
+	    cmocka_unit_test(nothing_is_timed_in_a_recording),
 	};
 	return cmocka_run_group_tests(tests, setup_device, close_device);
 }

@@ -205,6 +205,32 @@ static void a_decode_step_of_eight_has_the_expected_number_of_launches(void **st
 	assert_counts(&decode_8, decode(device, LOW, SESSIONS), decode(device, HIGH, SESSIONS), STEPS);
 }
 
+/* Bytes that the kernels of STEPS tokens prefetch. */
+static uint64_t prefetched(bool ahead, int layers)
+{
+	uint64_t bytes = 0;
+	setenv("ADDITIVE_CUDA_AHEAD", ahead ? "1" : "0", 1);
+	backend *b = open_device();
+	const work w = decode(b, layers, 1);
+	for (size_t i = 0; i < w.n; i++)
+		bytes += w.at[i].prefetched;
+	free(w.at);
+	backend_close(b);
+	unsetenv("ADDITIVE_CUDA_AHEAD");
+	return bytes;
+}
+
+/* In bf16: three projections of the layernorm, P, and two of four times the width. */
+static void each_weight_of_a_layer_is_prefetched_two_products_before_it_is_used(void **state)
+{
+	(void)state;
+	if (!counter.begin)
+		skip();
+	const uint64_t layer = (3 + 1 + 2 * 4) * 32 * 32 * 2;
+	assert_int_equal(prefetched(true, HIGH) - prefetched(true, LOW) - (prefetched(false, HIGH) - prefetched(false, LOW)),
+	                 STEPS * layer);
+}
+
 /* --- training ----------------------------------------------------------------------------------------- */
 
 enum { LENGTH = 16, FIRST_STEPS = 3, TRAIN_STEPS = 2, TEXT = 2000 };
@@ -263,6 +289,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_decode_step_has_the_expected_number_of_launches),
 	    cmocka_unit_test(a_decode_step_of_eight_has_the_expected_number_of_launches),
+	    cmocka_unit_test(each_weight_of_a_layer_is_prefetched_two_products_before_it_is_used),
 	    cmocka_unit_test(a_training_step_has_the_expected_number_of_launches),
 	};
 	return cmocka_run_group_tests(tests, open_all, close_all);

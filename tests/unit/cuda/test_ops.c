@@ -34,7 +34,7 @@ static int turn_of(int i)
  *
  * The choice depends only on the op's own cases: `first` is run, and in bf16 the one before it. The cases of
  * softmax_attention_grad that run include tiles, windows, masks, dropout, biases and grouped heads. Those of
- * dilated_attention_grad include a causal masked case and one with zero keys. Only dilated_attention runs segments with
+ * dilated_attention_grad include a causal masked mixture and zero keys. Only dilated_attention runs segments with
  * several tiles. */
 static bool is_skipped(int i, bool in_bf16)
 {

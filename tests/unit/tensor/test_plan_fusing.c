@@ -1,6 +1,8 @@
 /* Plans on a backend that runs neighbouring calls as one kernel. */
 #include "tests/unit/tensor/plan_fixture.h"
 
+#include "engine/tensor/panel.h"
+
 enum { MAX_GROUPS = 64, GROUP_VALUES = BACKEND_FUSE_MAX * OP_MAX_INPUTS };
 
 typedef struct fused_group {
@@ -270,6 +272,77 @@ static void a_group_does_not_overwrite_its_inputs(void **state)
 	assert_int_equal(nodes_at(*state, 32), 1);
 }
 
+/* --- weights ahead --------------------------------------------------------------------------------- */
+
+enum { PRODUCTS = 6 };
+static const op_call *products[PRODUCTS];
+static int n_products;
+
+static status keep_call(backend *b, const op_call *call)
+{
+	(void)b;
+	assert_true(n_products < PRODUCTS);
+	products[n_products++] = call;
+	return STATUS_OK;
+}
+
+/* Group two products that have the same x. */
+static int want_siblings(const op_id *ids, const op_call *const *calls, int n, unsigned dead)
+{
+	(void)dead;
+	return n >= 2 && ids[0] == OP_linear && ids[1] == OP_linear && calls[0]->in[0].data == calls[1]->in[0].data ? 2
+	                                                                                                            : 0;
+}
+
+static status keep_group(backend *b, const op_call *const *calls)
+{
+	TRY(keep_call(b, calls[0]));
+	return keep_call(b, calls[1]);
+}
+
+static int fuse_siblings(const backend *b, const op_id *ids, const op_call *const *calls, int n, unsigned dead,
+                         backend_fused_kernel *out)
+{
+	(void)b;
+	*out = keep_group;
+	return want_siblings(ids, calls, n, dead);
+}
+
+/* y = W5 W4 W3 W2 (W0 x + W1 x). The first two are one unit, and W3 is not packed. */
+static void a_product_knows_the_packed_weights_of_the_second_next_unit(void **state)
+{
+	backend b = *(backend *)*state;
+	graph *g = graph_new();
+	const shape square = SHAPE2(PANEL_WIDTH, PANEL_WIDTH);
+	value w[PRODUCTS], x = graph_input(g, "x", DTYPE_F32, SHAPE2(1, PANEL_WIDTH));
+	plan_binding bound[PRODUCTS];
+	char name[] = "w0";
+	b.kernel[OP_linear] = keep_call;
+	b.fuse = fuse_siblings;
+	for (int i = 0; i < PRODUCTS; i++, name[1]++) {
+		w[i] = i == 3 ? graph_parameter(g, name, square) : graph_weight(g, name, DTYPE_PANEL_BF16, square);
+		bound[i] = (plan_binding){w[i], aligned_alloc(64, PANEL_WIDTH * PANEL_WIDTH * sizeof(float))};
+	}
+	const value one = op_linear(g, x, w[0], VALUE_NONE, 1), two = op_linear(g, x, w[1], VALUE_NONE, 1);
+	value y = op_add(g, one, two);
+	for (int i = 2; i < PRODUCTS; i++)
+		y = op_linear(g, y, w[i], VALUE_NONE, 1);
+	graph_output(g, y, "y");
+	plan *p = compile(&b, g, bound, PRODUCTS);
+	n_products = 0;
+	assert_int_equal(plan_run(p), STATUS_OK);
+	static const int ahead[PRODUCTS] = {4, 4, 5, -1, -1, -1}; /* the product, by product; 3 has no packed weights */
+	assert_int_equal(n_products, PRODUCTS);
+	for (int i = 0; i < PRODUCTS; i++) {
+		const tensor *t = products[i]->ahead[0];
+		assert_ptr_equal(t ? t->data : NULL, ahead[i] < 0 ? NULL : bound[ahead[i]].data);
+		assert_null(products[i]->ahead[1]);
+	}
+	plan_free(p);
+	for (int i = 0; i < PRODUCTS; i++)
+		free(bound[i].data);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -279,6 +352,7 @@ int main(void)
 	    cmocka_unit_test(results_do_not_overwrite_inputs_of_the_group),
 	    cmocka_unit_test(a_backend_that_covers_fewer_calls_is_queried_again_about_those),
 	    cmocka_unit_test(a_group_does_not_overwrite_its_inputs),
+	    cmocka_unit_test(a_product_knows_the_packed_weights_of_the_second_next_unit),
 	};
 	return cmocka_run_group_tests(tests, open_backend, close_backend);
 }

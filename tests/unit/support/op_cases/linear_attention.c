@@ -109,7 +109,10 @@ static void build_ragged_linear_stream(graph *g, const int64_t *arg)
 	{id, "all, a head of 128", build, {1, 5, 128, 1, 5, 3}, 0, 0, 2e-5, 2e-5, 0}, \
 	{id, "no query", build, {2, 0, 4, 2, 3, 1}, 0, 0, 1e-6, 1e-6, 0}, \
 	{id, "no token", build, {2, 0, 4, 2, 0, 1}, 0, 0, 0, 0, 0}, \
-	{id, "no sequence", build, {0, 5, 4, 2, 3, 0}, 0, 0, 0, 0, 0}
+	{id, "no sequence", build, {0, 5, 4, 2, 3, 0}, 0, 0, 0, 0, 0}, \
+	{id, "causal, many chunks, leading mask", build, {1, 600, 2, 1, 0, 2}, 0, 0, 2e-5, 2e-5, 0}, \
+	{id, "causal, many chunks", build, {1, 600, 2, 1, 0, 0}, 0, 0, 2e-5, 2e-5, 0}, \
+	{id, "causal, many chunks, masked", build, {1, 600, 2, 1, 0, 1}, 0, 0, 2e-5, 2e-5, 0}
 /* clang-format on */
 
 static const op_case cases[] = {
