@@ -30,11 +30,15 @@ extern "C" {
 
 /* --- devices -------------------------------------------------------------------------- */
 
+/* Bits of wgmma compared with those of mma.sync; known after the first open. */
+enum wgmma_bits { BITS_UNKNOWN, BITS_EQUAL, BITS_DIFFER };
+
 /* State of a device. A device's context belongs to the process, so this does too. */
 typedef struct device_record {
 	int users; /* open backends */
 	bool lost;
 	bool was_reset;   /* a context was destroyed */
+	wgmma_bits wgmma;
 	char reason[160]; /* cause of the last loss */
 } device_record;
 
@@ -379,6 +383,31 @@ static bool is_on(const char *name, bool fallback)
 	return value && *value ? *value != '0' : fallback;
 }
 
+/* Use wgmma if its bits are those of mma.sync. A process compares them once. A comparison that fails for
+ * another reason counts as a difference, unless the device is lost. */
+static status choose_wgmma(cuda_backend *c)
+{
+	device_record *d = &devices[c->device];
+	pthread_mutex_lock(&devices_mutex);
+	wgmma_bits bits = d->wgmma;
+	pthread_mutex_unlock(&devices_mutex);
+	if (bits == BITS_UNKNOWN) {
+		bool same;
+		const status s = cuda_wgmma_check(c, &same);
+		if (cuda_lost(c))
+			return STATUS_DEVICE;
+		bits = s == STATUS_OK && same ? BITS_EQUAL : BITS_DIFFER;
+		if (bits == BITS_DIFFER)
+			log_line(LOG_WARN, "CUDA device %d: products do not use wgmma: %s", c->device,
+			         s == STATUS_OK ? "its bits are not those of mma.sync" : status_text(s));
+		pthread_mutex_lock(&devices_mutex);
+		d->wgmma = bits;
+		pthread_mutex_unlock(&devices_mutex);
+	}
+	c->wgmma = bits == BITS_EQUAL;
+	return STATUS_OK;
+}
+
 static status open_parts(cuda_backend *c, bool background)
 {
 	int least = 0, greatest = 0;
@@ -394,7 +423,7 @@ static status open_parts(cuda_backend *c, bool background)
 	TRY(cuda_products_open(c));
 	TRY(cuda_check(c));
 	c->checks = true;
-	return STATUS_OK;
+	return c->wgmma ? choose_wgmma(c) : STATUS_OK;
 }
 
 /* Say which parts could not be opened. Called while the backend still counts as a user. */
@@ -429,6 +458,7 @@ static status open_device(backend **out, const backend_options *o, error *err)
 	c->memory_bytes = prop.totalGlobalMem;
 	c->cache_bytes = prop.l2CacheSize;
 	c->early = prop.major >= 9 && is_on("ADDITIVE_CUDA_EARLY", true);
+	c->wgmma = prop.major == 9 && prop.minor == 0 && is_on("ADDITIVE_CUDA_WGMMA", true);
 	c->fused = is_on("ADDITIVE_CUDA_FUSE", true);
 	c->ahead = is_on("ADDITIVE_CUDA_AHEAD", false);
 	c->each_waits = is_on("ADDITIVE_CUDA_WAIT", false);

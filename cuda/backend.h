@@ -42,6 +42,7 @@ typedef struct cuda_backend {
 	size_t memory_bytes;        /* the whole device's */
 	int64_t cache_bytes;        /* size of the L2 cache */
 	bool early;                 /* kernels that contain the wait may begin early (devices from 9.0 on) */
+	bool wgmma;                 /* products use wgmma, which has shown mma.sync's bits (linear_wgmma.cu) */
 	bool recorded, fused;       /* plans are recorded; neighbours are fused */
 	bool ahead;                 /* products of few rows prefetch the weights of the product after the next */
 	bool each_waits;            /* for debugging: each launch waits for its end, so that a fault names its kernel */
@@ -90,6 +91,9 @@ status cuda_enter(cuda_backend *c);
 /* Check that the device computes: STATUS_OK, or STATUS_DEVICE, which marks it as lost. Waits for the stream
  * (check.cu). */
 status cuda_check(cuda_backend *c);
+/* Set `same` to true if wgmma and mma.sync give equal bits here, on several products. STATUS_NOMEM, STATUS_DEVICE. Waits
+ * for the stream. Clears c->wgmma. Needs compute capability 9.0 (linear_wgmma.cu). */
+status cuda_wgmma_check(cuda_backend *c, bool *same);
 /* For tests, looked up by name in the plug-in: launch a kernel that writes to an invalid address. The launch succeeds;
  * the device is lost when the kernel runs. */
 extern "C" status additive_cuda_plant_fault(backend *b);

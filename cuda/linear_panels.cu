@@ -2,7 +2,8 @@
  *
  * A row's bits may not depend on the batch, so every output is one tree of sums for any number of rows. K is cut into
  * slices whose length depends on K alone; a slice is one chain over k; the slices are added in order. Two kernels of
- * each type build that tree, in linear_narrow.cu and linear_wide.cu, and one more for a single row (linear_row.cu).
+ * each type build that tree, in linear_narrow.cu and linear_wide.cu, one more for a single row (linear_row.cu), and one
+ * for many rows of bf16 by wgmma (linear_wgmma.cu).
  *
  * Narrow, for few rows (decode): a block has one panel, and its warps (f32: parts of warps) have a slice each. Every
  * byte of the weight is read once, straight into registers, which takes most of the time. The sums of the slices are

@@ -3,6 +3,8 @@
 #ifndef CUDA_LINEAR_PANELS_CUH
 #define CUDA_LINEAR_PANELS_CUH
 
+#include <type_traits>
+
 #include "cuda/layernorm.cuh"
 #include "cuda/linear_panels.h"
 
@@ -63,6 +65,7 @@ enum {
 	F32_MADE_ROWS = 4,
 	F32_SLICES = 32
 };
+enum { L2_CLOCK = 24, L1_CLOCK = 64 /* bytes per clock of a multiprocessor */ };
 
 /* Arguments of the call. */
 struct panel_product {
@@ -110,6 +113,32 @@ __device__ __forceinline__ void finish(const panel_product &p, int64_t row, int6
 {
 	if (row < p.rows && output < p.n)
 		p.y[row * p.n + output] = finished(p, output, sum);
+}
+
+/* Store COUNT neighbouring outputs of a row, 2 or 4, if they exist; the first is a multiple of COUNT. */
+template <int COUNT>
+static __device__ __forceinline__ void store_outputs(const panel_product &p, int64_t row, int64_t output,
+                                                     const float y[COUNT])
+{
+	typedef typename std::conditional<COUNT == 4, float4, float2>::type together;
+	if (row >= p.rows)
+		return;
+	float *to = p.y + row * p.n + output;
+	if (p.n % COUNT == 0 && output < p.n) {
+		union {
+			float one[COUNT];
+			together all;
+		} v;
+#pragma unroll
+		for (int e = 0; e < COUNT; e++)
+			v.one[e] = y[e];
+		*(together *)to = v.all;
+		return;
+	}
+#pragma unroll
+	for (int e = 0; e < COUNT; e++)
+		if (output + e < p.n)
+			to[e] = y[e];
 }
 
 /* x[k … k + 3] of a row, zeros past its end. */
@@ -308,6 +337,10 @@ status cuda_panels_narrow(backend *b, const panel_product &p, const panel_chain 
 bool cuda_panels_is_row(const panel_product &p, const panel_chain &c, dtype type);
 status cuda_panels_row(backend *b, const panel_product &p, const panel_chain &c, dtype type);
 status cuda_panels_wide(backend *b, const panel_product &p, const panel_siblings &siblings, dtype type);
+/* Wide by wgmma (linear_wgmma.cu): true if it may run, its least clocks, the launch. */
+bool cuda_panels_may_wgmma(const backend *b, const panel_product &p);
+int64_t cuda_panels_wgmma_clocks(const backend *b, const panel_product &p, const panel_siblings &siblings);
+status cuda_panels_wgmma(backend *b, const panel_product &p, const panel_siblings &siblings);
 /* True if the wide kernels have enough blocks for the device. One of them does the work of several narrow ones. */
 bool cuda_panels_is_wide(const backend *b, const panel_product &p);
 

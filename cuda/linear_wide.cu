@@ -1,4 +1,4 @@
-/* linear over panels for many rows.
+/* linear over panels for many rows, without wgmma (linear_wgmma.cu).
  *
  * bf16 and int8: a warp has 64 outputs by 32 rows, and a block several warps side by side. A block walks over K with
  * its packed weights and its x in shared memory, up to RING stages ahead (cp.async). It closes a slice when the next
@@ -26,8 +26,6 @@
  *
  * f32: a thread has 8 rows and 4 outputs. For 4 inputs, 128 of about 145 instructions are products and 12 are loads
  * from shared memory, of which 8 have one address for 16 lanes. So the multiply-adds are the bound. */
-#include <type_traits>
-
 #include "cuda/linear_panels.cuh"
 
 enum {
@@ -188,29 +186,17 @@ template <class W> static __device__ __forceinline__ void add_sums(wide_sums<W> 
 
 /* --- ends ------------------------------------------------------------------------------------------- */
 
-/* Store COUNT neighbouring outputs of a row, 2 or 4; the first is a multiple of COUNT. */
+/* Finish and store COUNT neighbouring outputs of a row. */
 template <int COUNT, class S>
 static __device__ __forceinline__ void store_some(const panel_product &p, int64_t row, int64_t output, const S *sum)
 {
-	typedef typename std::conditional<COUNT == 4, float4, float2>::type together;
+	float y[COUNT];
 	if (row >= p.rows)
 		return;
-	union {
-		float one[COUNT];
-		together all;
-	} y;
 #pragma unroll
 	for (int e = 0; e < COUNT; e++)
-		y.one[e] = output + e < p.n ? finished(p, output + e, real_sum(p, row, output + e, sum[e])) : 0.0f;
-	float *to = p.y + row * p.n + output;
-	if (p.n % COUNT == 0 && output < p.n) {
-		*(together *)to = y.all;
-		return;
-	}
-#pragma unroll
-	for (int e = 0; e < COUNT; e++)
-		if (output + e < p.n)
-			to[e] = y.one[e];
+		y[e] = output + e < p.n ? finished(p, output + e, real_sum(p, row, output + e, sum[e])) : 0.0f;
+	store_outputs<COUNT>(p, row, output, y);
 }
 
 template <class W>
@@ -426,12 +412,10 @@ static int64_t step_bytes_of_x(const panel_product &p)
 	return p.type == DTYPE_PANEL_BF16 ? STEP_WORDS * PANEL_PAIR * sizeof(float) : STEP_WORDS * PANEL_GROUP;
 }
 
-enum { L2_CLOCK = 24, L1_CLOCK = 64 /* bytes per clock of a multiprocessor */ };
-
 /* Minimum clocks of a product with a tile: those of the tensor cores until the last block has ended, 7/4 per product,
  * or those of the copies from L2. */
 template <class T>
-static int64_t clocks_of(const backend *b, const panel_product &p, const panel_siblings &siblings = {})
+static int64_t clocks_of(const backend *b, const panel_product &p, const panel_siblings &siblings)
 {
 	const int64_t processors = cuda_of(b)->processors, terms = p.type == DTYPE_PANEL_BF16 ? 2 : 1;
 	const int64_t blocks = panel_parts(p.rows, T::ROWS_HELD) * panel_blocks<T::PANELS>(p, siblings);
@@ -440,7 +424,7 @@ static int64_t clocks_of(const backend *b, const panel_product &p, const panel_s
 	return max(products * 7 / 4, bytes / (L2_CLOCK * processors));
 }
 
-static int64_t wide_clocks(const backend *b, const panel_product &p, const panel_siblings &siblings = {})
+static int64_t tile_clocks(const backend *b, const panel_product &p, const panel_siblings &siblings)
 {
 	return min(min(clocks_of<large_tile>(b, p, siblings), clocks_of<middle_tile>(b, p, siblings)),
 	           clocks_of<small_tile>(b, p, siblings));
@@ -456,15 +440,19 @@ static int64_t narrow_clocks(const backend *b, const panel_product &p)
 	return steps * max((STEP_BYTES + x) / L1_CLOCK, (STEP_BYTES + from_l2) / L2_CLOCK) / cuda_of(b)->processors;
 }
 
-/* A narrow product is often one kernel with its neighbours in the plan, which saves a launch of 1.3 µs. */
+/* A narrow product is often one kernel with its neighbours in the plan, which saves a launch of 1.3 µs. An H100 took
+ * three times these minima for narrow kernels, and for those of mma.sync. A warp of wgmma does not wait for its
+ * products; WGMMA_ENDS clocks are its first loads and last sums. */
 bool cuda_panels_is_wide(const backend *b, const panel_product &p)
 {
-	enum { LAUNCH = 2300, F32_WORTH = 3 };
+	enum { LAUNCH = 2300, WGMMA_ENDS = 3000, NARROW_FACTOR = 3, F32_WORTH = 3 };
 	const int64_t f32_blocks = panel_parts(p.rows, F32_WIDE_ROWS) * panel_parts(p.panel_count, F32_WIDE_PANELS);
 	if (p.rows <= 2 * ROWS)
 		return false;
+	if (cuda_panels_may_wgmma(b, p))
+		return cuda_panels_wgmma_clocks(b, p, {}) + WGMMA_ENDS + LAUNCH < NARROW_FACTOR * narrow_clocks(b, p);
 	return p.type == DTYPE_PANEL_F32 ? f32_blocks * F32_WORTH >= cuda_of(b)->processors
-	                                 : wide_clocks(b, p) + LAUNCH < narrow_clocks(b, p);
+	                                 : tile_clocks(b, p, {}) + LAUNCH < narrow_clocks(b, p);
 }
 
 template <class W, class T> static status words(backend *b, const panel_product &p, const panel_siblings &siblings)
@@ -476,7 +464,7 @@ template <class W, class T> static status words(backend *b, const panel_product 
 
 template <class W> static status words(backend *b, const panel_product &p, const panel_siblings &siblings)
 {
-	const int64_t least = wide_clocks(b, p, siblings);
+	const int64_t least = tile_clocks(b, p, siblings);
 	if (clocks_of<large_tile>(b, p, siblings) == least)
 		return words<W, large_tile>(b, p, siblings);
 	if (clocks_of<middle_tile>(b, p, siblings) == least)
@@ -486,6 +474,8 @@ template <class W> static status words(backend *b, const panel_product &p, const
 
 status cuda_panels_wide(backend *b, const panel_product &p, const panel_siblings &siblings, dtype type)
 {
+	if (cuda_panels_may_wgmma(b, p))
+		return cuda_panels_wgmma(b, p, siblings);
 	if (type == DTYPE_PANEL_BF16)
 		return words<bf16_words>(b, p, siblings);
 	if (type == DTYPE_PANEL_INT8)

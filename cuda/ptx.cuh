@@ -148,6 +148,88 @@ __device__ __forceinline__ void prefetch_bytes(const unsigned char *from, int64_
 #endif
 }
 
+/* --- wgmma: products of four warps, in code for sm_90a only ------------------------------------------------ */
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+enum { HAS_WGMMA = true };
+#define WGMMA(...) asm volatile(__VA_ARGS__)
+#else
+enum { HAS_WGMMA = false };
+#define WGMMA(...)
+#endif
+
+/* View of b [k 16, n] in shared memory (PTX ISA, matrix descriptor without swizzle). Eight columns of eight k are 128
+ * bytes, 16 for each column. From k 0 to k 8 are `k_bytes`, from column 0 to column 8 `column_bytes`. All are multiples
+ * of 16, below 2^18. */
+typedef uint64_t wgmma_view;
+__device__ __forceinline__ wgmma_view wgmma_view_of(const void *shared, unsigned k_bytes, unsigned column_bytes)
+{
+	const unsigned at = (unsigned)__cvta_generic_to_shared(shared);
+	return (at & 0x3ffff) >> 4 | (wgmma_view)(k_bytes >> 4) << 16 | (wgmma_view)(column_bytes >> 4) << 32;
+}
+
+/* Begin d = a b + (add ? d : 0) for four warps, the first a multiple of 4: a [64, 16], b [16, N] bf16, d [64, N] f32.
+ * Warp i has rows 16 i … 16 i + 15 of a and d; its lanes hold them as in mma_bf16, d as N / 8 products side by side.
+ *
+ * The product runs until wgmma_wait: until then nothing may touch d, change a or write b. wgmma_fence comes before the
+ * first product, and again after d or a was touched. Threads that write b call wgmma_publish before the barrier after
+ * which it is read. */
+#define WGMMA_4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define WGMMA_16(d, i) WGMMA_4(d, i), WGMMA_4(d, i + 4), WGMMA_4(d, i + 8), WGMMA_4(d, i + 12)
+__device__ __forceinline__ void wgmma_bf16(float (&d)[16], const unsigned a[4], wgmma_view b, bool add)
+{
+	WGMMA("{.reg .pred p; setp.ne.b32 p, %21, 0;"
+	      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
+	      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, {%16, %17, %18, %19}, %20, p, 1, 1, 0;}"
+	      : WGMMA_16(d, 0)
+	      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)add));
+}
+__device__ __forceinline__ void wgmma_bf16(float (&d)[32], const unsigned a[4], wgmma_view b, bool add)
+{
+	WGMMA("{.reg .pred p; setp.ne.b32 p, %37, 0;"
+	      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+	      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+	      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, p, 1, 1, 0;}"
+	      : WGMMA_16(d, 0), WGMMA_16(d, 16)
+	      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)add));
+}
+__device__ __forceinline__ void wgmma_bf16(float (&d)[64], const unsigned a[4], wgmma_view b, bool add)
+{
+	WGMMA("{.reg .pred p; setp.ne.b32 p, %69, 0;"
+	      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
+	      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+	      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+	      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+	      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, {%64, %65, %66, %67}, %68, p, 1, 1, 0;}"
+	      : WGMMA_16(d, 0), WGMMA_16(d, 16), WGMMA_16(d, 32), WGMMA_16(d, 48)
+	      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)add));
+}
+__device__ __forceinline__ void wgmma_fence(void)
+{
+	WGMMA("wgmma.fence.sync.aligned;" ::: "memory");
+}
+/* Commit the products since the last commit as a group. */
+__device__ __forceinline__ void wgmma_commit(void)
+{
+	WGMMA("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+/* Wait for all products. The empty statements keep the compiler from reading d earlier. */
+template <int n> __device__ __forceinline__ void wgmma_wait(float (&d)[n])
+{
+	WGMMA("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#pragma unroll
+	for (int i = 0; i < n; i++)
+		WGMMA("" : "+f"(d[i])::"memory");
+}
+/* Make this thread's earlier stores to shared memory visible to products after the next barrier. */
+__device__ __forceinline__ void wgmma_publish(void)
+{
+	WGMMA("fence.proxy.async.shared::cta;" ::: "memory");
+}
+#undef WGMMA_16
+#undef WGMMA_4
+#undef WGMMA
+
 #endif
 
 #endif

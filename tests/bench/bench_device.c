@@ -1,12 +1,13 @@
 /* bench_device - the ceilings of a device, and the ops' share of them.
  *
- *   bench_device [quick] [ceilings] [rounds] [ops] [choices]      (none of the four: the first three)
+ *   bench_device [quick] [ceilings] [rounds] [ops] [choices] [panels]      (none of the five: the first three)
  *
  * Lines of JSON, all of the backend that ADDITIVE_BENCH_BACKEND names.
  *
  *   ceilings  copies at several sizes, bf16 products at the shapes of three models, the cost of a node of a recorded
  * plan rounds    of additive attention, each beside a copy of as many bytes ops       what else decides a training step
  *   choices   products: the library's best guess beside its next ones (cuda/gemm.h)
+ *   panels    products of serving, with bf16 panels
  *
  * Ops have the bytes that must move (inputs read once, outputs written once) or the FLOPs of their products.
  *
@@ -86,7 +87,8 @@ static void fill(backend *b, plan *p, value v)
 	size_t bytes;
 	if (!shape_bytes(info->shape, info->type, &bytes))
 		bench_fail("a shape is too large");
-	int64_t n = shape_count(info->shape);
+	const bool halves = info->type == DTYPE_BF16 || info->type == DTYPE_PANEL_BF16;
+	int64_t n = halves ? (int64_t)(bytes / sizeof(uint16_t)) : shape_count(info->shape);
 	char *host = malloc(bytes);
 	if (!host)
 		bench_fail("out of memory");
@@ -96,7 +98,7 @@ static void fill(backend *b, plan *p, value v)
 		float x = (float)(state >> 8) * 0x1p-23f - 1.0f;
 		if (info->type == DTYPE_I32)
 			((int32_t *)host)[i] = (int32_t)(state >> 20);
-		else if (info->type == DTYPE_BF16)
+		else if (halves)
 			((uint16_t *)host)[i] = panel_bf16(x);
 		else
 			((float *)host)[i] = x;
@@ -303,8 +305,8 @@ static void build_adamw(graph *g, const int64_t *arg) /* n */
 	shape s = SHAPE1(arg[0]);
 	value grad = graph_input(g, "g", DTYPE_F32, s), norm2 = op_sum_squares(g, grad);
 	op_adamw(g, graph_state(g, "p", s), grad, graph_state(g, "m", s), graph_state(g, "v", s), norm2,
-	         graph_input(g, "hyper", DTYPE_F32, SHAPE1(2)), graph_weight(g, "narrow", DTYPE_BF16, s),
-	         VALUE_NONE, (adamw_params){0.9f, 0.999f, 1e-8f, 0.01f, 1, false});
+	         graph_input(g, "hyper", DTYPE_F32, SHAPE1(2)), graph_weight(g, "narrow", DTYPE_BF16, s), VALUE_NONE,
+	         (adamw_params){0.9f, 0.999f, 1e-8f, 0.01f, 1, false});
 }
 
 /* x is read and g written, or x, g, dg read and dx written; m once each. x alone: 33 MB, which a cache can hold (warm),
@@ -464,12 +466,40 @@ static void choices(backend *b)
 		}
 }
 
+/* --- panels ----------------------------------------------------------------------------------- */
+
+static void build_panels(graph *g, const int64_t *arg) /* rows, N, K */
+{
+	const value x = graph_input(g, "x", DTYPE_F32, SHAPE2(arg[0], arg[2])),
+	            w = graph_input(g, "w", DTYPE_PANEL_BF16, SHAPE2(arg[1], arg[2]));
+	graph_output(g, op_linear(g, x, w, VALUE_NONE, 1), "y");
+}
+
+/* The products of a layer at d 768: a decode step of 128 rows, and prompts. */
+static void panels(backend *b)
+{
+	static const int64_t rows[] = {64, 128, 256, 2048},
+	                     shapes[][2] = {{768, 768}, {2304, 768}, {3072, 768}, {768, 3072}};
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+		for (size_t j = 0; j < sizeof shapes / sizeof *shapes; j++) {
+			const int64_t less = quick ? 12 : 1, m = quick ? 64 : rows[i], n = shapes[j][0] / less,
+			              k = shapes[j][1] / less;
+			char name[64];
+			snprintf(name, sizeof name, "%lld x %lld x %lld", (long long)m, (long long)n, (long long)k);
+			run_case(b,
+			         &(bench_case){"panels", name, build_panels, {m, n, k}, 0, 2.0 * (double)(m * n * k)},
+			         false);
+			if (quick && j == 1)
+				return;
+		}
+}
+
 static bool is_asked(int argc, char **argv, const char *part)
 {
 	for (int i = 1; i < argc; i++)
 		if (strcmp(argv[i], part) == 0)
 			return true;
-	return strcmp(part, "choices") != 0 && argc == 1 + quick;
+	return strcmp(part, "choices") != 0 && strcmp(part, "panels") != 0 && argc == 1 + quick;
 }
 
 int main(int argc, char **argv)
@@ -487,6 +517,8 @@ int main(int argc, char **argv)
 		ops(b);
 	if (is_asked(argc, argv, "choices"))
 		choices(b);
+	if (is_asked(argc, argv, "panels"))
+		panels(b);
 	backend_close(b);
 	return EXIT_SUCCESS;
 }

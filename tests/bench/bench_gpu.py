@@ -10,7 +10,8 @@ misses. They go to standard output and, with --table, to that file below its mar
 approximate times; --report measures nothing.
 
     device     ceilings: copies, products, nodes, launches; rounds and ops beside them       (no PyTorch)
-    choices    the product library's best guess beside its next ones                         (no PyTorch)
+    choices    the product library's best guess beside its next ones; packed products with
+               and without wgmma                                                             (no PyTorch)
     prefill    prompts of 2,048, 32,768 and 131,072 tokens, 64 of 512 at once, and prompts beside streams; GPT-2
     decoding   one session, 256 and 4096 of them, 10,000 that live; latency by position, and beside training; drawing tokens
     http       256 streams through the service beside the engine alone                       (no PyTorch)
@@ -167,7 +168,9 @@ def device(bench):
 
 def choices(bench):
     quick = ["quick"] if bench.quick else []
-    return {"products": (60, lambda: bench.lines("bench_device", *quick, "choices"))}
+    return {"products": (60, lambda: bench.lines("bench_device", *quick, "choices")),
+            **{name: (10, lambda use=use: bench.lines("bench_device", *quick, "panels", ADDITIVE_CUDA_WGMMA=use))
+               for name, use in (("panels, wgmma", "1"), ("panels, mma.sync", "0"))}}
 
 
 ROUND = dict(batch=8, length=16384, width=1024, heads=16)  # 268 MB in bf16

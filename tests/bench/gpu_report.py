@@ -135,6 +135,20 @@ def choices(r):
     r.want("products: guess over best, worst of all shapes", max(x["ns"][0] / max(min(x["ns"]), 1) for x in found))
 
 
+def panels(r):
+    by = {name: {x["case"]: x for x in r.of("choices", f"panels, {name}", []) if x.get("op") == "panels"} for name in ("wgmma", "mma.sync")}
+    both = [(x, by["mma.sync"][case]) for case, x in by["wgmma"].items() if case in by["mma.sync"]]
+    if not both:
+        return
+    r.say("### Packed products of serving, by wgmma and by mma.sync (rows x outputs x inputs)\n")
+    r.table(["product", "wgmma µs", "TFLOP/s", "mma.sync µs", "TFLOP/s", "mma.sync / wgmma"],
+            [[x["case"], *(f for y in (x, other) for f in (f"{y['median_ns'] / 1e3:.1f}", f"{y['flops'] / y['median_ns'] / 1e3:.0f}")),
+              f"{other['median_ns'] / x['median_ns']:.2f} ×"] for x, other in both])
+    for x, _ in both:
+        if x["case"] == "2048 x 3072 x 768":
+            r.want("packed product, 2048 x 3072 x 768, TFLOP/s", x["flops"] / x["median_ns"] / 1e3)
+
+
 def rounds(r):
     ours = [x for x in r.of("device", "rounds", []) if x.get("cold") and "N 16384" in x.get("case", "")]
     rows = []
@@ -283,7 +297,7 @@ def write(parts, table=None):
     r = Report(parts)
     runs(r)
     top = len(r.lines)
-    for part in (device, choices, rounds, training, gpt2, prefill, decoding, http):
+    for part in (device, choices, panels, rounds, training, gpt2, prefill, decoding, http):
         part(r)
     details, r.lines = r.lines[top:], r.lines[:top]
     r.say("### Targets\n")

@@ -14,7 +14,9 @@ ASK = {"max_tokens": 5, "temperature": 0}
 
 
 def start(folder, **environment):
-    return Service(folder / "data", "--backend", "cuda", ADDITIVE_PLUGIN_DIR=str(BIN.parent / "emulator"), **environment)
+    """Without the comparison of wgmma with mma.sync at the opening, whose launches would count as those below."""
+    return Service(folder / "data", "--backend", "cuda", ADDITIVE_PLUGIN_DIR=str(BIN.parent / "emulator"), ADDITIVE_CUDA_WGMMA="0",
+                   **environment)
 
 
 class Calm:

@@ -385,6 +385,25 @@ void touch(const void *at, size_t bytes, access_kind kind, const void *code)
 	}
 }
 
+void touch_published(const void *at, size_t bytes, const void *code)
+{
+	touch(at, bytes, READ, code);
+	place p;
+	if (!checked || !find((uintptr_t)at, bytes, READ, code, &p))
+		return;
+	if (p.memory)
+		fail("wgmma: %p is not in shared memory\n  at %s", at, code_place(code).c_str());
+	for (size_t i = p.offset / 4; i < (p.offset + bytes + 3) / 4; i++) {
+		const stamp s = p.marks->cells[i].write;
+		const fibre &writer = now.b->fibres[thread_of(s)];
+		if (when_of(s) >= writer.published)
+			fail("wgmma: shared memory + %zu was written by thread %u, which has not called wgmma_publish before the last barrier\n"
+			     "  at %s\n  the other at %s",
+			     4 * i, writer.thread, code_place(code).c_str(),
+			     code_place((const void *)(code_base() + p.marks->cells[i].write_code)).c_str());
+	}
+}
+
 void touch_read(const void *at, size_t bytes)
 {
 	touch(at, bytes, READ, __builtin_return_address(0));

@@ -6,6 +6,7 @@
  *   cublaslt.cc matrix products
  *   nccl.cc     sums over processes
  *   kernel.cc   launches: blocks, barriers, meetings of warps, the order of fibres
+ *   wgmma.cc    products that run while their warps go on
  *   fibre.cc    stacks that alternate on one thread
  *   check.cc    every load and store of a kernel: bounds, races, shared memory that was never written (checked build)
  *   order.cc    work of other threads that a thread may rely on
@@ -98,6 +99,23 @@ struct async_copy {
 	int bytes;
 };
 
+/* Sums of unfinished products; `at` is NaN until the wait. */
+struct product_sums {
+	float *at;
+	int n;
+	std::vector<float> value; /* before the products */
+};
+/* An unfinished wgmma: a lane's two rows of a, and b in shared memory. */
+struct group_product {
+	const unsigned *a;
+	unsigned words[4]; /* copy of a */
+	float rows[2][16];
+	const unsigned char *b;
+	int k_bytes, column_bytes, columns;
+	bool add;
+	size_t sums; /* index in the fibre's */
+};
+
 struct block;
 
 struct fibre {
@@ -116,6 +134,11 @@ struct fibre {
 	knowledge known, pending, fenced;
 	std::vector<async_copy> asked;              /* since the last commit */
 	std::deque<std::vector<async_copy>> groups; /* unfinished */
+	std::vector<product_sums> sums;
+	std::vector<group_product> products; /* unfinished */
+	size_t committed;
+	bool products_fenced;
+	moment publishing, published; /* stores before it are published: now, as of the last barrier */
 };
 
 struct shadow; /* check.cc */
@@ -233,6 +256,8 @@ void driver_reset();
 enum access_kind { READ, WRITE, ATOMIC_READ, ATOMIC_WRITE, COPY };
 /* Report an access of the running thread that the compiler does not report. */
 void touch(const void *at, size_t bytes, access_kind kind, const void *code);
+/* Report a read of shared memory by a product: what threads of this block wrote there must be published. */
+void touch_published(const void *at, size_t bytes, const void *code);
 /* Fail unless the memory of a copy or a matrix product is live. */
 void need_device(const void *at, size_t bytes, const char *what);
 shadow *shadow_new(size_t bytes);

@@ -43,6 +43,10 @@ unsigned char *shared_address()
 {
 	return now.b->shared;
 }
+uint64_t shared_offset(const void *at)
+{
+	return (uint64_t)((const unsigned char *)at - now.b->shared);
+}
 
 static inline __attribute__((always_inline)) void wait_as(fibre_state state, const void *code)
 {
@@ -72,6 +76,8 @@ static void fibre_run(void *)
 	now.l->call(now.l->arguments.get());
 	if (now.l->early && !now.self->waited && !now.b->waited)
 		fail("early launch: the thread ends without wait_for_previous");
+	if (!now.self->products.empty())
+		fail("wgmma: the thread ends without a wait for its products");
 	wait_as(DONE, nullptr);
 	abort();
 }
@@ -351,7 +357,9 @@ static std::unique_ptr<block> block_start(const launch &l, unsigned number)
 		f.state = READY;
 		f.b = b.get();
 		f.w = &b->warps[t / 32];
-		f.fenced_now = f.waited = false;
+		f.fenced_now = f.waited = f.products_fenced = false;
+		f.committed = 0;
+		f.publishing = f.published = 0;
 		f.met = {};
 		f.stack = take_stack();
 		/* Stacks are whole pages apart; without this shift the tops of all would share a few lines of the

@@ -90,6 +90,7 @@ void order_barrier(block *b)
 			b->fenced.add(f.fenced);
 		}
 		f.fenced_now = false;
+		f.published = f.publishing;
 		if (!f.known.empty())
 			b->known.add(f.known);
 		if (!f.pending.empty())

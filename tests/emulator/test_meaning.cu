@@ -106,6 +106,61 @@ static void matrices_multiply()
 		EXPECT(d[i] == want[i]);
 }
 
+/* out [2][warp][tile][4][lane]: two products of a [64, 32] and b [32, N], the first without d, by wgmma and by mma. */
+template <int N> __global__ void group_products(float *out, const unsigned *a_words, const unsigned *b_words)
+{
+	enum { TILES = N / 8, TERM = N * 8 };
+	unsigned *b = shared_memory<unsigned>(), a[2][4];
+	int t = threadIdx.x, lane = t % 32, warp = t / 32;
+	float d[N / 2];
+	for (int i = t; i < 2 * TERM; i += 128) /* [k / 8][tile][column][4] */
+		b[i] = b_words[i];
+	for (int i = 0; i < 8; i++)
+		a[i / 4][i % 4] = a_words[i * 128 + t];
+	for (int i = 0; i < N / 2; i++)
+		d[i] = 1;
+	wgmma_publish();
+	__syncthreads();
+	wgmma_fence();
+	for (int i = 0; i < 2; i++)
+		wgmma_bf16(d, a[i], wgmma_view_of(b + i * TERM, N * 16, 128), i > 0);
+	wgmma_commit();
+	wgmma_wait(d);
+	for (int tile = 0; tile < TILES; tile++) {
+		float z[4] = {};
+		for (int i = 0; i < 2; i++) {
+			const unsigned *from = b + i * TERM + tile * 32 + lane, y[2] = {from[0], from[N * 4]};
+			mma_bf16(z, a[i], y);
+		}
+		for (int e = 0; e < 4; e++) {
+			float *to = out + ((warp * TILES + tile) * 4 + e) * 32 + lane;
+			to[0] = d[4 * tile + e];
+			to[N * 64] = z[e];
+		}
+	}
+}
+template <int N> static void groups_multiply()
+{
+	const int words = 2 * N * 8;
+	unsigned a[1024], b[words];
+	for (int i = 0; i < 1024; i++)
+		a[i] = (unsigned)(i + 1) * 2654435761u & 0xbfffbfffu; /* finite, below 2 */
+	for (int i = 0; i < words; i++)
+		b[i] = (unsigned)(i + 7) * 2246822519u & 0xbfffbfffu;
+	unsigned *da = device<unsigned>(1024), *db = device<unsigned>(words);
+	float *out = device<float>(2 * N * 64), got[2 * N * 64];
+	upload(da, a, 1024);
+	upload(db, b, words);
+	run(group_products<N>, 1, 128, words * 4, out, da, db);
+	download(got, out, 2 * N * 64);
+	int rounded = 0;
+	for (int i = 0; i < N * 64; i++) {
+		EXPECT(__float_as_int(got[i]) == __float_as_int(got[N * 64 + i]));
+		rounded += got[i] != (float)(int)got[i];
+	}
+	EXPECT(rounded > N * 32);
+}
+
 /* Groups arrive in order; a copy of no bytes gives zeros; bytes that have not arrived are not readable. */
 __global__ void pipeline(float *out, const float *in)
 {
@@ -199,6 +254,10 @@ const test_case meaning_cases[] = {
     {"lanes_exchange_in_groups_in_any_order", lanes_exchange, nullptr, "ADDITIVE_EMULATOR_ORDER=shuffle:5"},
     {"atomics_count", atomics_count, nullptr, nullptr},
     {"matrices_multiply_as_the_ptx_isa_says", matrices_multiply, nullptr, nullptr},
+    {"groups_multiply_as_warps_do_32", groups_multiply<32>, nullptr, nullptr},
+    {"groups_multiply_as_warps_do_64", groups_multiply<64>, nullptr, nullptr},
+    {"groups_multiply_as_warps_do_128", groups_multiply<128>, nullptr, nullptr},
+    {"groups_multiply_as_warps_do_in_any_order", groups_multiply<64>, nullptr, "ADDITIVE_EMULATOR_ORDER=shuffle:5"},
     {"copies_arrive_when_waited_for", copies_arrive, nullptr, nullptr},
     {"blocks_wait_for_blocks", blocks_wait_for_blocks, nullptr, nullptr},
     {"blocks_wait_for_blocks_in_reverse", blocks_wait_for_blocks, nullptr, "ADDITIVE_EMULATOR_ORDER=reverse"},

@@ -326,6 +326,83 @@ __global__ void prefetches(const unsigned char *from, int64_t bytes)
 	prefetch_bytes(from, bytes, threadIdx.x, 32);
 }
 
+/* --- wgmma -------------------------------------------------------------------------------------------- */
+
+enum grouped {
+	GROUPED,
+	NO_PRODUCT_FENCE,
+	NO_FENCE_AFTER_WAIT,
+	NO_COMMIT,
+	NO_PRODUCT_WAIT,
+	READS_SUMS,
+	WRITES_SUMS,
+	CHANGES_A,
+	WRITES_B,
+	READS_B,
+	UNPUBLISHED,
+	PUBLISHED_LATE,
+	NO_BARRIER_AFTER_B,
+	OTHER_VIEW,
+	SWIZZLED,
+	B_PAST_THE_END
+};
+/* Two rounds of one product each, with b in turn in the two halves of shared memory, as our kernels have it. */
+template <int how> __global__ void products(float *out)
+{
+	float *x = shared_memory<float>(), d[16] = {};
+	unsigned a[4] = {1, 2, 3, 4};
+	int t = threadIdx.x;
+	if (how != NO_PRODUCT_FENCE)
+		wgmma_fence();
+	for (int round = 0; round < 2; round++) {
+		float *b = x + round * 256;
+		if (how != PUBLISHED_LATE || t != 77) {
+			b[t] = 0;
+			b[128 + t] = 0;
+		}
+		if (how != UNPUBLISHED || t != 77)
+			wgmma_publish();
+		if (how == PUBLISHED_LATE && t == 77) {
+			b[t] = 0;
+			b[128 + t] = 0;
+		}
+		if (how != NO_BARRIER_AFTER_B)
+			__syncthreads();
+		if (round == 1 && how != NO_FENCE_AFTER_WAIT)
+			wgmma_fence();
+		wgmma_view view = wgmma_view_of(b, 512, how == B_PAST_THE_END && round == 1 ? 256 : 128);
+		if (how == OTHER_VIEW && t == 9)
+			view += 1;
+		if (how == SWIZZLED)
+			view |= (wgmma_view)1 << 62;
+		wgmma_bf16(d, a, view, true);
+		if (how == READS_SUMS)
+			out[t] = d[t % 16];
+		if (how == WRITES_SUMS)
+			d[3] = 0;
+		if (how == CHANGES_A)
+			a[2] = 7;
+		if (how == WRITES_B && t == 77)
+			b[t] = 1;
+		if (how == READS_B)
+			out[t] = b[127 - t];
+		if (how != NO_COMMIT)
+			wgmma_commit();
+		if (how != NO_PRODUCT_WAIT)
+			wgmma_wait(d);
+	}
+	if (how != READS_SUMS)
+		out[t] = d[0];
+}
+template <int how> static void grouping()
+{
+	float *out = device<float>(128), got[128];
+	run(products<how>, 1, 128, 2048, out);
+	download(got, out, 128);
+	for (int i = 0; i < 128; i++)
+		EXPECT(how == READS_SUMS ? got[i] != got[i] : how == READS_B || got[i] == 0);
+}
+
 /* --- early launches ------------------------------------------------------------------------------------ */
 
 enum ahead { WAITS_FIRST, READS_WRITTEN, WRITES_WRITTEN, WRITES_READ, READS_READ, BLOCK_WAITS, WARP_WAITS, NEVER_WAITS, BEGINS_NEXT, COPIES };
@@ -499,6 +576,25 @@ const test_case planted_cases[] = {
     {"a_copy_that_others_do_not_wait_for", copying<2>, "uninitialised: read of 4 bytes at shared memory", nullptr},
     {"a_copy_over_what_others_still_read", copying<3>, "race: write of 16 bytes at shared memory", nullptr},
     {"a_copy_that_all_wait_for", copying<0>, nullptr, nullptr},
+    {"products_that_are_waited_for", grouping<GROUPED>, nullptr, nullptr},
+    {"products_that_are_waited_for_in_any_order", grouping<GROUPED>, nullptr, "ADDITIVE_EMULATOR_ORDER=shuffle:3"},
+    {"a_product_without_a_fence", grouping<NO_PRODUCT_FENCE>, "wgmma: no wgmma_fence", nullptr},
+    {"a_product_without_a_fence_after_a_wait", grouping<NO_FENCE_AFTER_WAIT>, "wgmma: no wgmma_fence", nullptr},
+    {"a_product_that_is_not_committed", grouping<NO_COMMIT>, "wgmma: a wait for products that were not committed", nullptr},
+    {"a_product_that_is_not_waited_for", grouping<NO_PRODUCT_WAIT>, "wgmma: the thread ends without a wait", nullptr},
+    {"sums_that_are_read_before_the_wait_are_nan", grouping<READS_SUMS>, nullptr, nullptr},
+    {"sums_that_are_written_before_the_wait", grouping<WRITES_SUMS>, "wgmma: the sums of a product that is not waited for were changed", nullptr},
+    {"a_product_whose_a_changes", grouping<CHANGES_A>, "wgmma: a was changed before the wait", nullptr},
+    {"a_product_whose_b_is_written_meanwhile", grouping<WRITES_B>, "race: ", nullptr},
+    {"a_product_whose_b_is_read_meanwhile", grouping<READS_B>, nullptr, nullptr},
+    {"a_product_of_what_was_not_published", grouping<UNPUBLISHED>, "was written by thread 77, which has not called wgmma_publish", nullptr},
+    {"a_product_of_what_was_published_before_it_was_written", grouping<PUBLISHED_LATE>,
+     "was written by thread 77, which has not called wgmma_publish", nullptr},
+    {"a_product_of_what_others_still_write", grouping<NO_BARRIER_AFTER_B>, "uninitialised: read of 16 bytes at shared memory", nullptr},
+    {"a_product_whose_lanes_differ", grouping<OTHER_VIEW>, "wgmma: the lanes of a warp differ in b", nullptr},
+    {"a_product_with_a_swizzle", grouping<SWIZZLED>, "wgmma: the view 4000", nullptr},
+    {"a_product_past_the_end_of_shared_memory", grouping<B_PAST_THE_END>, "out of bounds: read of 16 bytes at shared memory", nullptr},
+    {"a_product_by_two_warps", []() { run(products<GROUPED>, 1, 64, 2048, device<float>(128)); }, "is not in a group of 128", nullptr},
     {"a_bulk_prefetch_to_the_end", []() { run(prefetches, 1, 32, 0, device<unsigned char>(256) + 16, 240); }, nullptr, nullptr},
     {"a_bulk_prefetch_of_nothing", []() { run(prefetches, 1, 32, 0, device<unsigned char>(256) + 512, -256); }, nullptr, nullptr},
     {"a_bulk_prefetch_past_the_end", []() { run(prefetches, 1, 32, 0, device<unsigned char>(256) + 16, 256); },

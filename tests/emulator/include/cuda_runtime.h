@@ -103,6 +103,13 @@ void exchange(unsigned mask, const char *what, const void *in, void *out, size_t
 /* exchange with every lane's bytes in `all` [32][bytes]. */
 void gather(unsigned mask, const char *what, const void *in, void *all, size_t bytes);
 void mma_bf16(float d[4], const unsigned a[4], const unsigned b[2]);
+/* d: a lane's columns / 2 sums. */
+void wgmma(float *d, int columns, const unsigned a[4], uint64_t view, bool add);
+void wgmma_fence();
+void wgmma_commit();
+void wgmma_wait();
+void wgmma_publish();
+uint64_t shared_offset(const void *at);
 /* Yield; called by polls of memory, which sleep in between. */
 void poll();
 void store_relaxed(unsigned long long *at, unsigned long long x);

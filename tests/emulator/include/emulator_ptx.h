@@ -63,6 +63,33 @@ static inline void load_matrices_transposed(unsigned d[4], const void *row)
 	}
 }
 
+enum { HAS_WGMMA = true };
+typedef uint64_t wgmma_view;
+static inline wgmma_view wgmma_view_of(const void *shared, unsigned k_bytes, unsigned column_bytes)
+{
+	return emulator::shared_offset(shared) >> 4 | (wgmma_view)(k_bytes >> 4) << 16 | (wgmma_view)(column_bytes >> 4) << 32;
+}
+template <int n> static inline void wgmma_bf16(float (&d)[n], const unsigned a[4], wgmma_view b, bool add)
+{
+	emulator::wgmma(d, 2 * n, a, b, add);
+}
+static inline void wgmma_fence(void)
+{
+	emulator::wgmma_fence();
+}
+static inline void wgmma_commit(void)
+{
+	emulator::wgmma_commit();
+}
+template <int n> static inline void wgmma_wait(float (&)[n])
+{
+	emulator::wgmma_wait();
+}
+static inline void wgmma_publish(void)
+{
+	emulator::wgmma_publish();
+}
+
 static inline float exp2_approx(float x)
 {
 	return x < -126 ? 0 : exp2f(x);

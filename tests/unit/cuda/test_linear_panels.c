@@ -9,9 +9,13 @@
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "engine/tensor/panel.h"
 #include "engine/tensor/plan.h"
+#include "tests/emulator/count.h"
 #include "tests/unit/cuda/call.h"
 #include "tests/unit/cuda/device.h"
 #include "tests/unit/support/compare.h"
@@ -212,7 +216,8 @@ static void one_row_is_spoilt(backend *b, op_call *call)
 }
 
 /* With these sizes, a device with 4 processors, or with 100 to 150, uses each tile of the wide kernels
- * (cuda/linear_wide.cu). In some, rows of x are no multiple of 16 bytes. Parts of the batches are narrow. */
+ * (cuda/linear_wide.cu, and linear_wgmma.cu without its smallest). In some, rows of x are no multiple of 16 bytes.
+ * Parts of the batches are narrow. */
 static void tiles_of_every_size_add_in_the_same_order(void **state)
 {
 	static const int64_t few[][3] = {{64, 130, 1028}, {60, 50, 4201}, {60, 510, 1028},
@@ -490,6 +495,67 @@ static void many_rows_of_products_of_one_x_are_one_kernel(void **state)
 		}
 }
 
+/* --- wgmma -------------------------------------------------------------------------------------------- */
+
+static int open_without_wgmma(void **state)
+{
+	setenv("ADDITIVE_CUDA_WGMMA", "0", 1);
+	*state = open_device();
+	unsetenv("ADDITIVE_CUDA_WGMMA");
+	return 0;
+}
+
+/* y = x Wᵀ on a device opened with this setting, in a process of its own, since a process compares wgmma with mma.sync
+ * once. The process fails unless a kernel whose name begins with `kernel` computed it, if the device counts its work.
+ */
+static void run_with(const char *name, const char *setting, const char *kernel, const int64_t size[3], float *y)
+{
+	const pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid > 0) {
+		int how;
+		assert_int_equal(waitpid(pid, &how, 0), pid);
+		if (how != 0)
+			fail_msg("%s=%s: no %s", name, setting, kernel);
+		return;
+	}
+	size_t works = 0, found = 0;
+	setenv(name, setting, 1);
+	backend *b = open_device();
+	const emulator_counter counter = emulator_counting();
+	op_call call = call_of(call_normal(SHAPE2(size[0], size[2]), 84, 1),
+	                       random_weight(DTYPE_PANEL_BF16, size[1], size[2]), call_normal(SHAPE1(size[1]), 85, 1));
+	if (counter.begin)
+		counter.begin();
+	call_run(b, OP_linear, &call);
+	const emulator_work *work = counter.begin ? counter.end(&works) : NULL;
+	for (size_t i = 0; i < works; i++)
+		found += work[i].kind == EMULATOR_KERNEL && strncmp(work[i].name, kernel, strlen(kernel)) == 0;
+	memcpy(y, call.out[0].data, (size_t)(size[0] * size[1]) * sizeof *y);
+	_exit(work && found != 1);
+}
+
+/* On a device whose wgmma rounds differently the check finds that, and mma.sync is used. */
+static void wgmma_is_used_if_its_bits_are_those_of_mma(void **state)
+{
+	static const int64_t shapes[][3] = {{128, 500, 132}, {100, 120, 404}}; /* large and middle tiles */
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		const char *tile = i ? "wgmma_kernel<wgmma_tile<64" : "wgmma_kernel<wgmma_tile<128",
+		           *mma = "wide_kernel<bf16_words";
+		const int64_t count = shapes[i][0] * shapes[i][1];
+		const size_t bytes = (size_t)count * 3 * sizeof(float);
+		float *y = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+		assert_true(y != MAP_FAILED);
+		run_with("ADDITIVE_CUDA_WGMMA", "0", mma, shapes[i], y);
+		run_with("ADDITIVE_CUDA_WGMMA", "1", tile, shapes[i], y + count);
+		run_with("ADDITIVE_EMULATOR_WGMMA", "differs", mma, shapes[i], y + 2 * count);
+		assert_true(compare_same("wgmma", y + count, y, count));
+		assert_true(compare_same("mma.sync", y + 2 * count, y, count));
+		assert_int_equal(munmap(y, bytes), 0);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -508,5 +574,12 @@ int main(void)
 	    cmocka_unit_test(wide_rows_in_one_kernel_give_the_same_bits),
 	    cmocka_unit_test(many_rows_of_products_of_one_x_are_one_kernel),
 	};
-	return cmocka_run_group_tests(tests, open_it, close_it);
+	const struct CMUnitTest without_wgmma[] = {
+	    cmocka_unit_test(tiles_of_every_size_add_in_the_same_order),
+	    cmocka_unit_test(many_rows_of_products_of_one_x_are_one_kernel),
+	};
+	const struct CMUnitTest opening[] = {cmocka_unit_test(wgmma_is_used_if_its_bits_are_those_of_mma)};
+	/* opening: first, because a process that has opened a device must not fork */
+	return cmocka_run_group_tests(opening, NULL, NULL) + cmocka_run_group_tests(tests, open_it, close_it) +
+	       cmocka_run_group_tests(without_wgmma, open_without_wgmma, close_it);
 }

@@ -1,0 +1,166 @@
+/* wgmma: products that four warps begin and later wait for.
+ *
+ * A product is computed when its thread waits. Until then d is NaN, so a kernel that reads it too early is wrong; a
+ * change of d or a in between is a fault. b is looked at twice, when the product begins and when it ends, so one of the
+ * two reveals a thread that writes it meanwhile. In the checked build the threads that wrote b must have published it
+ * (fence.proxy.async) before the block's last barrier. Sums are added as mma's are. */
+#include "emulator.h"
+
+#include <cmath>
+
+namespace emulator {
+
+enum { GROUP = 128, POISON = -1 };
+
+/* True if products round towards 0, as on a device whose wgmma has other bits than its mma. */
+static bool rounds_down()
+{
+	const char *s = getenv("ADDITIVE_EMULATOR_WGMMA");
+	if (s && *s && strcmp(s, "differs") != 0)
+		fail("ADDITIVE_EMULATOR_WGMMA=%s: differs", s);
+	return s && *s;
+}
+
+/* A lane's part of the meeting of its warp. */
+struct brought {
+	unsigned a[4];
+	uint64_t view;
+	int n, add;
+};
+
+static bool is_poison(const product_sums &s)
+{
+	for (int i = 0; i < s.n; i++)
+		if (__float_as_int(s.at[i]) != POISON)
+			return false;
+	return true;
+}
+
+static product_sums &sums_of(fibre *f, float *d, int n, const void *code)
+{
+	for (product_sums &s : f->sums)
+		if (s.at == d) {
+			if (s.n != n || !is_poison(s))
+				fail("wgmma: the sums of a product that is not waited for were changed\n  at %s", code_place(code).c_str());
+			return s;
+		}
+	f->sums.push_back({d, n, std::vector<float>(d, d + n)});
+	for (int i = 0; i < n; i++)
+		d[i] = __int_as_float(POISON);
+	return f->sums.back();
+}
+
+/* This lane's share of looking at b [16, columns]. */
+static void look_at(const group_product &p, const void *code)
+{
+	for (int column = (int)(now.self->thread % 32); column < p.columns; column += 32)
+		for (int k = 0; k < 2; k++)
+			touch_published(p.b + column / 8 * p.column_bytes + k * p.k_bytes + column % 8 * 16, 16, code);
+}
+
+void wgmma(float *d, int columns, const unsigned a[4], uint64_t view, bool add)
+{
+	const void *code = __builtin_return_address(0);
+	fibre *f = now.self;
+	const brought mine = {{a[0], a[1], a[2], a[3]}, view, columns, add};
+	brought all[32];
+	gather(0xffffffffu, "wgmma", &mine, all, sizeof mine);
+	for (const brought &b : all)
+		if (b.view != view || b.n != columns || b.add != mine.add)
+			fail("wgmma: the lanes of a warp differ in b, its width or add\n  at %s", code_place(code).c_str());
+	if ((f->thread / GROUP + 1) * GROUP > now.l->block.x)
+		fail("wgmma: thread %u is not in a group of 128\n  at %s", f->thread, code_place(code).c_str());
+	if (!f->products_fenced)
+		fail("wgmma: no wgmma_fence since the thread began or waited\n  at %s", code_place(code).c_str());
+	if (view & ~(uint64_t)0x3fff3fff3fff)
+		fail("wgmma: the view %llx has other bits than those of an address and two distances\n  at %s", (unsigned long long)view,
+		     code_place(code).c_str());
+	group_product p = {};
+	p.a = a;
+	memcpy(p.words, a, sizeof p.words);
+	p.b = now.b->shared + ((view & 0x3fff) << 4);
+	p.k_bytes = (int)(view >> 16 & 0x3fff) << 4;
+	p.column_bytes = (int)(view >> 32 & 0x3fff) << 4;
+	p.columns = columns;
+	p.add = add;
+	const int group = (int)(f->thread % 32) / 4;
+	for (int row = 0; row < 2; row++) /* rows group and group + 8, from the lanes that hold them */
+		for (int k = 0; k < 16; k++) {
+			const unsigned word = all[group * 4 + k % 8 / 2].a[row + k / 8 * 2];
+			p.rows[row][k] = __uint_as_float((k % 2 ? word >> 16 : word & 0xffff) << 16);
+		}
+	p.sums = &sums_of(f, d, columns / 2, code) - f->sums.data();
+	look_at(p, code);
+	f->products.push_back(p);
+}
+
+void wgmma_fence()
+{
+	now.self->products_fenced = true;
+}
+
+void wgmma_commit()
+{
+	now.self->committed = now.self->products.size();
+}
+
+static float number_at(const group_product &p, int k, int column)
+{
+	uint16_t x;
+	memcpy(&x, p.b + column / 8 * p.column_bytes + k / 8 * p.k_bytes + column % 8 * 16 + k % 8 * 2, sizeof x);
+	return __uint_as_float((unsigned)x << 16);
+}
+
+static void compute(const group_product &p, std::vector<float> &d, bool down)
+{
+	for (int tile = 0; tile < p.columns / 8; tile++)
+		for (int side = 0; side < 2; side++) {
+			double column[16];
+			for (int k = 0; k < 16; k++)
+				column[k] = (double)number_at(p, k, tile * 8 + 2 * (int)(now.self->thread % 4) + side);
+			for (int row = 0; row < 2; row++) {
+				float &to = d[(size_t)(4 * tile + 2 * row + side)];
+				double sum = p.add ? to : 0.0;
+				for (int k = 0; k < 16; k++)
+					sum += (double)p.rows[row][k] * column[k];
+				to = (float)sum;
+				if (down && std::fabs((double)to) > std::fabs(sum))
+					to = std::nextafterf(to, 0.0f);
+			}
+		}
+}
+
+void wgmma_wait()
+{
+	const void *code = __builtin_return_address(0);
+	const bool down = rounds_down();
+	fibre *f = now.self;
+	if (f->committed < f->products.size())
+		fail("wgmma: a wait for products that were not committed\n  at %s", code_place(code).c_str());
+	const char nothing = 0;
+	char all[32];
+	gather(0xffffffffu, "wgmma wait", &nothing, all, 1);
+	for (const product_sums &s : f->sums)
+		if (!is_poison(s))
+			fail("wgmma: the sums of a product that is not waited for were changed\n  at %s", code_place(code).c_str());
+	for (const group_product &p : f->products) {
+		if (memcmp(p.a, p.words, sizeof p.words) != 0)
+			fail("wgmma: a was changed before the wait\n  at %s", code_place(code).c_str());
+		look_at(p, code);
+		compute(p, f->sums[p.sums].value, down);
+	}
+	for (const product_sums &s : f->sums)
+		std::copy(s.value.begin(), s.value.end(), s.at);
+	f->sums.clear();
+	f->products.clear();
+	f->committed = 0;
+	f->products_fenced = false;
+}
+
+void wgmma_publish()
+{
+	tick(); /* this thread's later stores have another moment */
+	now.self->publishing = present;
+}
+
+} // namespace emulator
