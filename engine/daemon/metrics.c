@@ -2,7 +2,7 @@
 #include "engine/daemon/metrics.h"
 
 #include "engine/base/clock.h"
-#include "engine/daemon/compute/device.h"
+#include "engine/daemon/compute/fleet.h"
 #include "engine/daemon/engine_parts.h"
 #include "engine/daemon/jobs/jobs.h"
 #include "engine/daemon/library/storage.h"
@@ -19,10 +19,10 @@ void metrics_status(stream *s)
 	engine *e = s->room;
 	device_stats d;
 	int threads = e->options->threads ? e->options->threads : (int)uv_available_parallelism();
-	device_snapshot(e->device, &d);
+	fleet_snapshot(e->fleet, &d);
 	stream_result(s, json_pack("{s:s, s:s, s:s, s:s?, s:f, s:i, s:i, s:i, s:i, s:i, s:o}", "version",
-	                           ADDITIVE_VERSION, "backend", device_backend_name(e->device), "device",
-	                           device_description(e->device), "device_problem", d.problem[0] ? d.problem : NULL,
+	                           ADDITIVE_VERSION, "backend", fleet_backend_name(e->fleet), "device",
+	                           fleet_description(e->fleet), "device_problem", d.problem[0] ? d.problem : NULL,
 	                           "uptime_seconds", uptime(e), "models_loaded", d.scheduler.models, "sessions",
 	                           sessions_count(e->sessions), "queue", d.scheduler.waiting, "running",
 	                           d.scheduler.running, "threads", threads, "storage", storage_state(e->storage)));
@@ -68,7 +68,7 @@ static void add_serving(json_t *all, const engine *e, const device_stats *d)
 	metrics_add(all, "additive_engine_explanations_running", "gauge", "Explanations being made or sent.",
 	            e->generation.explanations);
 	metrics_add(all, "additive_engine_tasks_pending", "gauge", "Requests handed to the executor and not yet begun.",
-	            executor_pending(e->executor));
+	            fleet_pending(e->fleet));
 	metrics_add(all, "additive_engine_models_loaded", "gauge", "Models on the device.", s->models);
 	metrics_add(all, "additive_engine_sessions", "gauge", "Sessions known, live or stored.",
 	            sessions_count(e->sessions));
@@ -133,12 +133,12 @@ void metrics_read(stream *s)
 	const engine *e = s->room;
 	device_stats d;
 	json_t *all = json_array();
-	device_snapshot(e->device, &d);
+	fleet_snapshot(e->fleet, &d);
 	/* A gauge that is always 1; its labels name the device. */
 	json_array_append_new(all, json_pack("{s:s, s:s, s:s, s:[{s:{s:s, s:s}, s:i}]}", "name", "additive_engine_info",
 	                                     "type", "gauge", "help", "The backend and the device that compute.",
-	                                     "samples", "labels", "backend", device_backend_name(e->device), "device",
-	                                     device_description(e->device), "value", 1));
+	                                     "samples", "labels", "backend", fleet_backend_name(e->fleet), "device",
+	                                     fleet_description(e->fleet), "value", 1));
 	metrics_add(all, "additive_engine_uptime_seconds", "gauge", "Since the engine started.", uptime(e));
 	metrics_add(all, "additive_engine_storage_damaged", "gauge", "Stored objects that were found damaged.",
 	            store_damaged_count(e->store));
