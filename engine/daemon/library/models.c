@@ -141,6 +141,7 @@ typedef struct device_task {
 	stream *stream;
 	model_entry *model;
 	dtype weights; /* load */
+	dtype before;  /* load: the weights before */
 	bool chosen;   /* load: the request named the weights */
 	status result; /* the answer's */
 	error error;
@@ -200,9 +201,12 @@ static void answer_unloaded(fleet_round *r)
 static void answer_loaded(fleet_round *r)
 {
 	device_task *a = (device_task *)r;
+	dtype failed = a->weights;
 	a->result = r->result;
 	if (a->result == STATUS_OK && a->chosen)
 		a->result = catalog_keep_weights(library_of(a->stream)->catalog, a->model, &a->error);
+	else if (a->chosen) /* a device has them, another one has not */
+		atomic_compare_exchange_strong(&a->model->weights, &failed, a->before);
 	answer(a);
 }
 
@@ -237,6 +241,7 @@ static void send_device_task(stream *s, model_entry *c, status (*run)(fleet_roun
 		                   .stream = s,
 		                   .model = c,
 		                   .weights = chosen ? *chosen : 0,
+		                   .before = c->weights,
 		                   .chosen = chosen};
 	if (a && fleet_begin_round(library_of(s)->fleet, &a->round))
 		return;

@@ -290,6 +290,51 @@ static void a_model_is_loaded_and_unloaded_on_every_device(void **state)
 	}
 }
 
+static const char *weights_of(rig *d, char out[16])
+{
+	json_t *m = rig_ask(d, 0, "model.get", only("m"));
+	snprintf(out, 16, "%s", json_string_value(json_object_get(json_object_get(m, "additive"), "dtype")));
+	json_decref(m);
+	return out;
+}
+
+static void weights_that_one_device_cannot_change_stay(void **state)
+{
+	rig *d = *state;
+	char name[16];
+	rig_call *first = begin_stream(d, 1), *second = begin_stream(d, 1);
+	rig_settle(d);
+	rig_grant(first, 1000);
+	rig_wait(first);
+	json_decref(rig_ask(d, 409, "model.load", json_pack("{s:s, s:s}", "id", "m", "dtype", "int8")));
+	assert_string_equal(weights_of(d, name), "fp32");
+	rig_grant(second, 1000);
+	rig_wait(second);
+	assert_false(second->failed);
+	json_decref(rig_ask(d, 0, "model.load", json_pack("{s:s, s:s}", "id", "m", "dtype", "int8")));
+	assert_string_equal(weights_of(d, name), "int8");
+	rig_call_free(first);
+	rig_call_free(second);
+}
+
+static void a_session_is_explained_on_its_device(void **state)
+{
+	rig *d = *state;
+	char id[STORE_ID_BYTES];
+	keep_id(rig_ask(d, 0, "session.create",
+	                json_pack("{s:s, s:s, s:b}", "model", "m", "prompt", "some words", "explain", 1)),
+	        id);
+	rig_call *busy = begin_stream(d, 2);
+	json_t *answer = rig_ask(d, 0, "session.alpha", json_pack("{s:s, s:i}", "id", id, "position", 3));
+	assert_non_null(json_object_get(answer, "contributions"));
+	json_decref(answer);
+	assert_int_equal(stats_of(d, 0).scheduler.running, 2);
+	assert_int_equal(stats_of(d, 1).n_loaded, 0);
+	rig_grant(busy, 1000);
+	rig_wait(busy);
+	rig_call_free(busy);
+}
+
 /* Texts of one format share what is known about its tokens, and run on both devices at once. */
 static void a_format_is_compiled_for_each_device(void **state)
 {
@@ -484,6 +529,8 @@ int main(void)
 	    TEST(generations_go_to_the_least_loaded_device),
 	    TEST(a_fork_stays_with_its_session_while_there_is_a_slot),
 	    TEST(a_model_is_loaded_and_unloaded_on_every_device),
+	    TEST(weights_that_one_device_cannot_change_stay),
+	    TEST(a_session_is_explained_on_its_device),
 	    TEST(a_format_is_compiled_for_each_device),
 	    TEST(sessions_of_a_lost_device_continue_on_the_other),
 	    TEST(a_lost_device_is_opened_again_and_takes_sessions),
