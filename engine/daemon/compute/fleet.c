@@ -186,6 +186,7 @@ static void add_stats(device_stats *all, const device_stats *one)
 	all->scheduler.sessions += s->sessions;
 	all->scheduler.running += s->running;
 	all->scheduler.waiting += s->waiting;
+	all->scheduler.state_bytes += s->state_bytes;
 	all->scheduler.prompt_tokens += s->prompt_tokens;
 	all->scheduler.generated_tokens += s->generated_tokens;
 	all->scheduler.ticks += s->ticks;
@@ -271,6 +272,11 @@ int fleet_enter_training(fleet *f)
 void fleet_leave_training(fleet *f, int i)
 {
 	f->members[i].trainings--;
+}
+
+bool fleet_trains(const fleet *f, int i)
+{
+	return f->members[i].trainings > 0;
 }
 
 void fleet_count_sessions(fleet *f, int i, int change)

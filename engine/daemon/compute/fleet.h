@@ -65,6 +65,8 @@ void fleet_leave(fleet *f, int i, int units);
 /* Place a training run; return the number of its device. */
 int fleet_enter_training(fleet *f);
 void fleet_leave_training(fleet *f, int i);
+/* True while a training run is on device i. */
+bool fleet_trains(const fleet *f, int i);
 /* Count sessions with a slot: the sum of all `change` of a device is their number. */
 void fleet_count_sessions(fleet *f, int i, int change);
 int fleet_sessions(const fleet *f, int i);
