@@ -23,7 +23,7 @@
 #include "engine/daemon/sessions/sessions.h"
 #include "tests/unit/support/rig.h"
 
-enum { DEVICES = 2 };
+enum { DEVICES = 2, STEPS = 12 };
 
 /* Seconds by which the monotonic clock is set forward. */
 static _Atomic int64_t ahead;
@@ -439,31 +439,75 @@ static void add_text(rig *d, char id[STORE_ID_BYTES])
 	snprintf(id, STORE_ID_BYTES, "%s", text.id);
 }
 
+static void create_job(rig *d, const char *file, char id[STORE_ID_BYTES])
+{
+	keep_id(rig_ask(d, 0, "job.create",
+	                json_pack("{s:s, s:s, s:i, s:{s:{s:i, s:i, s:i, s:i}, s:i, s:i, s:i, s:i}}", "model",
+	                          "additive", "training_file", file, "seed", 3, "additive", "config", "hidden_size", 16,
+	                          "n_heads", 2, "n_layer", 2, "n_positions", 32, "sequence_length", 32, "batch_size", 2,
+	                          "max_steps", STEPS, "checkpoint_every", 4)),
+	        id);
+}
+
+/* Turn the loop until the job has succeeded, and read its weights. */
+static void run_job(rig *d, const char *id, char **weights, size_t *bytes)
+{
+	char path[PATH_MAX + 32] = "";
+	for (int64_t began = clock_unix(); !path[0]; assert_true(clock_unix() - began < 30)) {
+		uv_run(&d->engine.loop, UV_RUN_NOWAIT);
+		job_machine_tick(d->engine.job_machine);
+		json_t *now = rig_ask(d, 0, "job.get", only(id));
+		const char *is = json_string_value(json_object_get(now, "status"));
+		assert_string_not_equal(is, "failed");
+		if (strcmp(is, "succeeded") == 0)
+			store_model_folder(d->engine.store, json_string_value(json_object_get(now, "fine_tuned_model")),
+			                   path);
+		else if (strcmp(is, "running") != 0)
+			ahead++; /* it may be waiting to be tried again */
+		json_decref(now);
+	}
+	strcat(path, "/model.safetensors");
+	assert_int_equal(file_read(path, 1 << 20, weights, bytes, NULL), STATUS_OK);
+}
+
 static void a_job_trains_on_the_device_without_sessions(void **state)
 {
 	rig *d = *state;
-	char file[STORE_ID_BYTES], job[STORE_ID_BYTES], id[STORE_ID_BYTES];
+	char file[STORE_ID_BYTES], job[STORE_ID_BYTES], id[STORE_ID_BYTES], *weights;
+	size_t bytes;
 	add_text(d, file);
 	create(d, "words", false, id); /* on the first device */
-	keep_id(rig_ask(d, 0, "job.create",
-	                json_pack("{s:s, s:s, s:i, s:{s:{s:i, s:i, s:i, s:i}, s:i, s:i, s:i}}", "model", "additive",
-	                          "training_file", file, "seed", 3, "additive", "config", "hidden_size", 16, "n_heads",
-	                          2, "n_layer", 2, "n_positions", 32, "sequence_length", 32, "batch_size", 2,
-	                          "max_steps", 12)),
-	        job);
-	bool ended = false;
-	for (uint64_t began = clock_ns(); !ended; assert_true(clock_ns() - began < 30000000000u)) {
-		uv_run(&d->engine.loop, UV_RUN_NOWAIT);
-		job_machine_tick(d->engine.job_machine);
-		json_t *now = rig_ask(d, 0, "job.get", only(job));
-		ended = strcmp(json_string_value(json_object_get(now, "status")), "succeeded") == 0;
-		json_decref(now);
-	}
+	create_job(d, file, job);
+	run_job(d, job, &weights, &bytes);
+	free(weights);
 	assert_int_equal(stats_of(d, 0).training_steps, 0);
-	assert_int_equal(stats_of(d, 1).training_steps, 12);
+	assert_int_equal(stats_of(d, 1).training_steps, STEPS);
 	device_stats all;
 	fleet_snapshot(d->engine.fleet, &all);
-	assert_int_equal(all.training_steps, 12);
+	assert_int_equal(all.training_steps, STEPS);
+	assert_false(fleet_trains(d->engine.fleet, 0) || fleet_trains(d->engine.fleet, 1));
+}
+
+static void a_job_whose_device_is_lost_ends_on_the_other_with_the_same_weights(void **state)
+{
+	rig *d = *state;
+	char file[STORE_ID_BYTES], job[STORE_ID_BYTES], id[STORE_ID_BYTES], *expected, *weights;
+	size_t expected_bytes, bytes;
+	add_text(d, file);
+	create_job(d, file, job);
+	run_job(d, job, &expected, &expected_bytes);
+	assert_int_equal(stats_of(d, 0).training_steps, STEPS);
+	create(d, "words", false, id); /* on the first device, so the job begins on the second */
+	create_job(d, file, job);
+	failing = 1;
+	run_job(d, job, &weights, &bytes);
+	assert_int_equal(lost, 1);
+	assert_in_range(stats_of(d, 0).training_steps, STEPS + 1, 2 * STEPS);
+	assert_int_equal(stats_of(d, 1).restarts, 1);
+	assert_int_equal(bytes, expected_bytes);
+	assert_memory_equal(weights, expected, bytes);
+	free(weights);
+	free(expected);
 }
 
 /* --- leaving the process -------------------------------------------------------------------------- */
@@ -535,6 +579,7 @@ int main(void)
 	    TEST(sessions_of_a_lost_device_continue_on_the_other),
 	    TEST(a_lost_device_is_opened_again_and_takes_sessions),
 	    TEST(a_job_trains_on_the_device_without_sessions),
+	    TEST(a_job_whose_device_is_lost_ends_on_the_other_with_the_same_weights),
 	    cmocka_unit_test(the_process_is_left_only_without_any_open_device),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
