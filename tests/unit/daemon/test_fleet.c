@@ -200,6 +200,29 @@ static void the_cpu_is_one_device(void **state)
 	assert_non_null(strstr(err.message, "--device"));
 }
 
+static void a_device_that_trains_counts_double(void **state)
+{
+	const device_options on[DEVICES] = {
+	    {.backend = "cpu", .threads = 1, .limits = {1, 1, 1, 1}, .cpu = cpu_open},
+	    {.backend = "cpu", .threads = 1, .limits = {1, 1, 1, 1}, .device = 1, .cpu = cpu_open}};
+	fleet *f;
+	(void)state;
+	assert_int_equal(fleet_open(&f, on, DEVICES, NULL), STATUS_OK);
+	assert_int_equal(fleet_enter_training(f), 0);
+	assert_int_equal(fleet_emptiest(f), 1);
+	for (int i = 0; i < 6; i++) /* the second device gets two of three */
+		assert_int_equal(fleet_enter(f, FLEET_ANY, 1), i % 3 != 1);
+	assert_int_equal(fleet_enter_training(f), 0); /* fewer requests */
+	fleet_leave_training(f, 0);
+	fleet_leave_training(f, 0);
+	fleet_leave(f, 1, 4);
+	assert_int_equal(fleet_enter(f, FLEET_ANY, 1), 1);
+	fleet_count_sessions(f, 1, 2);
+	assert_int_equal(fleet_enter_training(f), 0);
+	assert_int_equal(fleet_emptiest(f), 0);
+	fleet_free(f);
+}
+
 /* --- placement --------------------------------------------------------------------------------- */
 
 static void sessions_are_spread_and_answer_alike(void **state)
@@ -569,6 +592,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(the_option_names_different_devices),
 	    cmocka_unit_test(the_cpu_is_one_device),
+	    cmocka_unit_test(a_device_that_trains_counts_double),
 	    TEST(sessions_are_spread_and_answer_alike),
 	    TEST(generations_go_to_the_least_loaded_device),
 	    TEST(a_fork_stays_with_its_session_while_there_is_a_slot),
