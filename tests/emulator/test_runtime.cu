@@ -222,7 +222,7 @@ static void one_of_two_lost()
 		(void)cudaSetDevice(1);
 		EXPECT((cudaMemcpyAsync(&byte, data[1], 1, cudaMemcpyDeviceToHost, streams[1]) == cudaSuccess) == (i == 0));
 	}
-	EXPECT(cudaDeviceReset() == cudaSuccess); /* of the second */
+	EXPECT(cudaDeviceReset() == cudaSuccess); /* resets the second */
 	streams[1] = open_device(1, &data[1]);
 	EXPECT(cudaSetDevice(0) == cudaSuccess && cudaFree(data[0]) == cudaSuccess);
 }

@@ -405,8 +405,10 @@ session_entry *sessions_take(sessions *all, stream *s, const char *id, session_t
 		stream_error(s, &err, NULL);
 		return NULL;
 	}
-	if (e->options.durable && was_lost(all, e))
+	if (e->options.durable && was_lost(all, e)) {
+		set_idle(all, e, false);
 		set_live(all, e, false);
+	}
 	e->was_live = e->live;
 	if (!e->live && make_live(all, e, FLEET_ANY) != STATUS_OK) {
 		catalog_release(*c);

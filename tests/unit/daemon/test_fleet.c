@@ -388,10 +388,12 @@ static void a_format_is_compiled_for_each_device(void **state)
 static void sessions_of_a_lost_device_continue_on_the_other(void **state)
 {
 	rig *d = *state;
-	char kept[STORE_ID_BYTES], other[STORE_ID_BYTES], gone[STORE_ID_BYTES], same[STORE_ID_BYTES];
+	char kept[STORE_ID_BYTES], other[STORE_ID_BYTES], gone[STORE_ID_BYTES], idle[STORE_ID_BYTES];
 	create(d, "some words", true, kept);   /* on the first device */
 	create(d, "some words", false, other); /* on the second */
 	create(d, "some words", false, gone);
+	keep_id(rig_ask(d, 0, "session.fork", only(kept)), idle);
+	assert_int_equal(stats_of(d, 0).scheduler.sessions, 3);
 	rig_call *quiet = begin_stream(d, 1), *beside = begin_stream(d, 1);
 	rig_settle(d);
 	rig_grant(quiet, 1000);
@@ -406,9 +408,7 @@ static void sessions_of_a_lost_device_continue_on_the_other(void **state)
 	assert_false(device_is_open(fleet_device(d->engine.fleet, 0)));
 	assert_true(fleet_is_open(d->engine.fleet));
 	append(d, 503, gone, "x"); /* it was on the first device only */
-	create(d, "some words", false, same);
-	assert_int_equal(stats_of(d, 1).scheduler.sessions, 2);
-	json_t *said[] = {says(d, kept), says(d, other), says(d, same)};
+	json_t *said[] = {says(d, kept), says(d, other), says(d, idle)};
 	assert_true(json_equal(said[0], said[1]) && json_equal(said[0], said[2]));
 	for (int i = 0; i < 3; i++)
 		json_decref(said[i]);
@@ -417,11 +417,26 @@ static void sessions_of_a_lost_device_continue_on_the_other(void **state)
 	rig_wait(beside);
 	assert_false(beside->failed);
 	json_t *got = tokens_in(beside);
-	assert_int_equal(json_array_size(got), json_array_size(expected));
+	assert_true(json_equal(got, expected));
 	json_decref(got);
 	json_decref(expected);
 	rig_call_free(quiet);
 	rig_call_free(beside);
+}
+
+static void a_full_device_beside_a_lost_one_gives_up_an_idle_session(void **state)
+{
+	rig *d = *state;
+	char ids[2 * RIG_SESSIONS][STORE_ID_BYTES], id[STORE_ID_BYTES];
+	for (int i = 0; i < 2 * RIG_SESSIONS; i++)
+		create(d, "some words", true, ids[i]);
+	failing = 0;
+	append(d, 503, ids[0], "never read");
+	create(d, "some words", true, id); /* the longest idle sessions are on the lost device */
+	assert_int_equal(stats_of(d, 1).scheduler.sessions, RIG_SESSIONS);
+	for (int i = 0; i < 2 * RIG_SESSIONS; i++)
+		append(d, 0, ids[i], "!");
+	assert_equal_answers(d, ids[0], ids[1]);
 }
 
 static void a_lost_device_is_opened_again_and_takes_sessions(void **state)
@@ -601,6 +616,7 @@ int main(void)
 	    TEST(a_session_is_explained_on_its_device),
 	    TEST(a_format_is_compiled_for_each_device),
 	    TEST(sessions_of_a_lost_device_continue_on_the_other),
+	    TEST(a_full_device_beside_a_lost_one_gives_up_an_idle_session),
 	    TEST(a_lost_device_is_opened_again_and_takes_sessions),
 	    TEST(a_job_trains_on_the_device_without_sessions),
 	    TEST(a_job_whose_device_is_lost_ends_on_the_other_with_the_same_weights),
