@@ -9,19 +9,20 @@
 
 enum { OPERATIONS_ENGINE_MS = 2000 };
 
-/* {"status", "backend", "device"}: the latter two as the engine's HELLO names them, null while it is unavailable. */
-static void operations_reply_state(request *r, const char *status)
+/* {"status", "backend", "device"}: the latter two as the engine's HELLO names them, null while it is unavailable.
+ * devices: those of an engine with several, or NULL. */
+static void operations_reply_state(request *r, const char *status, json_t *devices)
 {
 	const json_t *hello = engine_link_hello(r->server->engine);
 	reply_json(r, 200,
-	           json_pack("{s:s, s:s?, s:s?}", "status", status, "backend",
+	           json_pack("{s:s, s:s?, s:s?, s:O*}", "status", status, "backend",
 	                     json_string_value(json_object_get(hello, "backend")), "device",
-	                     json_string_value(json_object_get(hello, "device"))));
+	                     json_string_value(json_object_get(hello, "device")), "devices", devices));
 }
 
 void operations_health(request *r)
 {
-	operations_reply_state(r, "ok");
+	operations_reply_state(r, "ok", NULL);
 }
 
 /* --- readiness: the engine responds, and its device and data folder work ----------------- */
@@ -46,7 +47,7 @@ static void operations_ready_end(void *context, const frame *f)
 		reply_refuse(r, 503, "storage_error", NULL, "the engine's storage: %s",
 		             reason ? reason : "no reason given");
 	else
-		operations_reply_state(r, "ready");
+		operations_reply_state(r, "ready", json_object_get(status, "devices"));
 	json_decref(status);
 }
 

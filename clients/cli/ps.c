@@ -1,5 +1,5 @@
-/* ps.c - the service's current activity: generations, jobs that have not ended, models in memory, sessions. Combined
- * from the lists and /metrics, which cost the service nothing. */
+/* ps.c - the service's current activity: generations, several devices, jobs that have not ended, models in memory,
+ * sessions. Combined from the lists and /metrics, which cost the service nothing. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,6 +19,38 @@ static long long metric(const text *metrics, const char *name)
 			return strtoll(line + n + strcspn(line + n, " "), NULL, 10);
 	}
 	return 0;
+}
+
+/* A number of one of several devices. */
+static long long device_metric(const text *metrics, const char *name, long number)
+{
+	char full[80];
+
+	snprintf(full, sizeof(full), "additive_device_%s{device=\"%ld\"}", name, number);
+	return metric(metrics, full);
+}
+
+/* The devices of an engine with several: those of which /metrics has numbers. */
+static void add_devices(json_t *all, const text *metrics)
+{
+	static const char first[] = "additive_device_ok{device=\"";
+	json_t *devices = json_array();
+
+	for (const char *at = text_get(metrics); (at = strstr(at, first));) {
+		char id[16];
+		at += sizeof(first) - 1;
+		const long number = strtol(at, NULL, 10);
+		snprintf(id, sizeof(id), "%ld", number);
+		json_array_append_new(
+		    devices,
+		    json_pack("{s:s, s:b, s:I, s:I, s:I}", "id", id, "ok", device_metric(metrics, "ok", number) != 0,
+		              "sessions", (json_int_t)device_metric(metrics, "sessions_live", number), "state_bytes",
+		              (json_int_t)device_metric(metrics, "state_bytes", number), "running",
+		              (json_int_t)device_metric(metrics, "generations_running", number)));
+	}
+	if (json_array_size(devices) > 0)
+		json_object_set(all, "devices", devices);
+	json_decref(devices);
 }
 
 static bool is_loaded(const json_t *model)
@@ -71,6 +103,7 @@ static json_t *look(cli *c)
 		                              (json_int_t)metric(&metrics, "additive_engine_generations_running"),
 		                              "waiting",
 		                              (json_int_t)metric(&metrics, "additive_engine_generations_waiting")));
+		add_devices(all, &metrics);
 	}
 	text_free(&metrics);
 	return all;
@@ -121,6 +154,18 @@ static void add_session(json_t *rows, const json_t *session)
 	text_free(&detail);
 }
 
+static void add_device(json_t *rows, const json_t *device)
+{
+	text detail = {0};
+
+	text_format(&detail, "%lld sessions, %lld bytes, %lld generations",
+	            (long long)json_integer_value(json_object_get(device, "sessions")),
+	            (long long)json_integer_value(json_object_get(device, "state_bytes")),
+	            (long long)json_integer_value(json_object_get(device, "running")));
+	add_row(rows, "device", device, json_is_true(json_object_get(device, "ok")) ? "ok" : "lost", &detail);
+	text_free(&detail);
+}
+
 static void print(const cli *c, const json_t *all)
 {
 	static const show_column columns[] = {{"ID", "id", SHOW_PLAIN},
@@ -131,6 +176,7 @@ static void print(const cli *c, const json_t *all)
 	json_t *rows = json_array(), *entry;
 	size_t i;
 
+	json_array_foreach(json_object_get(all, "devices"), i, entry) add_device(rows, entry);
 	json_array_foreach(json_object_get(all, "jobs"), i, entry) add_job(rows, entry);
 	json_array_foreach(json_object_get(all, "models"), i, entry) add_model(rows, entry);
 	json_array_foreach(json_object_get(all, "sessions"), i, entry) add_session(rows, entry);

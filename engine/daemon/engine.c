@@ -13,7 +13,7 @@
 #include "engine/base/memory.h"
 #include "engine/base/thread_check.h"
 #include "engine/daemon/catalog/catalog.h"
-#include "engine/daemon/compute/device.h"
+#include "engine/daemon/compute/fleet.h"
 #include "engine/daemon/dispatch.h"
 #include "engine/daemon/generation/admission.h"
 #include "engine/daemon/library/storage.h"
@@ -57,7 +57,7 @@ static void on_check(uv_check_t *handle)
 static void close_loop(running *r)
 {
 	engine *e = &r->engine;
-	executor_stop(e->executor);
+	fleet_stop(e->fleet);
 	uv_close((uv_handle_t *)&r->tick, NULL);
 	uv_close((uv_handle_t *)&r->before_sleep, NULL);
 	uv_close((uv_handle_t *)&r->after_sleep, NULL);
@@ -72,7 +72,7 @@ static void poll_stopping(running *r)
 		log_line(LOG_WARN, "stopping without waiting any longer");
 		r->forced = true;
 		uv_stop(&e->loop);
-	} else if (e->net.streams == 0 && job_machine_stopped(e->job_machine) && executor_pending(e->executor) == 0) {
+	} else if (e->net.streams == 0 && job_machine_stopped(e->job_machine) && fleet_pending(e->fleet) == 0) {
 		listener_close(e->listener);
 		if (listener_connections(e->listener) == 0)
 			close_loop(r);
@@ -95,7 +95,7 @@ static void stop(running *r)
 static void poll_device(running *r)
 {
 	engine *e = &r->engine;
-	if (!device_is_left(e->device))
+	if (!fleet_is_left(e->fleet))
 		return;
 	log_line(LOG_WARN, "stopping to re-execute the engine");
 	r->reexecute = e->net.device_lost = true;
@@ -176,8 +176,8 @@ static status start_pool(running *r, error *err)
 static status start_threads(running *r, error *err)
 {
 	engine *e = &r->engine;
-	TRY(thread_check(device_threads(e->device) + pool_threads(), err));
-	TRY(executor_start(&e->executor, &e->loop, &device_work, e->device, err));
+	TRY(thread_check(fleet_threads(e->fleet) + pool_threads(), err));
+	TRY(fleet_start(e->fleet, &e->loop, err));
 	return start_pool(r, err);
 }
 
@@ -187,13 +187,27 @@ static bool must_exist(const engine_options *o)
 	return o->data_must_exist || o->data_identity || o->before->address[0];
 }
 
+static status open_fleet(engine *e, error *err)
+{
+	const engine_options *o = e->options;
+	device_options on[FLEET_MAX];
+	for (int i = 0; i < o->n_devices; i++) {
+		on[i] = (device_options){.backend = o->backend,
+		                         .device = o->devices[i],
+		                         .threads = o->threads,
+		                         .limits = o->limits,
+		                         .history = o->before->devices[i],
+		                         .deaths = e->deaths,
+		                         .cache_folder = e->cache_folder};
+		on[i].limits.max_generations = admission_limit(o->limits.max_generations);
+	}
+	return fleet_open(&e->fleet, on, o->n_devices, err);
+}
+
 static status open_parts(running *r, error *err)
 {
 	engine *e = &r->engine;
 	const engine_options *o = e->options;
-	device_options on = {.backend = o->backend, .device = o->device, .threads = o->threads, .limits = o->limits};
-	on.history = o->before->device;
-	on.limits.max_generations = admission_limit(o->limits.max_generations);
 	TRY(admission_new(&e->admission, o->limits.max_generations));
 	TRY(must_exist(o) ? store_open_existing(&e->store, o->data, o->data_identity, err)
 	                  : store_open(&e->store, o->data, err));
@@ -202,13 +216,12 @@ static status open_parts(running *r, error *err)
 	char path[PATH_MAX];
 	store_death_log_path(e->store, path);
 	TRY(death_log_open(&e->deaths, path, err));
-	on.deaths = e->net.deaths = e->deaths;
+	e->net.deaths = e->deaths;
 	store_set_budget(e->store, o->data_budget);
 	store_cache_folder(e->store, e->cache_folder);
 	e->cache_budget = o->corpus_cache_bytes;
 	cache_folder_collect(e->cache_folder, e->cache_budget);
-	on.cache_folder = e->cache_folder;
-	TRY(device_open(&e->device, &on, err));
+	TRY(open_fleet(e, err));
 	TRY(start_threads(r, err));
 	TRY(idempotency_new(&e->net.idempotency));
 	TRY(catalog_new(&e->catalog, e->store));
@@ -228,8 +241,8 @@ static status listen_and_watch(running *r, error *err)
 	snprintf(address, sizeof address, "unix:%s/engine.sock", e->options->data);
 	e->net.request = dispatch_request;
 	e->net.owner = e;
-	e->net.backend = device_backend_name(e->device);
-	e->net.device = device_description(e->device);
+	e->net.backend = fleet_backend_name(e->fleet);
+	e->net.device = fleet_description(e->fleet);
 	TRY(listener_open(&e->listener, &e->net, given ? given : address, e->options->allow_remote, err));
 	r->tick.data = r->terminate.data = r->interrupt.data = r->before_sleep.data = r->after_sleep.data = r;
 	uv_prepare_init(&e->loop, &r->before_sleep);
@@ -248,10 +261,10 @@ static status listen_and_watch(running *r, error *err)
 
 static void announce(const engine *e)
 {
-	if (e->options->before->device.processes)
+	if (e->options->before->devices[0].processes)
 		log_line(LOG_WARN, "the engine has re-executed itself because its device failed (%d times so far)",
-		         e->options->before->device.processes);
-	log_line(LOG_INFO, "%s on %s, listening on %s", device_backend_name(e->device), device_description(e->device),
+		         e->options->before->devices[0].processes);
+	log_line(LOG_INFO, "%s on %s, listening on %s", fleet_backend_name(e->fleet), fleet_description(e->fleet),
 	         listener_address(e->listener));
 	printf("ready %s\n", listener_address(e->listener));
 	fflush(stdout);
@@ -266,7 +279,8 @@ static void hand_over(const running *r, engine_end *end)
 	end->reexecute = r->reexecute;
 	if (!r->reexecute)
 		return;
-	device_hand_over(e->device, &end->next->device);
+	end->next->n_devices = fleet_count(e->fleet);
+	fleet_hand_over(e->fleet, end->next->devices);
 	snprintf(end->next->address, sizeof end->next->address, "%s", listener_address(e->listener));
 }
 
@@ -285,9 +299,8 @@ static void close_parts(engine *e)
 	catalog_free(e->catalog);
 	idempotency_free(e->net.idempotency);
 	admission_free(e->admission);
-	executor_free(e->executor);
 	listener_free(e->listener);
-	device_close(e->device);
+	fleet_free(e->fleet);
 	death_log_close(e->deaths);
 	store_close(e->store);
 }
@@ -314,8 +327,8 @@ status engine_run(const engine_options *options, engine_end *end, error *err)
 		short_slice_take(); /* sends a token at once, also on the core that computes the next one */
 		uv_run(&e->loop, UV_RUN_DEFAULT);
 	} else {
-		if (e->executor)
-			executor_stop(e->executor);
+		if (e->fleet)
+			fleet_stop(e->fleet);
 		uv_walk(&e->loop, close_handle, NULL);
 		uv_run(&e->loop, UV_RUN_DEFAULT);
 	}

@@ -2,7 +2,7 @@
 #ifndef ENGINE_DAEMON_ENGINE_OPTIONS_H
 #define ENGINE_DAEMON_ENGINE_OPTIONS_H
 
-#include "engine/serve/scheduler.h"
+#include "engine/daemon/compute/fleet.h"
 #include "engine/store/store.h"
 
 /* Defaults of retention. */
@@ -10,11 +10,12 @@ enum { ENGINE_RETAIN_DAYS = 7, ENGINE_RETAIN_BYTES = 1 << 30, ENGINE_LOST_DAYS =
 static const int64_t ENGINE_LOST_BYTES = INT64_C(16) << 30;
 
 typedef struct engine_options {
-	const char *data;          /* folder */
-	const char *socket;        /* "unix:PATH" or "HOST:PORT"; NULL: unix:DATA/engine.sock */
-	bool allow_remote;         /* the socket may be reachable from other machines, without a key */
-	const char *backend;       /* auto, cpu, cuda */
-	int device;                /* index of the device */
+	const char *data;       /* folder */
+	const char *socket;     /* "unix:PATH" or "HOST:PORT"; NULL: unix:DATA/engine.sock */
+	bool allow_remote;      /* the socket may be reachable from other machines, without a key */
+	const char *backend;    /* auto, cpu, cuda */
+	int devices[FLEET_MAX]; /* numbers of the devices */
+	int n_devices;
 	int threads;               /* 0: all cores */
 	bool data_must_exist;      /* never create a data folder */
 	const char *data_identity; /* accept only the data folder with this identity; NULL: any */

@@ -6,6 +6,7 @@
 #include <limits.h>
 
 #include "engine/base/death_log.h"
+#include "engine/daemon/compute/fleet.h"
 #include "engine/daemon/engine_options.h"
 #include "engine/daemon/generation/generation.h"
 #include "engine/daemon/library/library.h"
@@ -21,8 +22,7 @@ typedef struct engine {
 	death_log *deaths;           /* work that was running when the engine died; NULL: not counted */
 	char cache_folder[PATH_MAX]; /* cached tokens, */
 	int64_t cache_budget;        /* limited by options.corpus_cache_bytes */
-	device *device;              /* only its snapshot, once the executor runs */
-	executor *executor;
+	fleet *fleet;
 	catalog *catalog;
 	sessions *sessions;
 	job_machine *job_machine;

@@ -55,7 +55,6 @@ static engine_options engine_options_of(const options *o)
 	                        .socket = options_text(o, "socket"),
 	                        .allow_remote = options_flag(o, "allow-remote"),
 	                        .backend = name ? name : "auto",
-	                        .device = (int)options_integer(o, "device", 0),
 	                        .threads = (int)options_integer(o, "threads", 0),
 	                        .data_identity = options_text(o, "data-identity"),
 	                        .data_must_exist = options_flag(o, "data-must-exist"),
@@ -73,13 +72,17 @@ static engine_options engine_options_of(const options *o)
 	                        .max_explanations = (int)options_integer(o, "max-explanations", 64)};
 }
 
-/* Return what is wrong with the options, or NULL. */
-static const char *fault(const options *o, const engine_options *e)
+/* Return what is wrong with the options, or NULL. Sets the devices. */
+static const char *fault(const options *o, engine_options *e)
 {
+	static error err;
+	const char *devices = options_text(o, "device");
 	if (o->n_arguments)
 		return "unexpected argument";
 	if (!e->data || !e->data[0])
 		return "--data is required";
+	if (fleet_parse(devices ? devices : "0", e->devices, &e->n_devices, &err) != STATUS_OK)
+		return error_message(&err);
 	return e->max_known_sessions < e->limits.max_sessions
 	           ? "--max-known-sessions must be at least --max-sessions (256 when it is not given)"
 	           : NULL;

@@ -2,7 +2,7 @@
 #include "engine/daemon/metrics.h"
 
 #include "engine/base/clock.h"
-#include "engine/daemon/compute/device.h"
+#include "engine/daemon/compute/fleet.h"
 #include "engine/daemon/engine_parts.h"
 #include "engine/daemon/jobs/jobs.h"
 #include "engine/daemon/library/storage.h"
@@ -14,18 +14,37 @@ static double uptime(const engine *e)
 	return (double)(clock_ns() - e->started_ns) * 1e-9;
 }
 
+/* Return an array with an object for each of several devices; NULL: there is one, or no memory. */
+static json_t *list_devices(const engine *e)
+{
+	json_t *all = fleet_count(e->fleet) > 1 ? json_array() : NULL;
+	for (int i = 0; all && i < fleet_count(e->fleet); i++) {
+		device_stats d;
+		device_snapshot(fleet_device(e->fleet, i), &d);
+		json_array_append_new(
+		    all, json_pack("{s:i, s:s, s:s?, s:i, s:i, s:i, s:I, s:i, s:i, s:b}", "number",
+		                   e->options->devices[i], "device", device_description(fleet_device(e->fleet, i)),
+		                   "problem", d.problem[0] ? d.problem : NULL, "models_loaded", d.scheduler.models,
+		                   "sessions", d.scheduler.sessions, "slots", e->options->limits.max_sessions,
+		                   "state_bytes", (json_int_t)d.scheduler.state_bytes, "queue", d.scheduler.waiting,
+		                   "running", d.scheduler.running, "trains", fleet_trains(e->fleet, i)));
+	}
+	return all;
+}
+
 void metrics_status(stream *s)
 {
 	engine *e = s->room;
 	device_stats d;
 	int threads = e->options->threads ? e->options->threads : (int)uv_available_parallelism();
-	device_snapshot(e->device, &d);
-	stream_result(s, json_pack("{s:s, s:s, s:s, s:s?, s:f, s:i, s:i, s:i, s:i, s:i, s:o}", "version",
-	                           ADDITIVE_VERSION, "backend", device_backend_name(e->device), "device",
-	                           device_description(e->device), "device_problem", d.problem[0] ? d.problem : NULL,
+	fleet_snapshot(e->fleet, &d);
+	stream_result(s, json_pack("{s:s, s:s, s:s, s:s?, s:f, s:i, s:i, s:i, s:i, s:i, s:o, s:o*}", "version",
+	                           ADDITIVE_VERSION, "backend", fleet_backend_name(e->fleet), "device",
+	                           fleet_description(e->fleet), "device_problem", d.problem[0] ? d.problem : NULL,
 	                           "uptime_seconds", uptime(e), "models_loaded", d.scheduler.models, "sessions",
 	                           sessions_count(e->sessions), "queue", d.scheduler.waiting, "running",
-	                           d.scheduler.running, "threads", threads, "storage", storage_state(e->storage)));
+	                           d.scheduler.running, "threads", threads, "storage", storage_state(e->storage),
+	                           "devices", list_devices(e)));
 }
 
 /* --- metrics ------------------------------------------------------------------- */
@@ -68,7 +87,7 @@ static void add_serving(json_t *all, const engine *e, const device_stats *d)
 	metrics_add(all, "additive_engine_explanations_running", "gauge", "Explanations being made or sent.",
 	            e->generation.explanations);
 	metrics_add(all, "additive_engine_tasks_pending", "gauge", "Requests handed to the executor and not yet begun.",
-	            executor_pending(e->executor));
+	            fleet_pending(e->fleet));
 	metrics_add(all, "additive_engine_models_loaded", "gauge", "Models on the device.", s->models);
 	metrics_add(all, "additive_engine_sessions", "gauge", "Sessions known, live or stored.",
 	            sessions_count(e->sessions));
@@ -128,17 +147,96 @@ static void add_jobs(json_t *all, const engine *e)
 	}
 }
 
+static double device_ok(const device_stats *d)
+{
+	return d->problem[0] == 0;
+}
+
+static double device_restarts(const device_stats *d)
+{
+	return (double)d->restarts;
+}
+
+static double device_models(const device_stats *d)
+{
+	return d->scheduler.models;
+}
+
+static double device_sessions(const device_stats *d)
+{
+	return d->scheduler.sessions;
+}
+
+static double device_state_bytes(const device_stats *d)
+{
+	return (double)d->scheduler.state_bytes;
+}
+
+static double device_running(const device_stats *d)
+{
+	return d->scheduler.running;
+}
+
+static double device_waiting(const device_stats *d)
+{
+	return d->scheduler.waiting;
+}
+
+static double device_ticks(const device_stats *d)
+{
+	return (double)d->scheduler.ticks;
+}
+
+static double device_training_steps(const device_stats *d)
+{
+	return (double)d->training_steps;
+}
+
+/* Values of one device, with its number as a label; only if there are several. */
+static const struct device_gauge {
+	const char *name, *type, *help;
+	double (*value)(const device_stats *d);
+} device_gauges[] = {
+    {"additive_device_ok", "gauge", "0 while the device cannot be used.", device_ok},
+    {"additive_device_restarts_total", "counter", "Times the device failed and was opened again.", device_restarts},
+    {"additive_device_models_loaded", "gauge", "Models on the device.", device_models},
+    {"additive_device_sessions_live", "gauge", "Sessions with a state on the device.", device_sessions},
+    {"additive_device_state_bytes", "gauge", "Memory of the states on the device.", device_state_bytes},
+    {"additive_device_generations_running", "gauge", "Generations that have begun.", device_running},
+    {"additive_device_generations_waiting", "gauge", "Generations whose prompt waits.", device_waiting},
+    {"additive_device_ticks_total", "counter", "Turns: decode steps, steps of prompts, slices.", device_ticks},
+    {"additive_device_training_steps_total", "counter", "Optimiser steps.", device_training_steps},
+};
+
+static void add_devices(json_t *all, const engine *e)
+{
+	for (size_t k = 0; k < sizeof device_gauges / sizeof *device_gauges && fleet_count(e->fleet) > 1; k++) {
+		const struct device_gauge *g = &device_gauges[k];
+		json_t *samples = json_array();
+		for (int i = 0; i < fleet_count(e->fleet); i++) {
+			char number[16];
+			device_stats d;
+			snprintf(number, sizeof number, "%d", e->options->devices[i]);
+			device_snapshot(fleet_device(e->fleet, i), &d);
+			json_array_append_new(samples, json_pack("{s:{s:s}, s:o}", "labels", "device", number, "value",
+			                                         json_integer((json_int_t)g->value(&d))));
+		}
+		json_array_append_new(all, json_pack("{s:s, s:s, s:s, s:o}", "name", g->name, "type", g->type, "help",
+		                                     g->help, "samples", samples));
+	}
+}
+
 void metrics_read(stream *s)
 {
 	const engine *e = s->room;
 	device_stats d;
 	json_t *all = json_array();
-	device_snapshot(e->device, &d);
+	fleet_snapshot(e->fleet, &d);
 	/* A gauge that is always 1; its labels name the device. */
 	json_array_append_new(all, json_pack("{s:s, s:s, s:s, s:[{s:{s:s, s:s}, s:i}]}", "name", "additive_engine_info",
 	                                     "type", "gauge", "help", "The backend and the device that compute.",
-	                                     "samples", "labels", "backend", device_backend_name(e->device), "device",
-	                                     device_description(e->device), "value", 1));
+	                                     "samples", "labels", "backend", fleet_backend_name(e->fleet), "device",
+	                                     fleet_description(e->fleet), "value", 1));
 	metrics_add(all, "additive_engine_uptime_seconds", "gauge", "Since the engine started.", uptime(e));
 	metrics_add(all, "additive_engine_storage_damaged", "gauge", "Stored objects that were found damaged.",
 	            store_damaged_count(e->store));
@@ -164,5 +262,6 @@ void metrics_read(stream *s)
 	add_serving(all, e, &d);
 	add_training(all, e, &d);
 	add_jobs(all, e);
+	add_devices(all, e);
 	stream_result(s, json_pack("{s:o}", "metrics", all));
 }

@@ -18,15 +18,14 @@ void rooms_connect(engine *e)
 {
 	const engine_options *o = e->options;
 	e->generation = (generation_room){.catalog = e->catalog,
-	                                  .executor = e->executor,
+	                                  .fleet = e->fleet,
 	                                  .sessions = e->sessions,
 	                                  .admission = e->admission,
 	                                  .max_generations = o->limits.max_generations,
 	                                  .max_explanations = o->max_explanations};
 	e->library = (library){.store = e->store,
 	                       .catalog = e->catalog,
-	                       .device = e->device,
-	                       .executor = e->executor,
+	                       .fleet = e->fleet,
 	                       .sessions = e->sessions,
 	                       .jobs = e->job_machine,
 	                       .folder = o->data,
@@ -37,7 +36,7 @@ session_parts rooms_sessions(const engine *e)
 {
 	return (session_parts){.store = e->store,
 	                       .catalog = e->catalog,
-	                       .executor = e->executor,
+	                       .fleet = e->fleet,
 	                       .max_live = e->options->limits.max_sessions,
 	                       .max_known = e->options->max_known_sessions};
 }
@@ -49,8 +48,7 @@ job_parts rooms_jobs(engine *e)
 	                   .store = e->store,
 	                   .deaths = e->deaths,
 	                   .catalog = e->catalog,
-	                   .device = e->device,
-	                   .executor = e->executor,
+	                   .fleet = e->fleet,
 	                   .sessions = e->sessions,
 	                   .cache_folder = e->cache_folder,
 	                   .cache_budget = e->cache_budget,

@@ -16,24 +16,40 @@
 static const char variable[] = "ADDITIVE_SUCCESSOR";
 static const char self[] = "/proc/self/exe";
 
-/* One line of numbers, then one line for each text, which may contain spaces. */
-#define WRITTEN "%llu %d %d %d\n%s\n%s\n%s"
-#define READ "%llu %d %d %d\n%15[^\n]\n%95[^\n]\n%255[^\n]"
+/* Three lines for each device, of which two may contain spaces, then the address. */
+#define WRITTEN "%llu %d %d %d\n%s\n%s\n"
+#define READ "%llu %d %d %d\n%15[^\n]\n%95[^\n]\n%n"
+
+/* Read one device; return the text after it, or NULL. */
+static const char *read_device(const char *text, device_history *d)
+{
+	unsigned long long restarts;
+	int bf16, n = 0;
+	if (sscanf(text, READ, &restarts, &d->processes, &d->in_vain, &bf16, d->name, d->description, &n) != 6 || !n)
+		return NULL;
+	d->restarts = restarts;
+	d->bf16 = bf16;
+	return text + n;
+}
+
+static bool read_text(const char *text, successor *out)
+{
+	int n;
+	while (out->n_devices < FLEET_MAX && sscanf(text, "%*u %d", &n) == 1) {
+		text = read_device(text, &out->devices[out->n_devices++]);
+		if (!text)
+			return false;
+	}
+	return out->n_devices > 0 && sscanf(text, "%255[^\n]", out->address) == 1;
+}
 
 void successor_read(successor *out)
 {
-	unsigned long long restarts;
-	int bf16;
 	const char *text = getenv(variable);
 	*out = (successor){0};
-	device_history *d = &out->device;
 	if (!text)
 		return;
-	if (sscanf(text, READ, &restarts, &d->processes, &d->in_vain, &bf16, d->name, d->description, out->address) ==
-	    7) {
-		d->restarts = restarts;
-		d->bf16 = bf16;
-	} else {
+	if (!read_text(text, out)) {
 		*out = (successor){0};
 		log_line(LOG_WARN, "%s cannot be read and is ignored", variable);
 	}
@@ -53,13 +69,18 @@ static void close_on_execution(void)
 
 void successor_execute(const successor *s, char **argv)
 {
-	const device_history *d = &s->device;
 	char text[sizeof *s + 128], path[PATH_MAX];
-	const int n = snprintf(text, sizeof text, WRITTEN, (unsigned long long)d->restarts, d->processes, d->in_vain,
-	                       d->bf16, d->name, d->description, s->address);
+	size_t n = 0;
+	for (int i = 0; i < s->n_devices && n < sizeof text; i++) {
+		const device_history *d = &s->devices[i];
+		n += (size_t)snprintf(text + n, sizeof text - n, WRITTEN, (unsigned long long)d->restarts, d->processes,
+		                      d->in_vain, d->bf16, d->name, d->description);
+	}
+	if (n < sizeof text)
+		n += (size_t)snprintf(text + n, sizeof text - n, "%s", s->address);
 	const ssize_t length = readlink(self, path, sizeof path - 1);
 	path[length > 0 ? length : 0] = 0;
-	if (n > 0 && (size_t)n < sizeof text && setenv(variable, text, 1) == 0) {
+	if (n < sizeof text && setenv(variable, text, 1) == 0) {
 		fflush(NULL);
 		close_on_execution();
 		execv(path, argv);

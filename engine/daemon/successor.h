@@ -5,10 +5,11 @@
 #ifndef ENGINE_DAEMON_SUCCESSOR_H
 #define ENGINE_DAEMON_SUCCESSOR_H
 
-#include "engine/daemon/compute/device.h"
+#include "engine/daemon/compute/fleet.h"
 
 typedef struct successor {
-	device_history device;
+	device_history devices[FLEET_MAX]; /* as the options name them */
+	int n_devices;
 	char address[256]; /* the socket's, including a port that the system chose */
 } successor;
 

@@ -692,6 +692,9 @@ status scheduler_tick(scheduler *s)
 void scheduler_stats_read(const scheduler *s, scheduler_stats *out)
 {
 	*out = s->counters;
+	for (const served_model *m = s->models; m; m = m->next)
+		if (m->pool)
+			out->state_bytes += statepool_slots(m->pool) * (int64_t)statepool_slot_bytes(m->pool);
 	out->models = s->n_models;
 	out->sessions = (int)s->sessions.count;
 	out->waiting = s->n_waiting;

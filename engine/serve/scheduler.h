@@ -403,6 +403,7 @@ void scheduler_lose(scheduler *s);
 
 typedef struct scheduler_stats {
 	int models, sessions, running, waiting; /* now */
+	int64_t state_bytes;                    /* memory of the slots of all models, now */
 	/* Since scheduler_new: tokens read from prompts, tokens generated, ticks, and rows of streams in all steps. */
 	uint64_t prompt_tokens, generated_tokens, ticks, batched_sequences;
 } scheduler_stats;

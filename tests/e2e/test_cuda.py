@@ -38,7 +38,8 @@ def test_metrics_health_and_models_name_the_backend(gpu, trained):
     assert any(line.startswith("additive_engine_info{") and 'backend="cuda"' in line for line in metrics.splitlines())
     for path in ("/healthz", "/readyz"):
         state = gpu.ok("GET", path)
-        assert state["backend"] == "cuda" and state["device"]
+        assert state["backend"] == "cuda" and state["device"] and "devices" not in state  # only of an engine with several
+    assert "additive_device_" not in metrics
     models = gpu.ok("GET", "/v1/models")["data"]
     assert models and all(m["additive"]["backend"] == "cuda" for m in models)
 

@@ -13,9 +13,9 @@ STEPS = {"steps": 8, "checkpoint_every": 2}
 ASK = {"max_tokens": 5, "temperature": 0}
 
 
-def start(folder, **environment):
+def start(folder, *options, **environment):
     """Without the comparison of wgmma with mma.sync at the opening, whose launches would count as those below."""
-    return Service(folder / "data", "--backend", "cuda", ADDITIVE_PLUGIN_DIR=str(BIN.parent / "emulator"), ADDITIVE_CUDA_WGMMA="0",
+    return Service(folder / "data", "--backend", "cuda", *options, ADDITIVE_PLUGIN_DIR=str(BIN.parent / "emulator"), ADDITIVE_CUDA_WGMMA="0",
                    **environment)
 
 
@@ -31,9 +31,9 @@ class Calm:
         self.text = s.ok("POST", f"/v1/sessions/{twin}/generate", ASK)["choices"][0]["text"]
         assert s.stop() == 0
 
-    def start(self, folder, **environment):
+    def start(self, folder, *options, **environment):
         shutil.copytree(self.folder / "data", folder / "data")
-        return start(folder, **environment)
+        return start(folder, *options, **environment)
 
     def text_of(self, service):
         return service.ok("POST", f"/v1/sessions/{self.session}/generate", ASK)["choices"][0]["text"]
@@ -225,5 +225,55 @@ def test_a_job_under_which_the_device_always_fails_ends_before_the_engine_gives_
         assert job["status"] == "failed" and job["error"]["code"] == "device_error", job
         wait_until(lambda: s.request("GET", "/readyz")[0] == 200)
         assert len(log_lines(s, "the engine re-executes itself")) == 4
+    finally:
+        assert s.stop() == 0
+
+
+def test_the_sessions_of_a_lost_device_continue_on_the_other_one(calm, tmp_path):
+    """The second device fails for good: its sessions have their next tokens on the first, where a job then trains."""
+    s = calm.start(tmp_path, "--device", "0,1", ADDITIVE_EMULATOR_DEVICES="2", ADDITIVE_EMULATOR_FAULT_DEVICE="1",
+                   **fails_for_good(tmp_path, "launch:900+"))
+    try:
+        pid = s.engine_pid()
+        made = {"model": calm.model, "prompt": "9 bottles", "durable": True}
+        stays, moves = (s.ok("POST", "/v1/sessions", made)["id"] for _ in range(2))
+        devices = s.ok("GET", "/readyz")["devices"]
+        assert [(d["number"], d["problem"], d["sessions"]) for d in devices] == [(0, None, 1), (1, None, 1)], devices
+        status = 200
+        while status == 200:
+            twin = s.ok("POST", f"/v1/sessions/{moves}/fork", {})["id"]  # on the same device
+            status, answer, _ = s.request("POST", f"/v1/sessions/{twin}/generate", ASK)
+            s.request("DELETE", f"/v1/sessions/{twin}")
+        assert (status, answer["error"]["code"]) == (503, "device_error"), answer
+        texts = {s.ok("POST", f"/v1/sessions/{i}/generate", ASK)["choices"][0]["text"] for i in (stays, moves)}
+        assert texts == {calm.text}
+        devices = s.ok("GET", "/readyz")["devices"]
+        assert devices[0]["problem"] is None and devices[1]["problem"] and devices[0]["sessions"] == 2, devices
+        assert metric(s, 'additive_device_ok{device="0"}') == 1 and metric(s, 'additive_device_ok{device="1"}') == 0
+        assert metric(s, "additive_engine_device_ok") == 1 and calm.text_of(s) == calm.text
+        job = s.wait_job(s.job(**STEPS)["id"], seconds=SECONDS)
+        assert job["status"] == "succeeded" and weights(s, job["fine_tuned_model"]) == weights(s, calm.model), job
+        assert metric(s, 'additive_device_training_steps_total{device="0"}') == 8
+        assert metric(s, "additive_engine_process_restarts_total") == 0 and s.engine_pid() == pid
+        assert log_lines(s, "is tried again in")
+    finally:
+        assert s.stop() == 0
+
+
+def test_both_devices_compute_and_the_job_takes_the_free_one(calm, tmp_path):
+    s = calm.start(tmp_path, "--device", "1,0", ADDITIVE_EMULATOR_DEVICES="2")
+    try:
+        made = {"model": calm.model, "prompt": "9 bottles"}
+        first = s.ok("POST", "/v1/sessions", made)["id"]
+        job = s.wait_job(s.job(**STEPS)["id"], seconds=SECONDS)
+        assert job["status"] == "succeeded" and weights(s, job["fine_tuned_model"]) == weights(s, calm.model), job
+        assert metric(s, 'additive_device_training_steps_total{device="1"}') == 0
+        assert metric(s, 'additive_device_training_steps_total{device="0"}') == 8
+        ids = [first] + [s.ok("POST", "/v1/sessions", made)["id"] for _ in range(3)]
+        assert [d["sessions"] for d in s.ok("GET", "/readyz")["devices"]] == [2, 2]
+        ids += [s.ok("POST", f"/v1/sessions/{i}/fork", {})["id"] for i in ids[:2]]
+        texts = {s.ok("POST", f"/v1/sessions/{i}/generate", ASK)["choices"][0]["text"] for i in ids}
+        assert texts == {calm.text}
+        assert metric(s, "additive_engine_device_restarts_total") == 0
     finally:
         assert s.stop() == 0

@@ -9,14 +9,18 @@
 #include <unistd.h>
 
 #include <map>
+#include <mutex>
 
 #include "emulator.h"
 
 namespace {
 
+using guard = std::lock_guard<std::recursive_mutex>;
+
 enum : size_t { GRANULE = 2 << 20 };
 
 struct memory {
+	int device;
 	int file;
 	size_t bytes;
 	int users; /* the handle, and every mapping */
@@ -28,7 +32,12 @@ struct mapping {
 	bool open;
 };
 
-std::map<CUdeviceptr, size_t> reservations;
+struct reservation {
+	int device;
+	size_t bytes;
+};
+
+std::map<CUdeviceptr, reservation> reservations;
 std::map<CUmemGenericAllocationHandle, memory> memories;
 std::map<CUdeviceptr, mapping> mappings;
 CUmemGenericAllocationHandle last_handle;
@@ -51,7 +60,7 @@ void drop(CUmemGenericAllocationHandle handle)
 bool inside_reservation(CUdeviceptr at, size_t bytes)
 {
 	auto r = reservations.upper_bound(at);
-	return r != reservations.begin() && at + bytes <= (--r)->first + r->second;
+	return r != reservations.begin() && at + bytes <= (--r)->first + r->second.bytes;
 }
 
 bool is_device(const CUmemLocation &l)
@@ -63,12 +72,22 @@ bool is_device(const CUmemLocation &l)
 
 void emulator::driver_reset()
 {
-	while (!mappings.empty())
-		(void)cuMemUnmap(mappings.begin()->first, mappings.begin()->second.bytes);
-	while (!reservations.empty())
-		(void)cuMemAddressFree(reservations.begin()->first, reservations.begin()->second);
-	while (!memories.empty())
-		(void)cuMemRelease(memories.begin()->first);
+	const int here = current_device();
+	for (auto m = mappings.begin(); m != mappings.end();) {
+		auto [at, old] = *m++;
+		if (memories[old.handle].device == here)
+			(void)cuMemUnmap(at, old.bytes);
+	}
+	for (auto r = reservations.begin(); r != reservations.end();) {
+		auto [at, old] = *r++;
+		if (old.device == here)
+			(void)cuMemAddressFree(at, old.bytes);
+	}
+	for (auto m = memories.begin(); m != memories.end();) {
+		auto [handle, old] = *m++;
+		if (old.device == here)
+			(void)cuMemRelease(handle);
+	}
 }
 
 extern "C" {
@@ -83,6 +102,7 @@ CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocatio
 
 CUresult cuMemAddressReserve(CUdeviceptr *out, size_t bytes, size_t alignment, CUdeviceptr, unsigned long long flags)
 {
+	const guard hold(emulator::runtime_lock());
 	if (!out || !granular(bytes) || flags || alignment > GRANULE)
 		return CUDA_ERROR_INVALID_VALUE;
 	size_t all = bytes + GRANULE; /* with room to align */
@@ -94,15 +114,16 @@ CUresult cuMemAddressReserve(CUdeviceptr *out, size_t bytes, size_t alignment, C
 		munmap(at, first - (CUdeviceptr)at);
 	if (end > first + bytes)
 		munmap((void *)(first + bytes), end - first - bytes);
-	reservations[first] = bytes;
+	reservations[first] = {emulator::current_device(), bytes};
 	*out = first;
 	return CUDA_SUCCESS;
 }
 
 CUresult cuMemAddressFree(CUdeviceptr at, size_t bytes)
 {
+	const guard hold(emulator::runtime_lock());
 	auto r = reservations.find(at);
-	if (r == reservations.end() || r->second != bytes)
+	if (r == reservations.end() || r->second.bytes != bytes)
 		return CUDA_ERROR_INVALID_VALUE;
 	auto m = mappings.lower_bound(at);
 	if (m != mappings.end() && m->first < at + bytes)
@@ -114,6 +135,7 @@ CUresult cuMemAddressFree(CUdeviceptr at, size_t bytes)
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t bytes, const CUmemAllocationProp *prop, unsigned long long flags)
 {
+	const guard hold(emulator::runtime_lock());
 	if (!out || !prop || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED || !is_device(prop->location) || flags || !granular(bytes))
 		return CUDA_ERROR_INVALID_VALUE;
 	cudaError_t e = emulator::may_allocate();
@@ -134,12 +156,13 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t bytes, const CUme
 	memset(at, 0xff, bytes);
 	munmap(at, bytes);
 	*out = ++last_handle;
-	memories[*out] = {file, bytes, 1, false};
+	memories[*out] = {emulator::current_device(), file, bytes, 1, false};
 	return CUDA_SUCCESS;
 }
 
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 {
+	const guard hold(emulator::runtime_lock());
 	auto m = memories.find(handle);
 	if (m == memories.end() || m->second.released)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -150,6 +173,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 
 CUresult cuMemMap(CUdeviceptr at, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
+	const guard hold(emulator::runtime_lock());
 	auto m = memories.find(handle);
 	if (m == memories.end() || m->second.released || flags || offset != 0 || bytes != m->second.bytes || at % GRANULE != 0 ||
 	    !inside_reservation(at, bytes))
@@ -167,6 +191,7 @@ CUresult cuMemMap(CUdeviceptr at, size_t bytes, size_t offset, CUmemGenericAlloc
 
 CUresult cuMemUnmap(CUdeviceptr at, size_t bytes)
 {
+	const guard hold(emulator::runtime_lock());
 	CUdeviceptr end = at + bytes;
 	for (CUdeviceptr p = at; p < end; p += mappings[p].bytes)
 		if (!mappings.count(p) || p + mappings[p].bytes > end)
@@ -185,6 +210,7 @@ CUresult cuMemUnmap(CUdeviceptr at, size_t bytes)
 
 CUresult cuMemSetAccess(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *desc, size_t count)
 {
+	const guard hold(emulator::runtime_lock());
 	if (!desc || count != 1 || !is_device(desc->location) || desc->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
 		return CUDA_ERROR_INVALID_VALUE;
 	CUdeviceptr end = at + bytes;

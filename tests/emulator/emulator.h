@@ -28,6 +28,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -185,7 +186,7 @@ struct launch {
 	size_t argument_bytes;
 	bool early;       /* may begin before the previous launch has ended */
 	bool cooperative; /* all blocks are resident */
-	bool no_wait; /* compiled from PTX older than 9.0: wait_for_previous and let_next_begin do nothing */
+	bool no_wait;     /* compiled from PTX older than 9.0: wait_for_previous and let_next_begin do nothing */
 };
 
 /* The running launch and its current thread. */
@@ -214,15 +215,19 @@ void order_forget(const void *from, size_t bytes);
 
 /* --- memory ---------------------------------------------------------------------------- */
 
+enum { DEVICES = 64 };
+
 struct allocation {
 	unsigned char *base;
 	size_t bytes;
+	int device;
 	bool live, mapped; /* mapped: by the driver's functions */
 	shadow *marks;
 };
 
 cudaError_t memory_allocate(void **out, size_t bytes);
 cudaError_t memory_free(void *at);
+/* Forget all memory of the thread's device. */
 void memory_forget_all();
 void memory_forget_marks();
 /* Allocate from and release to the device's pool. It keeps the bytes of freed memory for its next allocations until it
@@ -298,6 +303,8 @@ void run_ready(cudaStream_t stream);
 void finish_all();
 /* The device of the thread. */
 int current_device();
+/* Held by every call of the runtime and the driver. */
+std::recursive_mutex &runtime_lock();
 /* True if this call is the one that ADDITIVE_EMULATOR_FAULT names. */
 bool is_planted(const char *what);
 

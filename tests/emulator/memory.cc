@@ -17,8 +17,10 @@ enum : size_t { RESERVED = (size_t)4 << 40, PAGE = 4096, TOTAL_MIB = 8 << 10 };
 static std::map<uintptr_t, allocation> allocations; /* by base; including freed ones */
 static std::unordered_set<allocation *> live;       /* the live ones */
 static uintptr_t reserved, next_address;
-static size_t taken;
-static size_t pooled, pool_used; /* taken bytes in the pool, and those of its live allocations */
+static struct {
+	size_t taken;
+	size_t pooled, pool_used; /* taken bytes in the pool, and those of its live allocations */
+} counts[DEVICES];
 static bool is_open = true;
 
 static bool reserve()
@@ -49,6 +51,7 @@ static size_t page_bytes(const allocation &a)
 
 bool memory_take(long long bytes)
 {
+	size_t &taken = counts[current_device()].taken;
 	if (bytes > 0 && taken + (size_t)bytes > memory_total())
 		return false;
 	taken += (size_t)bytes;
@@ -57,7 +60,7 @@ bool memory_take(long long bytes)
 
 size_t memory_left()
 {
-	return memory_total() - taken;
+	return memory_total() - counts[current_device()].taken;
 }
 size_t memory_total()
 {
@@ -74,7 +77,7 @@ static size_t whole(size_t bytes)
 static void add(unsigned char *base, size_t bytes, bool mapped)
 {
 	allocation *a = &allocations[(uintptr_t)base];
-	*a = {base, bytes, true, mapped, nullptr};
+	*a = {base, bytes, current_device(), true, mapped, nullptr};
 	live.insert(a);
 }
 
@@ -130,6 +133,7 @@ cudaError_t memory_free(void *at)
 
 cudaError_t pool_allocate(void **out, size_t bytes)
 {
+	auto &[taken, pooled, pool_used] = counts[current_device()];
 	const size_t again = std::min(pooled, whole(bytes));
 	taken -= again;
 	cudaError_t e = memory_allocate(out, bytes);
@@ -144,6 +148,7 @@ cudaError_t pool_allocate(void **out, size_t bytes)
 
 cudaError_t pool_free(void *at)
 {
+	auto &[taken, pooled, pool_used] = counts[current_device()];
 	const size_t before = taken;
 	cudaError_t e = memory_free(at);
 	pooled += before - taken;
@@ -154,6 +159,7 @@ cudaError_t pool_free(void *at)
 
 void pool_trim(size_t least)
 {
+	auto &[taken, pooled, pool_used] = counts[current_device()];
 	const size_t all = pooled + pool_used, more = all > least ? std::min(all - least, pooled) : 0;
 	taken -= more;
 	pooled -= more;
@@ -162,9 +168,9 @@ void pool_trim(size_t least)
 void memory_forget_all()
 {
 	pool_trim(0);
-	pool_used = 0;
+	counts[current_device()].pool_used = 0;
 	for (auto &a : allocations)
-		if (a.second.live && !a.second.mapped)
+		if (a.second.live && !a.second.mapped && a.second.device == current_device())
 			forget(&a.second);
 }
 
@@ -196,13 +202,13 @@ allocation *memory_find(const void *at)
 	return a == allocations.begin() ? nullptr : &std::prev(a)->second;
 }
 
-/* True if the range is live. Mapped pieces may follow each other without a gap and then form one range. */
+/* True if the range is live on the thread's device. Mapped pieces may follow each other without a gap and then form one range. */
 bool memory_is_live(const void *at, size_t bytes)
 {
 	uintptr_t from = (uintptr_t)at, end = from + bytes;
 	while (from < end) {
 		const allocation *a = memory_find((const void *)from);
-		if (!a || !a->live || from - (uintptr_t)a->base >= a->bytes)
+		if (!a || !a->live || a->device != current_device() || from - (uintptr_t)a->base >= a->bytes)
 			return false;
 		from = (uintptr_t)a->base + a->bytes;
 	}

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 
 #include "emulator.h"
 
@@ -23,10 +24,12 @@ struct emulator_graph {
 	std::vector<work> nodes;
 };
 struct emulator_stream {
+	int device;
 	std::deque<work> queue;
 	emulator::previous_work last;
 	emulator_graph *capture = nullptr;
 	cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+	std::thread::id capturer;
 	bool invalid = false; /* the capture is invalid */
 };
 /* One record of an event; the event may be recorded again before the stream reaches it. */
@@ -44,27 +47,34 @@ namespace
 {
 
 std::recursive_mutex lock;
-cudaError_t last_error, lost; /* lost: the error that every call returns until the device is reset */
+struct device_state {
+	cudaError_t last_error, lost; /* lost: the error that every call returns until the device is reset */
+	uint64_t pool_threshold;      /* bytes that the pool keeps when the host waits */
+} states[emulator::DEVICES];
 std::set<emulator_stream *> streams;
 std::map<uintptr_t, size_t> pinned;
 std::map<const void *, int> shared_limits; /* by kernel */
-uint64_t pool_threshold;                   /* bytes that the pool keeps when the host waits */
 int at_work;
 enum { MAJOR = 9 }; /* compute capability 9.0 */
 bool waits; /* the running work waits for another process */
-thread_local int current;
+thread_local int current; /* the device of the thread */
+
+device_state &here()
+{
+	return states[current];
+}
 
 cudaError_t give(cudaError_t e)
 {
 	if (e != cudaSuccess && e != cudaErrorNotReady)
-		last_error = e;
+		here().last_error = e;
 	return e;
 }
 
 template <class F> cudaError_t call(F f)
 {
 	std::lock_guard<std::recursive_mutex> hold(lock);
-	return give(lost != cudaSuccess ? lost : f());
+	return give(here().lost != cudaSuccess ? here().lost : f());
 }
 
 /* While this object exists the device works, and its memory may be touched. */
@@ -166,7 +176,9 @@ cudaError_t planted(const char *what)
 {
 	static std::string named;
 	static planted_fault fault;
-	const char *s = getenv("ADDITIVE_EMULATOR_FAULT");
+	const char *s = getenv("ADDITIVE_EMULATOR_FAULT"), *on = getenv("ADDITIVE_EMULATOR_FAULT_DEVICE");
+	if (on && *on && atoi(on) != current)
+		return cudaSuccess;
 	if (named != (s ? s : "")) {
 		named = s ? s : "";
 		fault = s && *s ? read_fault(named) : planted_fault();
@@ -188,8 +200,9 @@ bool is_final(cudaError_t e)
 cudaError_t lose(cudaError_t e)
 {
 	for (emulator_stream *s : streams)
-		s->queue.clear();
-	return lost = e;
+		if (s->device == current)
+			s->queue.clear();
+	return here().lost = e;
 }
 
 /* Make the call fail if it is the planted one, and lose the device if the error is final. */
@@ -233,14 +246,16 @@ void drain(emulator_stream *s)
 /* Called when the host has waited for a stream, an event or the device. */
 cudaError_t waited()
 {
-	emulator::pool_trim(pool_threshold);
-	return lost;
+	emulator::pool_trim(here().pool_threshold);
+	return here().lost;
 }
 
+/* Run the work of the thread's device. */
 void drain_all()
 {
 	for (emulator_stream *s : streams)
-		drain(s);
+		if (s->device == current)
+			drain(s);
 }
 
 cudaError_t check_stream(emulator_stream *s)
@@ -253,6 +268,8 @@ cudaError_t check_stream(emulator_stream *s)
 cudaError_t issue(emulator_stream *s, work &&w)
 {
 	cudaError_t e = check_stream(s);
+	if (e == cudaSuccess && s->device != current)
+		e = cudaErrorInvalidResourceHandle;
 	if (e != cudaSuccess)
 		return e;
 	if (s->capture && s->invalid)
@@ -273,11 +290,13 @@ cudaError_t refuse(emulator_stream *s)
 	return cudaErrorStreamCaptureUnsupported;
 }
 
-/* Refuse a call that is not allowed while a stream captures, unless in relaxed mode. */
+/* Refuse a call that is not allowed while a stream captures, unless in relaxed mode or in another thread's own. */
 cudaError_t check_no_capture()
 {
+	const auto self = std::this_thread::get_id();
 	for (emulator_stream *s : streams)
-		if (s->capture && s->mode != cudaStreamCaptureModeRelaxed)
+		if (s->capture && (s->mode == cudaStreamCaptureModeGlobal ||
+		                   (s->mode == cudaStreamCaptureModeThreadLocal && s->capturer == self)))
 			return refuse(s);
 	return cudaSuccess;
 }
@@ -298,7 +317,7 @@ void did(emulator_kind kind, const char *name, size_t read, size_t written)
 int device_count()
 {
 	const char *s = getenv("ADDITIVE_EMULATOR_DEVICES");
-	return s && *s ? atoi(s) : 1;
+	return s && *s ? std::min(atoi(s), (int)emulator::DEVICES) : 1;
 }
 
 cudaError_t check_device(int device)
@@ -382,6 +401,11 @@ bool emulator::is_planted(const char *what)
 int emulator::current_device()
 {
 	return current;
+}
+
+std::recursive_mutex &emulator::runtime_lock()
+{
+	return lock;
 }
 
 cudaError_t emulator::may_allocate()
@@ -489,13 +513,13 @@ const char *cudaGetErrorString(cudaError_t e)
 }
 cudaError_t cudaGetLastError(void)
 {
-	cudaError_t e = last_error;
-	last_error = lost;
+	cudaError_t e = here().last_error;
+	here().last_error = here().lost;
 	return e;
 }
 cudaError_t cudaPeekAtLastError(void)
 {
-	return last_error;
+	return here().last_error;
 }
 
 /* --- the device --------------------------------------------------------------------------- */
@@ -529,11 +553,12 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *out, int device)
 }
 cudaError_t cudaSetDevice(int device)
 {
-	return call([&]() {
-		cudaError_t e = check_device(device);
-		current = e == cudaSuccess ? device : current;
-		return e;
-	});
+	std::lock_guard<std::recursive_mutex> hold(lock);
+	cudaError_t e = check_device(device);
+	if (e != cudaSuccess)
+		return give(e);
+	current = device;
+	return give(here().lost);
 }
 cudaError_t cudaDeviceSynchronize(void)
 {
@@ -545,37 +570,42 @@ cudaError_t cudaDeviceSynchronize(void)
 		return waited();
 	});
 }
-/* Reset everything: memory, streams and, unless ADDITIVE_EMULATOR_RESET=0, the loss of the device. */
+/* Reset everything of the device: memory, streams and, unless ADDITIVE_EMULATOR_RESET=0, its loss. */
 cudaError_t cudaDeviceReset(void)
 {
 	std::lock_guard<std::recursive_mutex> hold(lock);
-	for (emulator_stream *s : streams) {
-		delete s->capture;
-		delete s;
+	for (auto s = streams.begin(); s != streams.end();) {
+		if ((*s)->device != current) {
+			++s;
+			continue;
+		}
+		delete (*s)->capture;
+		delete *s;
+		s = streams.erase(s);
 	}
-	streams.clear();
 	emulator::memory_forget_all();
 	emulator::driver_reset();
-	pool_threshold = 0;
 	const char *helps = getenv("ADDITIVE_EMULATOR_RESET");
-	lost = helps && strcmp(helps, "0") == 0 && lost != cudaSuccess ? cudaErrorDevicesUnavailable : cudaSuccess;
-	last_error = lost;
-	return give(lost != cudaSuccess ? lost : check_device(current));
+	const bool stays = helps && strcmp(helps, "0") == 0 && here().lost != cudaSuccess;
+	here() = {};
+	here().last_error = here().lost = stays ? cudaErrorDevicesUnavailable : cudaSuccess;
+	return give(stays ? here().lost : check_device(current));
 }
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
 {
 	*least = 0;
 	*greatest = -5;
-	return give(lost);
+	return give(here().lost);
 }
 
 /* --- memory ---------------------------------------------------------------------------------- */
 
 cudaError_t cudaMemGetInfo(size_t *left, size_t *total)
 {
+	std::lock_guard<std::recursive_mutex> hold(lock);
 	*left = emulator::memory_left();
 	*total = emulator::memory_total();
-	return give(lost);
+	return give(here().lost);
 }
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
@@ -613,7 +643,7 @@ cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribut
 		if (!pool || !value)
 			return cudaErrorInvalidValue;
 		if (attribute == cudaMemPoolAttrReleaseThreshold)
-			memcpy(&pool_threshold, value, sizeof pool_threshold);
+			memcpy(&here().pool_threshold, value, sizeof here().pool_threshold);
 		return cudaSuccess;
 	});
 }
@@ -670,13 +700,13 @@ cudaError_t cudaFreeHost(void *data)
 {
 	std::lock_guard<std::recursive_mutex> hold(lock);
 	if (!data)
-		return give(lost);
+		return give(here().lost);
 	if (pinned.count((uintptr_t)data) == 0)
 		emulator::fail("cudaFreeHost: %p was not given by cudaHostAlloc", data);
 	drain_all();
 	pinned.erase((uintptr_t)data);
 	free(data);
-	return give(lost);
+	return give(here().lost);
 }
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream)
 {
@@ -740,6 +770,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned, int)
 {
 	return call([&]() {
 		*out = new emulator_stream;
+		(*out)->device = current;
 		streams.insert(*out);
 		return cudaSuccess;
 	});
@@ -793,7 +824,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned)
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
 	delete event;
-	return give(lost);
+	return give(here().lost);
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
@@ -837,7 +868,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
 {
 	*ms = from->mark && to->mark ? (float)(to->mark->ms - from->mark->ms) : 0;
-	return give(lost);
+	return give(here().lost);
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
 {
@@ -870,6 +901,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
 			return e;
 		stream->capture = new emulator_graph;
 		stream->mode = mode;
+		stream->capturer = std::this_thread::get_id();
 		stream->invalid = false;
 		return cudaSuccess;
 	});
@@ -903,12 +935,12 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsign
 cudaError_t cudaGraphDestroy(cudaGraph_t graph)
 {
 	delete graph;
-	return give(lost);
+	return give(here().lost);
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 {
 	delete exec;
-	return give(lost);
+	return give(here().lost);
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {

@@ -198,6 +198,41 @@ static void three_devices()
 	EXPECT(memcmp(&first.uuid, &last.uuid, sizeof first.uuid) != 0);
 }
 
+/* Make a stream and a byte of memory on a device, which becomes the thread's. */
+static cudaStream_t open_device(int device, char **data)
+{
+	cudaStream_t stream;
+	EXPECT(cudaSetDevice(device) == cudaSuccess);
+	EXPECT(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0) == cudaSuccess);
+	EXPECT(cudaMalloc((void **)data, 1) == cudaSuccess);
+	return stream;
+}
+static void one_of_two_lost()
+{
+	char *data[2];
+	cudaStream_t streams[2] = {open_device(0, &data[0]), open_device(1, &data[1])};
+	EXPECT(cudaMemsetAsync(data[1], 1, 1, streams[0]) == cudaErrorInvalidResourceHandle);
+	setenv("ADDITIVE_EMULATOR_FAULT_DEVICE", "1", 1);
+	setenv("ADDITIVE_EMULATOR_FAULT", "memcpy:2", 1);
+	for (int i = 0; i < 3; i++) { /* calls for the first device are not counted */
+		char byte;
+		EXPECT(cudaSetDevice(0) == cudaSuccess && cudaMemsetAsync(data[0], 7 + i, 1, streams[0]) == cudaSuccess);
+		EXPECT(cudaMemcpyAsync(&byte, data[0], 1, cudaMemcpyDeviceToHost, streams[0]) == cudaSuccess);
+		EXPECT(cudaStreamSynchronize(streams[0]) == cudaSuccess && byte == 7 + i);
+		(void)cudaSetDevice(1);
+		EXPECT((cudaMemcpyAsync(&byte, data[1], 1, cudaMemcpyDeviceToHost, streams[1]) == cudaSuccess) == (i == 0));
+	}
+	EXPECT(cudaDeviceReset() == cudaSuccess); /* resets the second */
+	streams[1] = open_device(1, &data[1]);
+	EXPECT(cudaSetDevice(0) == cudaSuccess && cudaFree(data[0]) == cudaSuccess);
+}
+static void others_memory()
+{
+	char *data[2], byte = 0;
+	open_device(0, &data[0]);
+	cudaStream_t stream = open_device(1, &data[1]);
+	(void)cudaMemcpyAsync(data[0], &byte, 1, cudaMemcpyHostToDevice, stream);
+}
 static void no_device()
 {
 	int count = 7;
@@ -425,6 +460,8 @@ const test_case runtime_cases[] = {
     {"memory_is_refused_once", refused_once, nullptr, "ADDITIVE_EMULATOR_FAULT=malloc:2"},
     {"there_may_be_no_device", no_device, nullptr, "ADDITIVE_EMULATOR_DEVICES=0"},
     {"there_may_be_several_devices", three_devices, nullptr, "ADDITIVE_EMULATOR_DEVICES=3"},
+    {"the_loss_of_a_device_spares_the_other", one_of_two_lost, nullptr, "ADDITIVE_EMULATOR_DEVICES=2"},
+    {"memory_of_another_device_is_not_copied", others_memory, "cudaMemcpyAsync, destination: 1 bytes", "ADDITIVE_EMULATOR_DEVICES=2"},
     {"reserved_memory_grows", grows, nullptr, nullptr},
     {"reserved_addresses_are_no_memory", unmapped, "host memory: write of 4 bytes", nullptr},
     {"matrix_products_are_cublas's", products, nullptr, nullptr},

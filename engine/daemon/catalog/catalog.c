@@ -66,12 +66,21 @@ static void copy_problem(char out[MODEL_ENTRY_PROBLEM_BYTES], error *err, status
 	utf8_repair(out);
 }
 
+static void note_load_problem(model_entry *m, error *err, status s)
+{
+	static pthread_mutex_t noting = PTHREAD_MUTEX_INITIALIZER; /* several executors may load the model */
+	pthread_mutex_lock(&noting);
+	if (!m->load_problem[0])
+		copy_problem(m->load_problem, err, s);
+	pthread_mutex_unlock(&noting);
+}
+
 status catalog_load(model_entry *m, device *d, dtype weights, served_model **out, error *err)
 {
 	error reason = ERROR_INIT;
 	status s = device_model(d, m->id, m->folder, weights, out, &reason);
-	if (s == STATUS_STORAGE && !m->load_problem[0])
-		copy_problem(m->load_problem, &reason, s);
+	if (s == STATUS_STORAGE)
+		note_load_problem(m, &reason, s);
 	if (s == STATUS_OK || s == STATUS_STORAGE)
 		m->unloadable = s == STATUS_STORAGE;
 	return s == STATUS_OK
@@ -258,7 +267,8 @@ void catalog_release(model_entry *m)
 	json_decref(m->config);
 	json_decref(m->class_names);
 	free(m->parsed);
-	kept_constraints_fini(&m->constraints);
+	for (int i = 0; i < FLEET_MAX; i++)
+		kept_constraints_fini(&m->constraints[i]);
 	token_trie_free(m->trie);
 	tokenizer_free(m->tokenizer);
 	chat_template_free(m->chat);

@@ -10,7 +10,7 @@
 
 #include <limits.h>
 
-#include "engine/daemon/compute/device.h"
+#include "engine/daemon/compute/fleet.h"
 #include "engine/model/model.h"
 #include "engine/store/store.h"
 #include "engine/text/chat_template.h"
@@ -38,10 +38,11 @@ typedef struct model_entry {
 	int64_t parameters, state_bytes;
 	_Atomic dtype weights; /* weight type for serving, which panels support; written by the executor on loading */
 	tokenizer *tokenizer;
-	token_trie *trie;             /* trie of its tokens; NULL before catalog_token_trie */
-	kept_constraints constraints; /* constraints compiled for these tokens */
-	chat_template *chat;          /* NULL: conversations cannot be rendered */
-	error chat_problem;           /* the reason */
+	token_trie *trie;                        /* trie of its tokens; NULL before catalog_token_trie */
+	kept_constraints constraints[FLEET_MAX]; /* constraints compiled for these tokens; one for each
+	                                          * device, because a constraint serves one thread at a time */
+	chat_template *chat;                     /* NULL: conversations cannot be rendered */
+	error chat_problem;                      /* the reason */
 	char owned_by[64];
 	int64_t created;
 	char problem[MODEL_ENTRY_PROBLEM_BYTES];      /* why the model cannot be used: row, configuration or tokenizer

@@ -21,6 +21,7 @@ struct device {
 	scheduler *scheduler;        /* NULL only while the device cannot be opened */
 	device_background *work;     /* work for background turns; NULL: none */
 	uint64_t retry_ns, pause_ns; /* while not open and not left: time of the next attempt, and the current delay */
+	bool closed;                 /* not counted in *options.n_open */
 	uint64_t opened_ns;
 	char name[16], description[96];
 	bool bf16;
@@ -66,6 +67,19 @@ static void close_backends(device *d)
  * them. */
 enum { BATCH_ON_CPU = 64, BATCH_ON_DEVICE = 256 };
 
+static void set_closed(device *d, bool closed)
+{
+	if (d->options.n_open)
+		atomic_fetch_add(d->options.n_open, d->closed - closed);
+	d->closed = closed;
+}
+
+/* True if another device of the process is open. d is not. */
+static bool has_others(const device *d)
+{
+	return d->options.n_open && atomic_load(d->options.n_open) > 0;
+}
+
 static status device_start(device *d, error *err)
 {
 	status s = open_backends(d, err);
@@ -75,6 +89,7 @@ static status device_start(device *d, error *err)
 	if (s == STATUS_OK)
 		s = scheduler_new(&d->scheduler, d->backend, &limits);
 	d->opened_ns = clock_ns();
+	set_closed(d, s != STATUS_OK);
 	if (s == STATUS_OK)
 		return s;
 	close_backends(d);
@@ -87,7 +102,7 @@ static status device_start(device *d, error *err)
 static bool device_leave_process(device *d)
 {
 	device_history *h = &d->options.history;
-	const bool may = strcmp(d->name, "cpu") != 0 && h->in_vain < DEVICE_MAX_PROCESSES;
+	const bool may = strcmp(d->name, "cpu") != 0 && h->in_vain < DEVICE_MAX_PROCESSES && !has_others(d);
 	if (!may)
 		return false;
 	const uint64_t wait = h->in_vain ? (uint64_t)SECOND_NS << (h->in_vain - 1) : 0;
@@ -187,6 +202,16 @@ bool device_is_open(device *d)
 	const bool is = d->shared.problem[0] == 0;
 	pthread_mutex_unlock(&d->mutex);
 	return is;
+}
+
+bool device_has_loaded(device *d, const char *id)
+{
+	bool found = false;
+	pthread_mutex_lock(&d->mutex);
+	for (int i = 0; i < d->shared.n_loaded; i++)
+		found |= strcmp(d->shared.loaded[i], id) == 0;
+	pthread_mutex_unlock(&d->mutex);
+	return found;
 }
 
 bool device_is_left(device *d)
@@ -433,6 +458,10 @@ static bool foreground(device *d)
 	if (!d->scheduler) {
 		/* Between attempts the executor runs tasks, which receive an error. */
 		struct timespec pause = {0, 10000000};
+		if (d->stats.left_ns && has_others(d)) { /* one was opened meanwhile */
+			d->stats.left_ns = 0;
+			publish(d);
+		}
 		if (!d->stats.left_ns && clock_ns() >= d->retry_ns)
 			open_again(d);
 		else

@@ -12,7 +12,8 @@
  *
  *        fails ──▶ opened again? ──yes──▶ open
  *                     │ no
- *                     ├─ a GPU, fewer than DEVICE_MAX_PROCESSES in vain ──▶ left: another process takes over
+ *                     ├─ a GPU, no other device is open, fewer than DEVICE_MAX_PROCESSES in vain ──▶ left: another
+ *                     │                                                                   process takes over
  *                     └─ else ──▶ tried again after 1 s, 2 s, … 300 s, each time logged
  *
  * A GPU's fault may outlive its reset, but not the process (cuda/BENCHMARKS.md). A device that does not open again is
@@ -22,6 +23,8 @@
  * STATUS_DEVICE with the reason. */
 #ifndef ENGINE_DAEMON_COMPUTE_DEVICE_H
 #define ENGINE_DAEMON_COMPUTE_DEVICE_H
+
+#include <stdatomic.h>
 
 #include "engine/daemon/compute/executor.h"
 #include "engine/serve/scheduler.h"
@@ -51,6 +54,8 @@ typedef struct device_options {
 	device_history history;
 	struct death_log *deaths; /* counts loads of models; NULL: none */
 	const char *cache_folder; /* for what the training backend keeps, outlives the device; NULL: keeps nothing */
+	atomic_int *n_open;       /* number of devices of the process that are open, which a device keeps up to date; it
+	                           * counts as open until it has failed to open. NULL: there is no other device */
 } device_options;
 
 /* Work for background turns, such as a training run; a member of the caller's object. */
@@ -95,6 +100,8 @@ bool device_bf16(const device *d);
 void device_snapshot(device *d, device_stats *out);
 /* False from a failure until the device is open again. */
 bool device_is_open(device *d);
+/* True if the snapshot lists the model. */
+bool device_has_loaded(device *d, const char *id);
 /* True if another process must take over. */
 bool device_is_left(device *d);
 /* Return the data for that process. The executor has ended or is considered dead. */

@@ -1,4 +1,4 @@
-/* executor.h - the one thread that computes, and the two queues to and from it.
+/* executor.h - the one thread that computes on a device, and the two queues to and from it.
  *
  *        loop thread                                executor thread
  *   executor_submit(task)  ──▶ tasks    ──▶  task->run(task, device)

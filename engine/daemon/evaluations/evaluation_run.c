@@ -266,7 +266,8 @@ static void evaluation_run_step(evaluation_run *r)
 		begin_computing(r);
 		return;
 	}
-	r->task = (score_call){.executor = r->base.queue->parts->executor,
+	r->task = (score_call){.fleet = r->base.queue->parts->fleet,
+	                       .device = FLEET_ANY,
 	                       .model = r->base.model,
 	                       .request = {.sequences = r->unit.sequences,
 	                                   .n_sequences = r->unit.n_sequences,

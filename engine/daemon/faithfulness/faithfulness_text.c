@@ -489,7 +489,8 @@ static status begin_reading(faithfulness_text *t)
 		TRY(prepare_log(t, &r));
 	else
 		prepare_parts(t, &r);
-	t->task = (score_call){.executor = t->parts->executor,
+	t->task = (score_call){.fleet = t->parts->fleet,
+	                       .device = FLEET_ANY,
 	                       .stream = t->stream,
 	                       .model = t->model,
 	                       .request = r,

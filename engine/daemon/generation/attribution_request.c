@@ -394,7 +394,7 @@ status attribution_request_read(attribution_request *c, const json_t *params, co
 void attribution_request_submit(attribution_request *c, stream *s, model_entry *m, score_call *t)
 {
 	t->stream = s;
-	t->executor = generation_room_of(s)->executor;
+	t->fleet = generation_room_of(s)->fleet;
 	t->model = m;
 	t->request = (score_task_request){.sequences = c->sequences, .n_sequences = c->n, .explain = c->options};
 	score_call_submit(t);

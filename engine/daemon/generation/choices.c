@@ -23,7 +23,7 @@ static int64_t on_event(void *context, const generation_event *e)
 	choice *x = context;
 	event_message *m = event_message_new(e, x, deliver_event);
 	if (m) {
-		executor_post(generation_room_of(x->set->stream)->executor, &m->task);
+		executor_post(x->set->executor, &m->task);
 	} else {
 		x->starved = true; /* a stream must not lack an event */
 		generation_cancel(x->running);
@@ -46,7 +46,7 @@ static void on_finished(void *context, const generation_result *r)
 	if (c->plan.session)
 		session_ticket_look(&c->change, c->device, c->plan.ticket.id);
 	x->ended_task = (task){.done = deliver_end};
-	executor_post(generation_room_of(c->stream)->executor, &x->ended_task);
+	executor_post(c->executor, &x->ended_task);
 }
 
 /* --- starting: executor thread -------------------------------------------------------- */
@@ -322,8 +322,18 @@ static void choices_settle(choices *c)
 	session_settle(&c->settlement);
 }
 
+/* Place the set on the device of its session, or on the least loaded one. */
+static void choices_enter_device(choices *c)
+{
+	fleet *f = generation_room_of(c->stream)->fleet;
+	c->units = choices_generations(&c->plan);
+	c->at = fleet_enter(f, c->plan.session ? sessions_device(c->plan.session) : FLEET_ANY, c->units);
+	c->executor = fleet_executor(f, c->at);
+}
+
 static void choices_leave(choices *c)
 {
+	fleet_leave(generation_room_of(c->stream)->fleet, c->at, c->units);
 	admission_leave(generation_room_of(c->stream)->admission, &c->place, uv_now(c->stream->net->loop));
 }
 
@@ -470,9 +480,9 @@ static void submit(choices *c)
 		c->items[i].pending = 0;
 	}
 	c->start = (task){.prepare = prepare_start, .run = run_start, .done = start_done};
-	if (!executor_submit(generation_room_of(s)->executor, &c->start)) {
+	if (!executor_submit(c->executor, &c->start)) {
 		error_set(&c->start_error, STATUS_BUSY, NULL, "too many requests are waiting");
-		executor_control(generation_room_of(s)->executor, &c->start);
+		executor_control(c->executor, &c->start);
 	}
 	s->watch = &choices_credit_watch;
 	if (s->cancelled)
@@ -493,7 +503,8 @@ static void choices_pool_read(uv_work_t *work)
 	if (p->prompt.read)
 		error_settle(&c->start_error, read_prompts(c, &c->start_error));
 	if (c->start_error.status == STATUS_OK)
-		error_settle(&c->start_error, response_format_compile(&p->sampling.format, p->model, &c->start_error));
+		error_settle(&c->start_error,
+		             response_format_compile(&p->sampling.format, p->model, c->at, &c->start_error));
 	p->sampling.request.constraint = p->sampling.format.constraint;
 	if (c->start_error.status == STATUS_OK && session_ticket_has_work(&p->ticket))
 		session_ticket_fetch(&p->ticket);
@@ -525,6 +536,7 @@ void choices_begin(choices *c)
 		choices_refuse(c, result, error_message(&err));
 		return;
 	}
+	choices_enter_device(c);
 	for (int i = 0; i < c->n; i++) {
 		c->items[i].set = c;
 		c->items[i].events = (choice_events){.tokenizer = c->plan.model->tokenizer,

@@ -43,7 +43,7 @@ void choices_credit_send(choices *c)
 	c->control_under_way = true;
 	c->control_cancels = c->cancelled;
 	c->control = (task){.run = run_control, .done = control_done};
-	executor_control(generation_room_of(c->stream)->executor, &c->control);
+	executor_control(c->executor, &c->control);
 }
 
 bool choices_credit_deal(choices *c)

@@ -40,6 +40,9 @@ struct choices {
 	bool control_cancels; /* `control` includes the cancellation */
 	error error;          /* the first error, which is answered */
 	admitted place;
+	int at;             /* number of its device in the fleet */
+	int units;          /* generations counted there; 0: the set is on no device yet */
+	executor *executor; /* that of the device; any thread */
 	/* executor until start is done */
 	uv_work_t read; /* on the pool, before start */
 	task start;

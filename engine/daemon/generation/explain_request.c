@@ -76,9 +76,10 @@ static status read_position(explain_request *x, const json_t *position, const mo
 {
 	x->position = json_is_integer(position) ? json_integer_value(position) : -1;
 	if (json_is_string(position) && !(c->explainer && c->explainer->scores))
-		return error_set(err, STATUS_INVALID, "position",
-		                 "this model (%s) has no score per token in every layer; ask for one position at a time",
-		                 c->architecture->name);
+		return error_set(
+		    err, STATUS_INVALID, "position",
+		    "this model (%s) has no score per token in every layer; ask for one position at a time",
+		    c->architecture->name);
 	if (json_is_string(position))
 		return x->aggregate == AGGREGATE_NONE
 		           ? STATUS_OK
@@ -164,8 +165,7 @@ static json_t *one_row(const explain_request *x, const explain_log *log, int64_t
 	json_t *weights = x->position < 0 ? row_scores(x, l, r, h, scratch) : row_alpha(x, log, l, r, h, scratch);
 	bool whole = weights && json_object_update_new(row, weights) == 0;
 	if (whole && log->layer[l].explainer->half_life) {
-		const double tokens =
-		    explain_half_life(log, l, r, h, x->position < 0 ? log->tokens - 1 : x->position);
+		const double tokens = explain_half_life(log, l, r, h, x->position < 0 ? log->tokens - 1 : x->position);
 		whole = json_object_set_new(row, "half_life", isfinite(tokens) ? json_real(tokens) : json_null()) == 0;
 	}
 	if (whole)
@@ -406,7 +406,7 @@ static void attribute(stream *s, explain_request *x)
 		explain_request_answer(s, x);
 		return;
 	}
-	x->task = (score_call){.finished = scored};
+	x->task = (score_call){.device = x->input.device, .finished = scored};
 	attribution_request_submit(&x->attributions, s, x->input.model, &x->task);
 }
 
@@ -432,7 +432,8 @@ static void read_weights(stream *s, explain_request *x)
 	    .ids = in->tokens, .count = in->count, .source = in->source, .n_source = in->n_source, .log = in->data};
 	x->task =
 	    (score_call){.stream = s,
-	                 .executor = generation_room_of(s)->executor,
+	                 .fleet = generation_room_of(s)->fleet,
+	                 .device = in->device,
 	                 .model = in->model,
 	                 .request = {.sequences = &x->whole, .n_sequences = 1, .explain = {.method = EXPLAIN_WEIGHTS}},
 	                 .finished = scored};
@@ -527,6 +528,7 @@ static void input_read(choices *c)
 	choices_plan *read = choices_get_plan(c);
 	choices_prompt *input = &read->prompt.list[0];
 	session_log log = {.model = read->model,
+	                   .device = FLEET_ANY,
 	                   .tokens = input->ids,
 	                   .count = (int64_t)input->count,
 	                   .data = choices_take_log(c, 0),

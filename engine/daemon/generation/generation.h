@@ -8,7 +8,7 @@
 
 typedef struct generation_room {
 	catalog *catalog;
-	executor *executor;
+	fleet *fleet;
 	sessions *sessions;
 	admission *admission;
 	int max_generations;

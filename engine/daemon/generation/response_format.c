@@ -47,17 +47,17 @@ static status response_format_new_constraint(response_format *f, model_entry *m,
 	return s;
 }
 
-status response_format_compile(response_format *f, model_entry *m, error *err)
+status response_format_compile(response_format *f, model_entry *m, int at, error *err)
 {
 	if (!f->constrains)
 		return STATUS_OK;
 	char *text = f->schema ? json_text(f->schema, JSON_COMPACT) : strdup("");
-	f->constraint = text ? kept_constraints_find(&m->constraints, text) : NULL;
+	f->constraint = text ? kept_constraints_find(&m->constraints[at], text) : NULL;
 	status s = text ? STATUS_OK : STATUS_NOMEM;
 	if (text && !f->constraint) {
 		s = response_format_new_constraint(f, m, err);
 		if (s == STATUS_OK)
-			kept_constraints_add(&m->constraints, text, f->constraint);
+			kept_constraints_add(&m->constraints[at], text, f->constraint);
 	}
 	free(text);
 	return s;

@@ -14,9 +14,9 @@ typedef struct response_format {
 
 /* Loop thread. STATUS_INVALID: a schema is missing, or given with another type. */
 status response_format_read(response_format *out, const json_t *params, error *err);
-/* Pool thread: compile the constraint, or take one that the model keeps. Errors as for json_grammar_new, with the param
- * within the request. */
-status response_format_compile(response_format *f, model_entry *m, error *err);
+/* Pool thread: compile the constraint, or take one that the model keeps for device `at` of the fleet. Errors as for
+ * json_grammar_new, with the param within the request. */
+status response_format_compile(response_format *f, model_entry *m, int at, error *err);
 void response_format_fini(response_format *f);
 
 #endif

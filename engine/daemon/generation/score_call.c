@@ -1,9 +1,15 @@
 #include "engine/daemon/generation/score_call.h"
 
+static executor *executor_of(const score_call *t)
+{
+	return fleet_executor(t->fleet, t->device);
+}
+
 static void try_finish(score_call *t)
 {
 	if (!t->over || t->control_under_way)
 		return;
+	fleet_leave(t->fleet, t->device, 1);
 	if (t->stream)
 		t->stream->watch = NULL;
 	if (t->result != STATUS_OK)
@@ -17,7 +23,7 @@ static void ended(void *context, status s, const error *err)
 	t->scoring = NULL;
 	t->result = s;
 	t->error = *err;
-	executor_post(t->executor, &t->ended);
+	executor_post(executor_of(t), &t->ended);
 }
 
 static bool prepare_start(task *start, device *d)
@@ -80,7 +86,7 @@ void score_call_cancel(score_call *t)
 		return;
 	t->control_under_way = true;
 	t->control = (task){.run = run_control, .done = control_done};
-	executor_control(t->executor, &t->control);
+	executor_control(executor_of(t), &t->control);
 }
 
 static void score_call_on_cancel(stream *s)
@@ -92,6 +98,7 @@ void score_call_submit(score_call *t)
 {
 	static const stream_watch watch = {.cancel = score_call_on_cancel};
 	stream *s = t->stream;
+	t->device = fleet_enter(t->fleet, t->device, 1);
 	t->result = STATUS_CANCELLED;
 	t->over = true; /* unless `finished` takes it */
 	t->start = (task){.prepare = prepare_start, .run = run_start, .done = start_done};
@@ -101,7 +108,7 @@ void score_call_submit(score_call *t)
 		s->watch = &watch;
 	}
 	if (!s || !s->cancelled) {
-		t->over = !executor_submit(t->executor, &t->start);
+		t->over = !executor_submit(executor_of(t), &t->start);
 		if (t->over)
 			t->result = error_set(&t->error, STATUS_BUSY, NULL, "too many requests are waiting");
 	}

@@ -3,13 +3,14 @@
 #define ENGINE_DAEMON_GENERATION_SCORE_CALL_H
 
 #include "engine/daemon/catalog/catalog.h"
-#include "engine/daemon/compute/executor.h"
+#include "engine/daemon/compute/fleet.h"
 #include "engine/daemon/net/stream.h"
 
 typedef struct score_call score_call;
 struct score_call {
 	/* Set by the caller: */
-	executor *executor;
+	fleet *fleet;
+	int device;     /* the device of the session that is explained, or FLEET_ANY; then the one in use */
 	stream *stream; /* its end cancels the score task; its watch and context are used until then; NULL: no stream */
 	model_entry *model;
 	score_task_request request; /* its `finished` and `context` are set by score_call_submit */

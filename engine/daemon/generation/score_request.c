@@ -101,7 +101,8 @@ static void submit(score_request_run *r)
 {
 	const score_request *x = &r->public;
 	r->task = (score_call){.stream = r->stream,
-	                       .executor = generation_room_of(r->stream)->executor,
+	                       .fleet = generation_room_of(r->stream)->fleet,
+	                       .device = FLEET_ANY,
 	                       .model = x->model,
 	                       .request = {.sequences = x->sequences,
 	                                   .n_sequences = x->n,

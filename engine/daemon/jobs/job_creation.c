@@ -205,7 +205,7 @@ static void pool_check(uv_work_t *work)
 {
 	job_creation *c = work->data;
 	const job_parts *parts = c->jobs->queue.parts;
-	c->speed = training_speed(device_backend_name(parts->device), parts->threads);
+	c->speed = training_speed(fleet_backend_name(parts->fleet), parts->threads);
 	corpus_build(&c->corpus);
 }
 

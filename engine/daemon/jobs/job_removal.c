@@ -106,16 +106,6 @@ static bool is_used(const jobs *all, const char *name)
 	return sessions_use_model(all->queue.parts->sessions, name) || job_table_uses_model(all, name);
 }
 
-static bool is_loaded(const jobs *all, const char *name)
-{
-	device_stats stats;
-	device_snapshot(all->queue.parts->device, &stats);
-	for (int i = 0; i < stats.n_loaded; i++)
-		if (strcmp(stats.loaded[i], name) == 0)
-			return true;
-	return false;
-}
-
 /* True if a request holds the entry; it may be loading. */
 static bool is_held(const jobs *all, const char *name)
 {
@@ -130,7 +120,7 @@ static bool is_held(const jobs *all, const char *name)
 /* True if a client, a session or a job uses the checkpoint, or its weights are loaded. */
 static bool is_in_use(const jobs *all, const char *name)
 {
-	return is_used(all, name) || is_loaded(all, name) || is_held(all, name);
+	return is_used(all, name) || fleet_has_loaded(all->queue.parts->fleet, name) || is_held(all, name);
 }
 
 static status remove_one(const jobs *all, const row *r, error *err)
@@ -265,13 +255,12 @@ void job_removal_sweep(jobs *all)
 
 /* Checkpoints being deleted; with `with_job`, their job too. */
 typedef struct removal {
-	task task;
+	fleet_round unload;
 	stream *stream;
 	const jobs *jobs;
 	bool with_job;
 	rows rows;
 	model_entry **entries; /* one per row; NULL if unreadable, so nothing uses it */
-	status result;
 	error error;
 } removal;
 
@@ -295,11 +284,12 @@ static void job_removal_refuse(removal *m, status result, const error *err)
 	removal_free(m);
 }
 
-static void run_removal(task *t, device *d)
+static status run_removal(fleet_round *r, device *d)
 {
-	removal *m = (removal *)t;
-	for (size_t i = 0; m->result == STATUS_OK && i < m->rows.n; i++)
-		m->result = device_unload(d, m->rows.items[i].name, &m->error);
+	removal *m = (removal *)r;
+	for (size_t i = 0; i < m->rows.n; i++)
+		TRY(device_unload(d, m->rows.items[i].name, &m->error));
+	return STATUS_OK;
 }
 
 static status remove_all(const removal *m, error *err)
@@ -320,13 +310,12 @@ static status remove_all(const removal *m, error *err)
 	return STATUS_OK;
 }
 
-static void removed(task *t)
+static void removed(fleet_round *r)
 {
-	removal *m = (removal *)t;
-	if (m->result == STATUS_OK)
-		m->result = remove_all(m, &m->error);
-	if (m->result != STATUS_OK) {
-		job_removal_refuse(m, m->result, &m->error);
+	removal *m = (removal *)r;
+	status s = r->result == STATUS_OK ? remove_all(m, &m->error) : r->result;
+	if (s != STATUS_OK) {
+		job_removal_refuse(m, s, &m->error);
 		return;
 	}
 	stream_result(m->stream,
@@ -336,7 +325,7 @@ static void removed(task *t)
 	removal_free(m);
 }
 
-/* Mark the entries and ask the executor to unload the weights. m->rows is set. */
+/* Mark the entries and ask the executors to unload the weights. m->rows is set. */
 static void begin_removal(removal *m)
 {
 	const job_parts *e = m->jobs->queue.parts;
@@ -350,8 +339,8 @@ static void begin_removal(removal *m)
 		else if (catalog_open(e->catalog, name, &m->entries[i], NULL) == STATUS_OK)
 			m->entries[i]->deleting = true;
 	}
-	m->task = (task){.run = run_removal, .done = removed};
-	if (s == STATUS_OK && !executor_submit(e->executor, &m->task))
+	m->unload = (fleet_round){.run = run_removal, .done = removed};
+	if (s == STATUS_OK && !fleet_begin_round(e->fleet, &m->unload))
 		s = error_set(&err, STATUS_BUSY, NULL, "too many requests are waiting");
 	if (s != STATUS_OK)
 		job_removal_refuse(m, s, &err);

@@ -38,6 +38,7 @@ struct job_run {
 	uv_work_t work;
 	training_plan plan;
 	training *training;   /* NULL while the corpus is built or if `ranks` is set */
+	int at;               /* number of the device that trains; with `training` */
 	rank_training *ranks; /* a run of several processes; NULL otherwise */
 	bool stopping;
 	bool warned; /* the warning about loss at chance level was sent */
@@ -156,6 +157,8 @@ static void name_data(const job_run *r, error *err)
 static void on_ended(job_run *r, const training_report *report)
 {
 	error err = report->error;
+	if (r->training)
+		fleet_leave_training(r->base.queue->parts->fleet, r->at);
 	training_free(r->training);
 	rank_training_free(r->ranks);
 	name_data(r, &err);
@@ -277,6 +280,16 @@ static void pool_build(uv_work_t *work)
 	r->corpus.error = err;
 }
 
+static status train_on_device(job_run *r)
+{
+	fleet *f = r->base.queue->parts->fleet;
+	r->at = fleet_enter_training(f);
+	const status s = training_begin(&r->training, fleet_executor(f, r->at), &r->plan);
+	if (s != STATUS_OK)
+		fleet_leave_training(f, r->at);
+	return s;
+}
+
 static status job_run_train(job_run *r, error *err)
 {
 	for (size_t i = 0; i < r->n_found; i++)
@@ -288,7 +301,7 @@ static status job_run_train(job_run *r, error *err)
 	const int64_t ranks = json_integer_value(json_object_get(r->request, "ranks"));
 	return ranks > 1
 	           ? rank_training_begin(&r->ranks, r->base.queue->parts, &r->plan, ranks, r->request, &r->corpus, err)
-	           : training_begin(&r->training, r->base.queue->parts->executor, &r->plan);
+	           : train_on_device(r);
 }
 
 static void built(uv_work_t *work, int cancelled)

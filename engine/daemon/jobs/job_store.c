@@ -54,8 +54,8 @@ job_sources job_store_sources(const job_parts *parts)
 	                 .context = (void *)(uintptr_t)parts,
 	                 .paths = job_store_paths(parts->store),
 	                 .cache = {parts->cache_folder, parts->cache_budget, 0},
-	                 .backend_name = device_backend_name(parts->device),
-	                 .bf16 = device_bf16(parts->device),
+	                 .backend_name = fleet_backend_name(parts->fleet),
+	                 .bf16 = device_bf16(fleet_device(parts->fleet, 0)),
 	                 .no_ranks = rank_training_obstacle()};
 	store_cache_room(parts->store, &s.cache.room,
 	                 NULL); /* without its ledger the store refuses the job in any case */

@@ -263,7 +263,7 @@ static int spawn(rank_training *t, int64_t ranks)
 	                             "--plan",
 	                             t->file,
 	                             "--backend",
-	                             device_backend_name(t->parts->device),
+	                             fleet_backend_name(t->parts->fleet),
 	                             "--threads",
 	                             threads,
 	                             NULL};

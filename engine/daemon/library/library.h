@@ -4,7 +4,7 @@
 #define ENGINE_DAEMON_LIBRARY_LIBRARY_H
 
 #include "engine/daemon/catalog/catalog.h"
-#include "engine/daemon/compute/device.h"
+#include "engine/daemon/compute/fleet.h"
 #include "engine/daemon/net/stream.h"
 #include "engine/daemon/queue/job_machine.h"
 #include "engine/daemon/sessions/sessions.h"
@@ -12,8 +12,7 @@
 typedef struct library {
 	store *store;
 	catalog *catalog;
-	device *device; /* its snapshot, and constant properties */
-	executor *executor;
+	fleet *fleet;
 	sessions *sessions;
 	job_machine *jobs;
 	const char *folder; /* the data folder */

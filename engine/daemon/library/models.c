@@ -1,6 +1,6 @@
-/* models.c - deletion first asks the executor, because only the executor knows whether sessions or generations use the
- * weights. Until it answers, the entry is marked, so no request starts on the model. Tasks run in order, so a request
- * that started before counts as a user. */
+/* models.c - deletion first asks the executors, because only they know whether sessions or generations use the weights.
+ * Until they answer, the entry is marked, so no request starts on the model. Tasks run in order, so a request that
+ * started before counts as a user. */
 #include "engine/daemon/library/models.h"
 
 #include <stdio.h>
@@ -28,17 +28,10 @@
 enum { MODELS_MAX_TOKENIZER = 64 << 20 };
 #define MODELS_MAX_BYTES ((int64_t)64 << 30)
 
-static bool is_loaded(const device_stats *stats, const char *id)
-{
-	for (int i = 0; i < stats->n_loaded; i++)
-		if (strcmp(stats->loaded[i], id) == 0)
-			return true;
-	return false;
-}
-
 /* NULL: out of memory. */
-static json_t *model_object(const library *lib, const model_entry *c, bool loaded)
+static json_t *model_object(const library *lib, const model_entry *c)
 {
+	const bool loaded = fleet_has_loaded(lib->fleet, c->id);
 	if (c->problem[0])
 		return json_pack("{s:s, s:s, s:I, s:s, s:{s:s, s:b}}", "id", c->id, "object", "model", "created",
 		                 (json_int_t)c->created, "owned_by", c->owned_by, "additive", "damaged", c->problem,
@@ -50,7 +43,7 @@ static json_t *model_object(const library *lib, const model_entry *c, bool loade
 	    tokenizer_type(c->tokenizer), "vocab_size", (int)tokenizer_size(c->tokenizer), "n_positions",
 	    c->dims.positions == MODEL_UNBOUNDED ? json_null() : json_integer((json_int_t)c->dims.positions),
 	    "trained_length", (json_int_t)c->dims.trained, "state_bytes", (json_int_t)c->state_bytes, "dtype",
-	    catalog_dtype_name(c->weights), "backend", device_backend_name(lib->device), "loaded", loaded);
+	    catalog_dtype_name(c->weights), "backend", fleet_backend_name(lib->fleet), "loaded", loaded);
 	const char *problem = catalog_problem(c);
 	if (object && problem &&
 	    json_object_set_new(json_object_get(object, "additive"), "damaged", json_string(problem)) != 0) {
@@ -58,13 +51,6 @@ static json_t *model_object(const library *lib, const model_entry *c, bool loade
 		return NULL;
 	}
 	return object;
-}
-
-static json_t *object_now(const library *lib, const model_entry *c)
-{
-	device_stats stats;
-	device_snapshot(lib->device, &stats);
-	return model_object(lib, c, is_loaded(&stats, c->id));
 }
 
 /* Return the entry of the request's id; NULL: answered. */
@@ -100,7 +86,7 @@ static bool collect_id(void *context, const json_t *row)
 }
 
 /* Append the object of a model, unless it is being deleted. */
-static status list_model(const library *lib, const char *id, const device_stats *stats, json_t *data, error *err)
+static status list_model(const library *lib, const char *id, json_t *data, error *err)
 {
 	error reason = ERROR_INIT;
 	model_entry *c;
@@ -109,7 +95,7 @@ static status list_model(const library *lib, const char *id, const device_stats 
 		return STATUS_OK;
 	if (s != STATUS_OK)
 		return error_set(err, s, reason.param, "%s", reason.message);
-	s = json_array_append_new(data, model_object(lib, c, is_loaded(stats, c->id))) == 0 ? STATUS_OK : STATUS_NOMEM;
+	s = json_array_append_new(data, model_object(lib, c)) == 0 ? STATUS_OK : STATUS_NOMEM;
 	catalog_release(c);
 	return s;
 }
@@ -117,7 +103,6 @@ static status list_model(const library *lib, const char *id, const device_stats 
 void models_list(stream *s)
 {
 	error err = ERROR_INIT;
-	device_stats stats;
 	bool more;
 	json_t *ids = json_array(), *data = json_array();
 	store_page page = {.ascending = true};
@@ -126,9 +111,8 @@ void models_list(stream *s)
 	                    : STATUS_NOMEM;
 	if (result == STATUS_OK && !ids)
 		result = STATUS_NOMEM;
-	device_snapshot(library_of(s)->device, &stats);
 	for (size_t i = 0; result == STATUS_OK && i < json_array_size(ids); i++)
-		result = list_model(library_of(s), json_string_value(json_array_get(ids, i)), &stats, data, &err);
+		result = list_model(library_of(s), json_string_value(json_array_get(ids, i)), data, &err);
 	json_decref(ids);
 	if (result == STATUS_OK) {
 		stream_result(s, json_pack("{s:s, s:o}", "object", "list", "data", data));
@@ -144,20 +128,22 @@ void models_get(stream *s)
 	model_entry *c = inspect_target(s);
 	if (!c)
 		return;
-	json_t *object = object_now(library_of(s), c);
+	json_t *object = model_object(library_of(s), c);
 	catalog_release(c);
 	stream_result(s, object);
 }
 
 /* --- model.load, model.unload, model.delete -------------------------------------- */
 
+/* Work on a model on every device. */
 typedef struct device_task {
-	task task;
+	fleet_round round;
 	stream *stream;
 	model_entry *model;
 	dtype weights; /* load */
+	dtype before;  /* load: the weights before */
 	bool chosen;   /* load: the request named the weights */
-	status result;
+	status result; /* the answer's */
 	error error;
 } device_task;
 
@@ -166,26 +152,26 @@ static dtype wanted_weights(const device_task *a)
 	return a->chosen ? a->weights : a->model->weights;
 }
 
-static bool prepare_load(task *t, device *d)
+static bool prepare_load(fleet_round *r, device *d)
 {
-	const device_task *a = (device_task *)t;
+	const device_task *a = (device_task *)r;
 	return device_prepare(d, a->model->id, a->model->folder, wanted_weights(a));
 }
 
-static void run_load(task *t, device *d)
+static status run_load(fleet_round *r, device *d)
 {
-	device_task *a = (device_task *)t;
+	device_task *a = (device_task *)r;
 	served_model *loaded;
 	dtype weights = wanted_weights(a);
-	a->result = catalog_load(a->model, d, weights, &loaded, &a->error);
-	if (a->result == STATUS_OK)
-		a->model->weights = weights; /* set here, so that the next request sees it */
+	TRY(catalog_load(a->model, d, weights, &loaded, &a->error));
+	a->model->weights = weights; /* set here, so that the next request sees it */
+	return STATUS_OK;
 }
 
-static void run_unload(task *t, device *d)
+static status run_unload(fleet_round *r, device *d)
 {
-	device_task *a = (device_task *)t;
-	a->result = device_unload(d, a->model->id, &a->error);
+	device_task *a = (device_task *)r;
+	return device_unload(d, a->model->id, &a->error);
 }
 
 static void device_task_free(device_task *a)
@@ -194,30 +180,41 @@ static void device_task_free(device_task *a)
 	free(a);
 }
 
-static void answer_model(task *t)
+static void answer(device_task *a)
 {
-	device_task *a = (device_task *)t;
 	if (a->result != STATUS_OK) {
 		error_set(&a->error, a->result, NULL, "%s", status_text(a->result));
 		stream_error(a->stream, &a->error, a->result == STATUS_CONFLICT ? "model_in_use" : NULL);
 	} else {
-		stream_result(a->stream, object_now(library_of(a->stream), a->model));
+		stream_result(a->stream, model_object(library_of(a->stream), a->model));
 	}
 	device_task_free(a);
 }
 
-static void answer_loaded(task *t)
+static void answer_unloaded(fleet_round *r)
 {
-	device_task *a = (device_task *)t;
-	if (a->result == STATUS_OK && a->chosen)
-		a->result = catalog_keep_weights(library_of(a->stream)->catalog, a->model, &a->error);
-	answer_model(t);
+	device_task *a = (device_task *)r;
+	a->result = r->result;
+	answer(a);
 }
 
-static void answer_deleted(task *t)
+static void answer_loaded(fleet_round *r)
 {
-	device_task *a = (device_task *)t;
+	device_task *a = (device_task *)r;
+	dtype failed = a->weights;
+	a->result = r->result;
+	if (a->result == STATUS_OK && a->chosen)
+		a->result = catalog_keep_weights(library_of(a->stream)->catalog, a->model, &a->error);
+	else if (a->chosen) /* a device has them, another one has not */
+		atomic_compare_exchange_strong(&a->model->weights, &failed, a->before);
+	answer(a);
+}
+
+static void answer_deleted(fleet_round *r)
+{
+	device_task *a = (device_task *)r;
 	stream *s = a->stream;
+	a->result = r->result;
 	if (a->result == STATUS_OK)
 		a->result = store_model_delete(library_of(s)->store, a->model->id, &a->error);
 	if (a->result == STATUS_OK) {
@@ -231,18 +228,22 @@ static void answer_deleted(task *t)
 	device_task_free(a);
 }
 
-/* Submit an executor task for the entry, which is taken over. chosen: the type of weights to load, or NULL. */
-static void send_device_task(stream *s, model_entry *c, void (*run)(task *t, device *d), void (*done)(task *t),
-                             const dtype *chosen)
+/* Begin work on the entry, which is taken over. chosen: the type of weights to load, or NULL. */
+static void send_device_task(stream *s, model_entry *c, status (*run)(fleet_round *r, device *d),
+                             void (*done)(fleet_round *r), const dtype *chosen)
 {
 	device_task *a = memory_new(1, sizeof *a);
 	if (a)
-		*a = (device_task){.task = {.prepare = run == run_load ? prepare_load : NULL, .run = run, .done = done},
+		*a = (device_task){.round = {.prepare = run == run_load ? prepare_load : NULL,
+		                             .run = run,
+		                             .done = done,
+		                             .only_open = run == run_load},
 		                   .stream = s,
 		                   .model = c,
 		                   .weights = chosen ? *chosen : 0,
+		                   .before = c->weights,
 		                   .chosen = chosen};
-	if (a && executor_submit(library_of(s)->executor, &a->task))
+	if (a && fleet_begin_round(library_of(s)->fleet, &a->round))
 		return;
 	c->deleting = false;
 	catalog_release(c);
@@ -273,7 +274,7 @@ void models_unload(stream *s)
 {
 	model_entry *c = open_target(s);
 	if (c)
-		send_device_task(s, c, run_unload, answer_model, NULL);
+		send_device_task(s, c, run_unload, answer_unloaded, NULL);
 }
 
 void models_delete(stream *s)
@@ -303,7 +304,7 @@ static status add_imported(stream *s, const char *folder, json_t **object, error
 	model_entry *c;
 	TRY(catalog_add(library_of(s)->catalog, s->target, folder, "user", err));
 	TRY(catalog_open(library_of(s)->catalog, s->target, &c, err));
-	*object = object_now(library_of(s), c);
+	*object = model_object(library_of(s), c);
 	catalog_release(c);
 	return *object ? STATUS_OK : STATUS_NOMEM;
 }

@@ -430,7 +430,7 @@ static status begin_run(job_queue *q, queued_job *j, error *err)
 void job_queue_run_next(job_queue *q)
 {
 	queued_job *j;
-	while (!q->run && device_is_open(q->parts->device) && (j = next_job(q))) {
+	while (!q->run && fleet_is_open(q->parts->fleet) && (j = next_job(q))) {
 		error err = ERROR_INIT;
 		status s = begin_run(q, j, &err);
 		if (s == STATUS_OK)

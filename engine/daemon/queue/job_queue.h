@@ -18,7 +18,7 @@
 
 #include "engine/base/death_log.h"
 #include "engine/daemon/catalog/catalog.h"
-#include "engine/daemon/compute/device.h"
+#include "engine/daemon/compute/fleet.h"
 #include "engine/daemon/net/stream.h"
 #include "engine/daemon/queue/job_watch.h"
 
@@ -33,8 +33,7 @@ typedef struct job_parts {
 	store *store;
 	death_log *deaths; /* NULL: not counted */
 	catalog *catalog;
-	device *device; /* jobs read its constant properties and its snapshot (device.h) */
-	executor *executor;
+	fleet *fleet;
 	struct sessions *sessions;
 	const char *cache_folder; /* cached tokens */
 	int64_t cache_budget;     /* bytes that no job uses */

@@ -183,7 +183,7 @@ static void exported(task *t)
 static void export(session_settlement *x)
 {
 	x->export = (task){.prepare = prepare_export, .run = run_export, .done = exported};
-	executor_control(sessions_parts(x->sessions)->executor, &x->export);
+	executor_control(fleet_executor(sessions_parts(x->sessions)->fleet, sessions_device(x->entry)), &x->export);
 }
 
 void session_settle(session_settlement *x)

@@ -23,6 +23,7 @@ typedef struct session_task_kind {
 	status (*act)(session_task *t, device *d, session *x, error *err);
 	void (*answer)(session_task *t); /* loop thread; answers the stream and frees t. NULL: the task creates a
 	                                  * session, which is the answer */
+	bool imports; /* `act` exports the session, and then a second task imports it as the new one */
 } session_task_kind;
 
 struct session_task {
@@ -32,7 +33,7 @@ struct session_task {
 	sessions *all;
 	model_entry *model;
 	session_entry *entry;  /* existing, or being created */
-	session_entry *parent; /* fork: the session copied */
+	session_entry *parent; /* fork: the session copied; NULL once it is returned */
 	session_ticket ticket; /* for `entry`; fork: for the parent */
 	session_change change, parent_change;
 	session_settlement settlement; /* for a session that is created */
@@ -107,11 +108,18 @@ static void settle_made(session_task *t)
 	session_settle(&t->settlement);
 }
 
+static void import_copy(session_task *t);
+
 static void session_task_done(task *x)
 {
 	session_task *t = (session_task *)x;
 	if (t->parent)
 		sessions_return(t->all, &t->parent, &t->ticket, &t->parent_change, &t->error);
+	t->parent = NULL;
+	if (t->kind->imports && t->error.status == STATUS_OK) {
+		import_copy(t);
+		return;
+	}
 	if (!t->kind->answer) {
 		settle_made(t);
 		return;
@@ -139,8 +147,9 @@ static void session_task_refuse(session_task *t, status result, const char *word
 
 static void submit(session_task *t)
 {
+	const int at = sessions_device(t->parent ? t->parent : t->entry);
 	t->task = (task){.prepare = prepare_session_task, .run = run_session_task, .done = session_task_done};
-	if (!executor_submit(sessions_parts(t->all)->executor, &t->task))
+	if (!executor_submit(fleet_executor(sessions_parts(t->all)->fleet, at), &t->task))
 		session_task_refuse(t, STATUS_BUSY, "too many requests are waiting");
 }
 
@@ -210,7 +219,7 @@ status session_task_make(stream *s, sessions *all, const model_entry *c, session
 
 void session_task_create(stream *s, sessions *all)
 {
-	static const session_task_kind kind = {NULL, NULL};
+	static const session_task_kind kind = {NULL, NULL, false};
 	error err = ERROR_INIT;
 	session_task *t = session_task_new(s, all, &kind);
 	if (!t)
@@ -241,15 +250,37 @@ static status act_fork(session_task *t, device *d, session *x, error *err)
 	return result;
 }
 
+static status act_export(session_task *t, device *d, session *x, error *err)
+{
+	status result = scheduler_session_export_step(device_scheduler(d), x, &t->export, err);
+	t->more = !t->export.done;
+	return result;
+}
+
+/* The parent has been exported: create the copy on its own device. */
+static void import_copy(session_task *t)
+{
+	static const session_task_kind kind = {NULL, NULL, false};
+	session_ticket_fini(&t->ticket);
+	t->kind = &kind;
+	t->more = false;
+	t->ticket = (session_ticket){.create = true, .import = {.blob = t->export.blob, .bytes = t->export.bytes}};
+	snprintf(t->ticket.id, sizeof t->ticket.id, "%s", sessions_id(t->entry));
+	t->export = (session_transfer){0};
+	submit(t);
+}
+
 void session_task_fork(stream *s)
 {
-	static const session_task_kind kind = {act_fork, NULL};
+	static const session_task_kind here = {act_fork, NULL, false}, apart = {act_export, NULL, true};
 	error err = ERROR_INIT;
-	session_task *t = session_task_existing(s, s->room, s->target, &kind);
+	session_task *t = session_task_existing(s, s->room, s->target, &here);
 	if (!t)
 		return;
 	t->parent = t->entry;
 	status result = sessions_add_like(t->all, t->model, t->parent, &t->entry, &err);
+	if (result == STATUS_OK && sessions_device(t->entry) != sessions_device(t->parent))
+		t->kind = &apart;
 	if (result == STATUS_OK) {
 		session_task_begin(t);
 		return;
@@ -261,13 +292,6 @@ void session_task_fork(stream *s)
 }
 
 /* --- export and import ---------------------------------------------------------------- */
-
-static status act_export(session_task *t, device *d, session *x, error *err)
-{
-	status result = scheduler_session_export_step(device_scheduler(d), x, &t->export, err);
-	t->more = !t->export.done;
-	return result;
-}
 
 static void pool_seal(uv_work_t *work)
 {
@@ -296,7 +320,7 @@ static void answer_export(session_task *t)
 
 void session_task_export(stream *s)
 {
-	static const session_task_kind kind = {act_export, answer_export};
+	static const session_task_kind kind = {act_export, answer_export, false};
 	session_task *t = session_task_existing(s, s->room, s->target, &kind);
 	if (t)
 		session_task_begin(t);
@@ -305,7 +329,7 @@ void session_task_export(stream *s)
 /* The upload is complete; its options are in the blob and known once that has been read. */
 static void received(stream *s, const char *folder)
 {
-	static const session_task_kind kind = {NULL, NULL};
+	static const session_task_kind kind = {NULL, NULL, false};
 	error err = ERROR_INIT;
 	session_task *t = session_task_new(s, s->room, &kind);
 	if (!t)
@@ -414,6 +438,7 @@ static void answer_log(session_task *t)
 {
 	session_log log = t->log;
 	log.model = t->model;
+	log.device = sessions_device(t->entry);
 	t->model = NULL;
 	t->log = (session_log){0};
 	t->fetched(t->stream, &log);
@@ -422,7 +447,7 @@ static void answer_log(session_task *t)
 
 void session_task_log(stream *s, sessions *all, const char *id, void (*fetched)(stream *s, session_log *log))
 {
-	static const session_task_kind kind = {act_log, answer_log};
+	static const session_task_kind kind = {act_log, answer_log, false};
 	session_task *t = session_task_existing(s, all, id, &kind);
 	if (!t)
 		return;

@@ -18,6 +18,7 @@ void session_task_import(stream *s);
 /* A copy of the log of a session opened with explain. */
 typedef struct session_log {
 	model_entry *model;
+	int device; /* the session's; FLEET_ANY: the log is of no session */
 	int32_t *tokens;
 	int64_t count;
 	float *data; /* NULL for a model that reads a source; its sequences are read again instead */

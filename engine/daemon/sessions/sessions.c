@@ -13,7 +13,6 @@
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
 #include "engine/base/string_table.h"
-#include "engine/daemon/compute/device.h"
 #include "engine/daemon/requests/listing.h"
 
 /* Number of sessions that use a model. */
@@ -42,6 +41,7 @@ struct session_entry {
 	int64_t ttl;           /* seconds of life without use; -1: SESSIONS_TTL_SECONDS, or unlimited for a durable
 	                        * session */
 	uint64_t expires_ns;   /* on the monotonic clock; 0: never */
+	int device;            /* number of the device of its slot, while live */
 	bool busy, live, idle; /* idle: in the list of entries whose slot may be taken */
 	bool was_live;         /* live when it was taken */
 	bool damaged;          /* durable: its stored state was unreadable when last needed */
@@ -52,7 +52,6 @@ struct sessions {
 	session_entry *newest, *oldest;
 	session_entry *idle_first, *idle_last;
 	string_table ids, models;
-	int live;
 	uint64_t soonest_ns; /* no entry expires earlier */
 	status opened;       /* status of reading the stored sessions */
 };
@@ -179,7 +178,9 @@ static void set_idle(sessions *all, session_entry *e, bool idle)
 
 static void set_live(sessions *all, session_entry *e, bool live)
 {
-	all->live += live - e->live;
+	if (live == e->live)
+		return;
+	fleet_count_sessions(all->parts.fleet, e->device, live - e->live);
 	e->live = live;
 }
 
@@ -247,37 +248,56 @@ static void evict(sessions *all, session_entry *e)
 	e->eviction = NULL;
 	x->task = (task){.run = run_eviction, .done = evicted};
 	snprintf(x->id, sizeof x->id, "%s", e->id);
-	executor_control(all->parts.executor, &x->task);
+	executor_control(fleet_executor(all->parts.fleet, e->device), &x->task);
 	set_idle(all, e, false);
 	set_live(all, e, false);
 }
 
-/* Mark a session as live. If all slots are taken, evict the one that has been idle longest. */
-static status make_live(sessions *all, session_entry *e)
+/* Choose the device of a new slot: `preferred` if it is open and has a free one, otherwise the one with most free
+ * slots. If none is free, the session that has been idle longest on an open device is evicted. */
+static void sessions_place(sessions *all, session_entry *e, int preferred)
+{
+	fleet *f = all->parts.fleet;
+	const int most = all->parts.max_live;
+	const bool stays =
+	    preferred != FLEET_ANY && fleet_sessions(f, preferred) < most && device_is_open(fleet_device(f, preferred));
+	e->device = stays ? preferred : fleet_emptiest(f);
+	if (fleet_sessions(f, e->device) < most)
+		return;
+	session_entry *idle = all->idle_first;
+	while (idle && fleet_is_open(f) && !device_is_open(fleet_device(f, idle->device)))
+		idle = idle->idle_next;
+	if (idle) {
+		e->device = idle->device;
+		evict(all, idle);
+	}
+}
+
+/* Mark a session as live, on the device `preferred` if possible. */
+static status make_live(sessions *all, session_entry *e, int preferred)
 {
 	if (!e->eviction)
 		e->eviction = memory_new(1, sizeof *e->eviction);
 	if (!e->eviction)
 		return STATUS_NOMEM;
-	if (all->live >= all->parts.max_live && all->idle_first)
-		evict(all, all->idle_first);
+	sessions_place(all, e, preferred);
 	set_live(all, e, true);
 	return STATUS_OK;
 }
 
 /* --- taking and giving back ------------------------------------------------------------ */
 
-static status begin_entry(sessions *all, session_entry *e)
+static status begin_entry(sessions *all, session_entry *e, int preferred)
 {
-	TRY(make_live(all, e));
+	TRY(make_live(all, e, preferred));
 	status s = link_entry(all, e);
 	if (s != STATUS_OK)
 		set_live(all, e, false);
 	return s;
 }
 
-status sessions_add(sessions *all, const model_entry *c, const session_options *o, int64_t ttl, session_entry **out,
-                    error *err)
+static status add(sessions *all, const model_entry *c, const session_options *o, int64_t ttl, int preferred,
+                  session_entry **out, error *err)
 {
 	*out = NULL;
 	int most = all->parts.max_known;
@@ -298,7 +318,7 @@ status sessions_add(sessions *all, const model_entry *c, const session_options *
 	e->ttl = ttl;
 	e->stored_tokens = -1;
 	e->busy = true;
-	status s = begin_entry(all, e);
+	status s = begin_entry(all, e, preferred);
 	if (s != STATUS_OK) {
 		free(e->eviction);
 		free(e);
@@ -309,15 +329,26 @@ status sessions_add(sessions *all, const model_entry *c, const session_options *
 	return STATUS_OK;
 }
 
+status sessions_add(sessions *all, const model_entry *c, const session_options *o, int64_t ttl, session_entry **out,
+                    error *err)
+{
+	return add(all, c, o, ttl, FLEET_ANY, out, err);
+}
+
 status sessions_add_like(sessions *all, const model_entry *c, const session_entry *other, session_entry **out,
                          error *err)
 {
-	return sessions_add(all, c, &other->options, other->ttl, out, err);
+	return add(all, c, &other->options, other->ttl, other->device, out, err);
 }
 
 const char *sessions_id(const session_entry *e)
 {
 	return e->id;
+}
+
+int sessions_device(const session_entry *e)
+{
+	return e->device;
 }
 
 int64_t sessions_tokens(const session_entry *e)
@@ -338,6 +369,13 @@ bool sessions_is_durable(const session_entry *e)
 void sessions_note_damage(session_entry *e, bool damaged)
 {
 	e->damaged = damaged;
+}
+
+/* True if the session's device is closed while another one is open. */
+static bool was_lost(const sessions *all, const session_entry *e)
+{
+	const fleet *f = all->parts.fleet;
+	return e->live && !device_is_open(fleet_device(f, e->device)) && fleet_is_open(f);
 }
 
 session_entry *sessions_take(sessions *all, stream *s, const char *id, session_ticket *ticket, model_entry **c)
@@ -367,8 +405,12 @@ session_entry *sessions_take(sessions *all, stream *s, const char *id, session_t
 		stream_error(s, &err, NULL);
 		return NULL;
 	}
+	if (e->options.durable && was_lost(all, e)) {
+		set_idle(all, e, false);
+		set_live(all, e, false);
+	}
 	e->was_live = e->live;
-	if (!e->live && make_live(all, e) != STATUS_OK) {
+	if (!e->live && make_live(all, e, FLEET_ANY) != STATUS_OK) {
 		catalog_release(*c);
 		*c = NULL;
 		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");

@@ -20,7 +20,7 @@
 #define ENGINE_DAEMON_SESSIONS_SESSIONS_H
 
 #include "engine/daemon/catalog/catalog.h"
-#include "engine/daemon/compute/device.h"
+#include "engine/daemon/compute/fleet.h"
 #include "engine/daemon/net/stream.h"
 #include "engine/daemon/sessions/session_ticket.h"
 
@@ -34,8 +34,8 @@ typedef struct session_entry session_entry; /* an entry of the table */
 typedef struct session_parts {
 	store *store;
 	catalog *catalog;
-	executor *executor;
-	int max_live, max_known; /* sessions with a slot; live and stored sessions */
+	fleet *fleet;
+	int max_live, max_known; /* sessions with a slot on one device; live and stored sessions */
 } session_parts;
 
 /* Load the stored sessions. The parts are copied. */
@@ -70,6 +70,8 @@ void sessions_revert(sessions *all, session_entry *e);
 /* Remove a session everywhere; only the caller's request may use it. */
 status sessions_remove(sessions *all, session_entry *e, error *err);
 const char *sessions_id(const session_entry *e);
+/* Return the number of the device that has the session's slot, or had it last. */
+int sessions_device(const session_entry *e);
 int64_t sessions_tokens(const session_entry *e); /* read so far */
 bool sessions_is_durable(const session_entry *e);
 /* True if tokens past the model's positions are refused. */

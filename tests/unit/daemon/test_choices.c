@@ -88,7 +88,7 @@ static void ended_with(rig *d, rig_call *c, int http)
 	assert_int_equal(c->late, 0);
 	rig_call_free(c);
 	device_stats stats;
-	device_snapshot(d->engine.device, &stats);
+	device_snapshot(fleet_device(d->engine.fleet, 0), &stats);
 	assert_int_equal(stats.scheduler.running + stats.scheduler.waiting, 0);
 	rig_call *all = rig_begin(d, "completion.create", of_a(RIG_GENERATIONS, 1), 1000); /* uses every generation */
 	rig_wait(all);

@@ -96,8 +96,8 @@ static int setup(void **state)
 	e->options = &options;
 	assert_int_equal(uv_loop_init(&e->loop), 0);
 	assert_int_equal(store_open(&e->store, f->folder, NULL), STATUS_OK);
-	assert_int_equal(device_open(&e->device, &on, NULL), STATUS_OK);
-	assert_int_equal(executor_start(&e->executor, &e->loop, &device_work, e->device, NULL), STATUS_OK);
+	assert_int_equal(fleet_open(&e->fleet, &on, 1, NULL), STATUS_OK);
+	assert_int_equal(fleet_start(e->fleet, &e->loop, NULL), STATUS_OK);
 	assert_int_equal(catalog_new(&e->catalog, e->store), STATUS_OK);
 	parts_open_sessions(e);
 	parts_open_jobs(e, dispatch_job_kinds);
@@ -116,13 +116,12 @@ static int teardown(void **state)
 {
 	fixture *f = *state;
 	engine *e = f->engine;
-	executor_stop(e->executor);
+	fleet_stop(e->fleet);
 	uv_run(&e->loop, UV_RUN_DEFAULT);
 	job_machine_free(e->job_machine);
 	sessions_free(e->sessions);
 	catalog_free(e->catalog);
-	executor_free(e->executor);
-	device_close(e->device);
+	fleet_free(e->fleet);
 	store_close(e->store);
 	assert_int_equal(uv_loop_close(&e->loop), 0);
 	assert_int_equal(file_remove_tree(f->folder, NULL), STATUS_OK);
@@ -193,7 +192,7 @@ static void expect_the_same_weights(fixture *f, int layers, int downloads, uint6
 	json_t *ended = run_to_end(f->engine);
 	read_weights(f->engine, ended, &expected, &expected_bytes);
 	json_decref(ended);
-	device_snapshot(f->engine->device, &stats);
+	fleet_snapshot(f->engine->fleet, &stats);
 	assert_int_equal(stats.restarts, 0);
 	countdown = layers;
 	downloads_left = downloads;
@@ -202,7 +201,7 @@ static void expect_the_same_weights(fixture *f, int layers, int downloads, uint6
 	assert_true(countdown == 0 && downloads_left == -1); /* the fault has happened */
 	read_weights(f->engine, ended, &got, &got_bytes);
 	json_decref(ended);
-	device_snapshot(f->engine->device, &stats);
+	fleet_snapshot(f->engine->fleet, &stats);
 	assert_int_equal(stats.restarts, restarts);
 	assert_int_equal(got_bytes, expected_bytes);
 	assert_memory_equal(got, expected, got_bytes);

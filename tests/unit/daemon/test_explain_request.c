@@ -74,7 +74,7 @@ static json_t *ask_over_turns(rig *d, const char *id, const char *method, json_t
 	uv_sem_init(&g.open, 0);
 	rig_hold(d);
 	rig_call *c = rig_begin(d, method, params, 10);
-	executor_control(d->engine.executor, &g.task);
+	executor_control(fleet_executor(d->engine.fleet, 0), &g.task);
 	uv_sem_post(&d->held);
 	uv_sem_wait(&g.reached); /* a part of the session has been copied, */
 	uv_sem_post(&g.open);

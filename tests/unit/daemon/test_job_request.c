@@ -13,7 +13,7 @@
 #include "engine/base/file.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
-#include "engine/daemon/compute/device.h"
+#include "engine/daemon/compute/fleet.h"
 #include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/jobs/job_store.h"
 #include "engine/recipe/job_estimate.h"
@@ -39,7 +39,7 @@ static int setup(void **state)
 	log_init("test", LOG_WARN);
 	assert_int_equal(store_open(&f->parts->store, f->folder, NULL), STATUS_OK);
 	assert_int_equal(catalog_new(&f->parts->catalog, f->parts->store), STATUS_OK);
-	assert_int_equal(device_open(&f->parts->device, &options, NULL), STATUS_OK);
+	assert_int_equal(fleet_open(&f->parts->fleet, &options, 1, NULL), STATUS_OK);
 	store_temporary_path(f->parts->store, path);
 	assert_int_equal(file_write(path, &(file_part){"text", 4}, 1, NULL), STATUS_OK);
 	assert_int_equal(store_file_add(f->parts->store, &text, path, NULL), STATUS_OK);
@@ -51,7 +51,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	fixture *f = *state;
-	device_close(f->parts->device);
+	fleet_free(f->parts->fleet);
 	catalog_free(f->parts->catalog);
 	store_close(f->parts->store);
 	assert_int_equal(file_remove_tree(f->folder, NULL), STATUS_OK);
@@ -60,7 +60,8 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* Read a request in JSON. The fixture's file is added. A request without model has that of its objective, or "additive". */
+/* Read a request in JSON. The fixture's file is added. A request without model has that of its objective, or
+ * "additive". */
 static status read_json(fixture *f, job_request *out, const char *json, error *err)
 {
 	json_t *params = json_loads(json, 0, NULL);
@@ -368,7 +369,7 @@ static double plan_of(fixture *f, int64_t batch, int encoder, int decoder)
 	model *m;
 	pass *p;
 	must_read(f, &r, two_stacks(json, batch, encoder, decoder));
-	backend *b = device_training_backend(f->parts->device);
+	backend *b = device_training_backend(fleet_device(f->parts->fleet, 0));
 	assert_int_equal(model_create(&m, r.architecture, r.config, 1, b, NULL), STATUS_OK);
 	const forward_spec spec = {.batch = batch, .length = 32, .train.loss = true, .train.backward = true};
 	assert_int_equal(pass_new(&p, m, &r.options, &spec, NULL, NULL), STATUS_OK);

@@ -16,7 +16,7 @@
 #include "engine/base/memory.h"
 #include "engine/daemon/catalog/catalog.h"
 #include "engine/recipe/job_document.h"
-#include "engine/daemon/compute/device.h"
+#include "engine/daemon/compute/fleet.h"
 #include "engine/daemon/jobs/job_removal.h"
 #include "engine/daemon/jobs/job_state.h"
 #include "engine/daemon/jobs/jobs.h"
@@ -385,7 +385,7 @@ static void sweep(engine *e, int days, int64_t bytes)
 	engine_options options = {.retain_days = days, .retain_bytes = bytes};
 	e->options = &options;
 	assert_int_equal(
-	    device_open(&e->device, &(device_options){.backend = "cpu", .threads = 1, .limits = {2, 4, 4, 2}}, NULL),
+	    fleet_open(&e->fleet, &(device_options){.backend = "cpu", .threads = 1, .limits = {2, 4, 4, 2}}, 1, NULL),
 	    STATUS_OK);
 	jobs *all = jobs_of(e->job_machine);
 	const job_parts parts = rooms_jobs(e), *before = all->queue.parts;
@@ -395,7 +395,7 @@ static void sweep(engine *e, int days, int64_t bytes)
 		job_removal_sweep(all);
 	all->queue.parts = before;
 	e->options = NULL;
-	device_close(e->device);
+	fleet_free(e->fleet);
 }
 
 #define SUCCEEDED "ftjob-000000000000000000000001"

@@ -44,8 +44,8 @@ static int setup(void **state)
 	e->options = &options;
 	assert_int_equal(uv_loop_init(&e->loop), 0);
 	assert_int_equal(store_open(&e->store, f->folder, NULL), STATUS_OK);
-	assert_int_equal(device_open(&e->device, &on, NULL), STATUS_OK);
-	assert_int_equal(executor_start(&e->executor, &e->loop, &device_work, e->device, NULL), STATUS_OK);
+	assert_int_equal(fleet_open(&e->fleet, &on, 1, NULL), STATUS_OK);
+	assert_int_equal(fleet_start(e->fleet, &e->loop, NULL), STATUS_OK);
 	assert_int_equal(catalog_new(&e->catalog, e->store), STATUS_OK);
 	parts_open_sessions(e);
 	parts_open_kind(e, &training_jobs);
@@ -64,13 +64,12 @@ static int teardown(void **state)
 	fixture *f = *state;
 	engine *e = f->engine;
 	disk_fail(NULL, 0);
-	executor_stop(e->executor);
+	fleet_stop(e->fleet);
 	uv_run(&e->loop, UV_RUN_DEFAULT);
 	job_machine_free(e->job_machine);
 	sessions_free(e->sessions);
 	catalog_free(e->catalog);
-	executor_free(e->executor);
-	device_close(e->device);
+	fleet_free(e->fleet);
 	store_close(e->store);
 	assert_int_equal(uv_loop_close(&e->loop), 0);
 	assert_int_equal(file_remove_tree(f->folder, NULL), STATUS_OK);

@@ -341,7 +341,7 @@ static int live_sessions(rig *d)
 {
 	device_stats stats;
 	rig_settle(d);
-	device_snapshot(d->engine.device, &stats);
+	device_snapshot(fleet_device(d->engine.fleet, 0), &stats);
 	return stats.scheduler.sessions;
 }
 
@@ -376,7 +376,7 @@ static void a_request_that_the_executor_has_no_room_for_changes_nothing(void **s
 	rig_hold(d);
 	for (int i = 0; i < EXECUTOR_MAX_TASKS; i++) {
 		others[i] = (task){.run = nothing, .done = nothing_done};
-		if (!executor_submit(d->engine.executor, &others[i]))
+		if (!executor_submit(fleet_executor(d->engine.fleet, 0), &others[i]))
 			break;
 	}
 	for (int i = 0; i < 2; i++) { /* a session that stayed busy would be a conflict the second time */
@@ -493,7 +493,7 @@ static void an_expired_session_is_gone_for_every_method_but_not_while_it_is_busy
 	is_refused(d, id, 404, "not_found");
 	rig_settle(d);
 	device_stats stats;
-	device_snapshot(d->engine.device, &stats);
+	device_snapshot(fleet_device(d->engine.fleet, 0), &stats);
 	assert_int_equal(stats.scheduler.sessions, 0); /* its slot is free */
 }
 

@@ -16,20 +16,32 @@
 
 enum { HANDED_OVER = 42, SOMETHING_ELSE = 43, DESCRIPTOR = 77 };
 
-static const successor given = {.device = {.restarts = 5000000000u,
-                                           .processes = 3,
-                                           .in_vain = 2,
-                                           .name = "cuda",
-                                           .description = "NVIDIA H100 80GB HBM3, 79 GiB, sm_90",
-                                           .bf16 = true},
-                                .address = "unix:/a folder/engine.sock"};
+static const successor given = {.devices = {{.restarts = 5000000000u,
+                                             .processes = 3,
+                                             .in_vain = 2,
+                                             .name = "cuda",
+                                             .description = "NVIDIA H100 80GB HBM3, 79 GiB, sm_90",
+                                             .bf16 = true},
+                                            {.restarts = 2,
+                                             .processes = 3,
+                                             .in_vain = 1,
+                                             .name = "cuda",
+                                             .description = "4 devices may begin with a number"}},
+                                .n_devices = 2,
+                                .address = "127.0.0.1:7000"};
+
+static bool same_device(const device_history *x, const device_history *y)
+{
+	return x->restarts == y->restarts && x->processes == y->processes && x->in_vain == y->in_vain &&
+	       x->bf16 == y->bf16 && strcmp(x->name, y->name) == 0 && strcmp(x->description, y->description) == 0;
+}
 
 static bool same(const successor *a, const successor *b)
 {
-	const device_history *x = &a->device, *y = &b->device;
-	return x->restarts == y->restarts && x->processes == y->processes && x->in_vain == y->in_vain &&
-	       x->bf16 == y->bf16 && strcmp(x->name, y->name) == 0 && strcmp(x->description, y->description) == 0 &&
-	       strcmp(a->address, b->address) == 0;
+	bool equal = a->n_devices == b->n_devices && strcmp(a->address, b->address) == 0;
+	for (int i = 0; i < FLEET_MAX; i++)
+		equal &= same_device(&a->devices[i], &b->devices[i]);
+	return equal;
 }
 
 /* `parent` is the process id before re-execution. */
@@ -38,8 +50,7 @@ static int look_at_what_came(const char *parent)
 	successor got, again;
 	successor_read(&got);
 	successor_read(&again); /* removed from the environment, so that children do not see it */
-	return same(&got, &given) && !again.device.processes && getpid() == atoi(parent) &&
-	               fcntl(DESCRIPTOR, F_GETFD) < 0
+	return same(&got, &given) && !again.n_devices && getpid() == atoi(parent) && fcntl(DESCRIPTOR, F_GETFD) < 0
 	           ? HANDED_OVER
 	           : SOMETHING_ELSE;
 }

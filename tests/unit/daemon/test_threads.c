@@ -58,7 +58,7 @@ static void watch(rig *d)
 {
 	static task name;
 	name = (task){.run = run_name};
-	executor_control(d->engine.executor, &name);
+	executor_control(fleet_executor(d->engine.fleet, 0), &name);
 	rig_settle(d);
 	loop_thread = pthread_self();
 	on_pool = elsewhere = texts_read = 0;
@@ -122,10 +122,10 @@ static void a_long_prompt_is_read_on_the_pool_and_a_short_one_immediately(void *
 		rig_hold(d);
 		rig_call *c = rig_begin(d, cases[i].method, asking(key, name, cases[i].field, text), 100);
 		assert_int_equal(at_the_pool(d), 1);
-		assert_int_equal(executor_pending(d->engine.executor), 0);
+		assert_int_equal(fleet_pending(d->engine.fleet), 0);
 		while (at_the_pool(d))
 			uv_run(&d->engine.loop, UV_RUN_ONCE);
-		assert_int_equal(executor_pending(d->engine.executor), 1);
+		assert_int_equal(fleet_pending(d->engine.fleet), 1);
 		assert_int_equal(c->answers, 0);
 		rig_release(d);
 		rig_wait(c); /* it has more tokens than the model has positions */
@@ -135,7 +135,7 @@ static void a_long_prompt_is_read_on_the_pool_and_a_short_one_immediately(void *
 		rig_hold(d);
 		c = rig_begin(d, cases[i].method, asking(key, name, cases[i].field, "short"), 100);
 		assert_int_equal(at_the_pool(d), 0);
-		assert_int_equal(executor_pending(d->engine.executor), 1);
+		assert_int_equal(fleet_pending(d->engine.fleet), 1);
 		rig_release(d);
 		rig_wait(c);
 		assert_false(c->failed);
@@ -191,7 +191,7 @@ static void a_request_cancelled_while_its_params_are_checked_never_starts(void *
 	rig_cancel(c);
 	rig_wait(c);
 	assert_string_equal(json_string_value(json_object_get(c->answer, "code")), "cancelled");
-	assert_int_equal(executor_pending(d->engine.executor), 0);
+	assert_int_equal(fleet_pending(d->engine.fleet), 0);
 	rig_call_free(c);
 	free(text);
 }

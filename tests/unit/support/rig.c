@@ -61,14 +61,16 @@ static void add_model(rig *d)
 static void open_parts(rig *d, backend_opener cpu)
 {
 	engine *e = &d->engine;
-	device_options on = {.backend = "cpu", .threads = 1, .limits = d->options.limits, .cpu = cpu};
+	device_options on[FLEET_MAX];
+	for (int i = 0; i < d->options.n_devices; i++)
+		on[i] = (device_options){.backend = "cpu", .threads = 1, .limits = d->options.limits, .cpu = cpu};
 	*e = (engine){.options = &d->options};
 	assert_int_equal(uv_loop_init(&e->loop), 0);
 	e->net = (net){.loop = &e->loop, .owner = e};
 	assert_int_equal(admission_new(&e->admission, RIG_GENERATIONS), STATUS_OK);
 	assert_int_equal(store_open(&e->store, d->folder, NULL), STATUS_OK);
-	assert_int_equal(device_open(&e->device, &on, NULL), STATUS_OK);
-	assert_int_equal(executor_start(&e->executor, &e->loop, &device_work, e->device, NULL), STATUS_OK);
+	assert_int_equal(fleet_open(&e->fleet, on, d->options.n_devices, NULL), STATUS_OK);
+	assert_int_equal(fleet_start(e->fleet, &e->loop, NULL), STATUS_OK);
 	assert_int_equal(idempotency_new(&e->net.idempotency), STATUS_OK);
 	assert_int_equal(catalog_new(&e->catalog, e->store), STATUS_OK);
 	parts_open_sessions(e);
@@ -97,15 +99,14 @@ static void close_parts(rig *d)
 {
 	engine *e = &d->engine;
 	rig_drop_calls(d);
-	executor_stop(e->executor);
+	fleet_stop(e->fleet);
 	uv_run(&e->loop, UV_RUN_DEFAULT);
 	job_machine_free(e->job_machine);
 	sessions_free(e->sessions);
 	catalog_free(e->catalog);
 	idempotency_free(e->net.idempotency);
 	admission_free(e->admission);
-	executor_free(e->executor);
-	device_close(e->device);
+	fleet_free(e->fleet);
 	store_close(e->store);
 	assert_int_equal(uv_loop_close(&e->loop), 0);
 	assert_int_equal(e->net.streams, 0);
@@ -113,10 +114,16 @@ static void close_parts(rig *d)
 
 rig *rig_new(backend_opener cpu)
 {
+	return rig_new_fleet(cpu, 1);
+}
+
+rig *rig_new_fleet(backend_opener cpu, int n)
+{
 	rig *d = memory_new(1, sizeof *d);
 	log_init("test", LOG_ERROR);
 	folder_new(d->folder);
 	d->options = (engine_options){.data = d->folder,
+	                              .n_devices = n,
 	                              .limits = {.max_models = 2,
 	                                         .max_sessions = RIG_SESSIONS,
 	                                         .max_generations = RIG_GENERATIONS,
@@ -259,7 +266,7 @@ typedef struct look {
 
 static void run_look(task *t, device *d)
 {
-	((look *)t)->idle = !scheduler_runnable(device_scheduler(d));
+	((look *)t)->idle = !device_scheduler(d) || !scheduler_runnable(device_scheduler(d));
 }
 
 static void look_done(task *t)
@@ -267,14 +274,15 @@ static void look_done(task *t)
 	((look *)t)->done = true;
 }
 
-/* Settle after four idle looks in a row. A look runs after everything posted before it. The messages of those tasks may
- * post further tasks to the executor, whose messages may do so again. */
+/* Settle after four idle looks at each device in a row. A look runs after everything posted before it. The messages of
+ * those tasks may post further tasks to the executor, whose messages may do so again. */
 void rig_settle(rig *d)
 {
-	for (int quiet = 0; quiet < 4;) {
+	const int n = fleet_count(d->engine.fleet);
+	for (int quiet = 0, at = 0; quiet < 4 * n; at = (at + 1) % n) {
 		look x = {.task = {.run = run_look, .done = look_done}};
-		bool none = executor_pending(d->engine.executor) == 0 && d->engine.loop.active_reqs.count == 0;
-		executor_control(d->engine.executor, &x.task);
+		bool none = fleet_pending(d->engine.fleet) == 0 && d->engine.loop.active_reqs.count == 0;
+		executor_control(fleet_executor(d->engine.fleet, at), &x.task);
 		while (!x.done)
 			uv_run(&d->engine.loop, UV_RUN_NOWAIT);
 		quiet = none && x.idle ? quiet + 1 : 0;
@@ -292,7 +300,7 @@ void rig_hold(rig *d)
 	d->hold = (task){.run = run_hold};
 	assert_int_equal(uv_sem_init(&d->held, 0), 0);
 	d->holds = true;
-	executor_control(d->engine.executor, &d->hold);
+	executor_control(fleet_executor(d->engine.fleet, 0), &d->hold);
 }
 
 void rig_release(rig *d)

@@ -38,6 +38,8 @@ typedef struct rig_call {
 
 /* cpu: opens the CPU backend; NULL: the engine's own. */
 rig *rig_new(backend_opener cpu);
+/* With n devices, which are opened in order. */
+rig *rig_new_fleet(backend_opener cpu, int n);
 void rig_free(rig *d);
 /* Stop the engine and open the same folder again. */
 void rig_reopen(rig *d, backend_opener cpu);
@@ -50,9 +52,9 @@ void rig_grant(rig_call *c, int64_t credit);
 void rig_cancel(rig_call *c);
 /* Turn the loop until the call is answered, at most 10 s. */
 void rig_wait(rig_call *c);
-/* Turn the loop until the executor is idle and nothing is in progress. */
+/* Turn the loop until every executor is idle and nothing is in progress. */
 void rig_settle(rig *d);
-/* Block the executor before its next task, until rig_release, which also settles. */
+/* Block the executor of the first device before its next task, until rig_release, which also settles. */
 void rig_hold(rig *d);
 void rig_release(rig *d);
 void rig_call_free(rig_call *c);

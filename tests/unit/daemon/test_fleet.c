@@ -1,0 +1,626 @@
+/* test_fleet.c - an engine with two devices: what is placed where, and what the loss of one means for the other. Both
+ * are CPU backends. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/file.h"
+#include "engine/base/log.h"
+#include "engine/base/memory.h"
+#include "engine/cpu/cpu.h"
+#include "engine/daemon/queue/job_machine.h"
+#include "engine/daemon/sessions/sessions.h"
+#include "tests/unit/support/rig.h"
+
+enum { DEVICES = 2, STEPS = 12 };
+
+/* Seconds by which the monotonic clock is set forward. */
+static _Atomic int64_t ahead;
+
+int clock_gettime(clockid_t clock, struct timespec *t)
+{
+	long rc = syscall(SYS_clock_gettime, clock, t);
+	t->tv_sec += clock == CLOCK_MONOTONIC ? ahead : 0;
+	return (int)rc;
+}
+
+/* The CPU backend with a linear layer that fails once on the device `failing`; that device then opens again only with
+ * `repaired`. */
+static backend *opened[DEVICES];
+static int n_opened;
+static backend_kernel real_linear;
+static _Atomic int failing, lost;
+static _Atomic bool repaired;
+
+static status failing_linear(backend *b, const op_call *call)
+{
+	if (failing < 0 || opened[failing] != b)
+		return real_linear(b, call);
+	lost = failing;
+	failing = -1;
+	return STATUS_DEVICE;
+}
+
+static status open_numbered(backend **out, int threads, error *err)
+{
+	const bool again = n_opened == DEVICES;
+	if (again && !repaired)
+		return error_set(err, STATUS_UNAVAILABLE, NULL, "the device is gone");
+	TRY(cpu_open(out, threads, err));
+	real_linear = (*out)->kernel[OP_linear];
+	(*out)->kernel[OP_linear] = failing_linear;
+	opened[again ? lost : n_opened++] = *out;
+	return STATUS_OK;
+}
+
+static int setup(void **state)
+{
+	ahead = 0;
+	n_opened = 0;
+	failing = lost = -1;
+	repaired = false;
+	*state = rig_new_fleet(open_numbered, DEVICES);
+	log_init("test", LOG_NOTHING);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	rig_free(*state);
+	return 0;
+}
+
+static device_stats stats_of(rig *d, int at)
+{
+	device_stats now;
+	rig_settle(d);
+	device_snapshot(fleet_device(d->engine.fleet, at), &now);
+	return now;
+}
+
+/* --- clients' requests ------------------------------------------------------------------ */
+
+static json_t *only(const char *id)
+{
+	return json_pack("{s:s}", "id", id);
+}
+
+static void keep_id(json_t *made, char id[STORE_ID_BYTES])
+{
+	snprintf(id, STORE_ID_BYTES, "%s", json_string_value(json_object_get(made, "id")));
+	json_decref(made);
+}
+
+/* Create a session that has read `prompt`. */
+static void create(rig *d, const char *prompt, bool durable, char id[STORE_ID_BYTES])
+{
+	keep_id(rig_ask(d, 0, "session.create",
+	                json_pack("{s:s, s:s, s:b}", "model", "m", "prompt", prompt, "durable", durable)),
+	        id);
+}
+
+static json_t *generating(const char *id, int max_tokens)
+{
+	return json_pack("{s:s, s:i, s:f, s:i}", "id", id, "max_tokens", max_tokens, "temperature", 0.0, "seed", 1);
+}
+
+static json_t *tokens_in(const rig_call *c)
+{
+	size_t i, k;
+	json_t *event, *token, *ids = json_array();
+	json_array_foreach(c->events, i, event) json_array_foreach(json_object_get(event, "tokens"), k, token)
+	    json_array_append(ids, token);
+	return ids;
+}
+
+/* The next tokens of the session, as ids. */
+static json_t *says(rig *d, const char *id)
+{
+	rig_call *c = rig_begin(d, "session.generate", generating(id, 8), 100);
+	rig_wait(c);
+	assert_false(c->failed);
+	json_t *ids = tokens_in(c);
+	rig_call_free(c);
+	assert_int_equal(json_array_size(ids), 8);
+	return ids;
+}
+
+static void assert_equal_answers(rig *d, const char *a, const char *b)
+{
+	json_t *one = says(d, a), *other = says(d, b);
+	assert_true(json_equal(one, other));
+	json_decref(one);
+	json_decref(other);
+}
+
+static void append(rig *d, int http, const char *id, const char *text)
+{
+	json_decref(rig_ask(d, http, "session.append", json_pack("{s:s, s:s}", "id", id, "text", text)));
+}
+
+/* Begin a completion of a's that waits for credit after two events of each choice. */
+static rig_call *begin_stream(rig *d, int n)
+{
+	return rig_begin(d, "completion.create",
+	                 json_pack("{s:s, s:s, s:i, s:i, s:{s:i}}", "model", "m", "prompt", "word", "max_tokens", 40,
+	                           "n", n, "logit_bias", "100", 100),
+	                 2 * n);
+}
+
+/* --- the option ------------------------------------------------------------------------------ */
+
+static void the_option_names_different_devices(void **state)
+{
+	static const char *const wrong[] = {"",
+	                                    ",",
+	                                    "0,",
+	                                    "0,,1",
+	                                    "a",
+	                                    "0,-1",
+	                                    "0, 1",
+	                                    "1024",
+	                                    "0,0",
+	                                    "3,2,3",
+	                                    "99999999999999999999",
+	                                    "0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16"};
+	int devices[FLEET_MAX], n;
+	(void)state;
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+		error err = ERROR_INIT;
+		assert_int_equal(fleet_parse(wrong[i], devices, &n, &err), STATUS_INVALID);
+		assert_non_null(strstr(err.message, "--device"));
+	}
+	assert_int_equal(fleet_parse("3,1023,0", devices, &n, NULL), STATUS_OK);
+	assert_int_equal(n, 3);
+	assert_true(devices[0] == 3 && devices[1] == 1023 && devices[2] == 0);
+	assert_int_equal(fleet_parse("0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15", devices, &n, NULL), STATUS_OK);
+	assert_int_equal(n, FLEET_MAX);
+}
+
+static void the_cpu_is_one_device(void **state)
+{
+	const device_options on[2] = {{.backend = "cpu", .threads = 1, .limits = {1, 1, 1, 1}},
+	                              {.backend = "cpu", .threads = 1, .limits = {1, 1, 1, 1}, .device = 1}};
+	error err = ERROR_INIT;
+	fleet *f;
+	(void)state;
+	assert_int_equal(fleet_open(&f, on, 2, &err), STATUS_INVALID);
+	assert_null(f);
+	assert_non_null(strstr(err.message, "--device"));
+}
+
+static void a_device_that_trains_counts_double(void **state)
+{
+	const device_options on[DEVICES] = {
+	    {.backend = "cpu", .threads = 1, .limits = {1, 1, 1, 1}, .cpu = cpu_open},
+	    {.backend = "cpu", .threads = 1, .limits = {1, 1, 1, 1}, .device = 1, .cpu = cpu_open}};
+	fleet *f;
+	(void)state;
+	assert_int_equal(fleet_open(&f, on, DEVICES, NULL), STATUS_OK);
+	assert_int_equal(fleet_enter_training(f), 0);
+	assert_int_equal(fleet_emptiest(f), 1);
+	for (int i = 0; i < 6; i++) /* the second device gets two of three */
+		assert_int_equal(fleet_enter(f, FLEET_ANY, 1), i % 3 != 1);
+	assert_int_equal(fleet_enter_training(f), 0); /* fewer requests */
+	fleet_leave_training(f, 0);
+	fleet_leave_training(f, 0);
+	fleet_leave(f, 1, 4);
+	assert_int_equal(fleet_enter(f, FLEET_ANY, 1), 1);
+	fleet_count_sessions(f, 1, 2);
+	assert_int_equal(fleet_enter_training(f), 0);
+	assert_int_equal(fleet_emptiest(f), 0);
+	fleet_free(f);
+}
+
+/* --- placement --------------------------------------------------------------------------------- */
+
+static void sessions_are_spread_and_answer_alike(void **state)
+{
+	rig *d = *state;
+	char ids[2 * RIG_SESSIONS][STORE_ID_BYTES];
+	for (int i = 0; i < 2 * RIG_SESSIONS; i++) {
+		create(d, "some words", false, ids[i]);
+		assert_int_equal(stats_of(d, 0).scheduler.sessions, (i + 2) / 2);
+		assert_int_equal(stats_of(d, 1).scheduler.sessions, (i + 1) / 2);
+	}
+	json_decref(rig_ask(d, 429, "session.create", json_pack("{s:s}", "model", "m"))); /* both are full */
+	for (int i = 1; i < 2 * RIG_SESSIONS; i++) {
+		json_decref(rig_ask(d, 0, "session.get", only(ids[i])));
+		if (i > 1)
+			continue;
+		assert_equal_answers(d, ids[0], ids[i]);
+	}
+	json_decref(rig_ask(d, 0, "session.delete", only(ids[3]))); /* the next one takes its slot */
+	create(d, "x", false, ids[3]);
+	assert_int_equal(stats_of(d, 1).scheduler.sessions, RIG_SESSIONS);
+}
+
+static void generations_go_to_the_least_loaded_device(void **state)
+{
+	rig *d = *state;
+	rig_call *two = begin_stream(d, 2);
+	assert_int_equal(stats_of(d, 0).scheduler.running, 2);
+	rig_call *one = begin_stream(d, 1), *another = begin_stream(d, 1);
+	assert_int_equal(stats_of(d, 0).scheduler.running, 2);
+	assert_int_equal(stats_of(d, 1).scheduler.running, 2);
+	rig_grant(two, 1000);
+	rig_wait(two);
+	rig_call *next = begin_stream(d, 1);
+	assert_int_equal(stats_of(d, 0).scheduler.running, 1);
+	rig_call *const all[] = {one, another, next};
+	for (int i = 0; i < 3; i++) {
+		rig_grant(all[i], 1000);
+		rig_wait(all[i]);
+		assert_false(all[i]->failed);
+		rig_call_free(all[i]);
+	}
+	rig_call_free(two);
+	assert_int_equal(stats_of(d, 0).scheduler.running + stats_of(d, 1).scheduler.running, 0);
+}
+
+static void a_fork_stays_with_its_session_while_there_is_a_slot(void **state)
+{
+	rig *d = *state;
+	char id[STORE_ID_BYTES], copies[RIG_SESSIONS][STORE_ID_BYTES];
+	create(d, "some words", true, id);
+	for (int i = 0; i < RIG_SESSIONS; i++) {
+		const bool stays = i < RIG_SESSIONS - 1;
+		keep_id(rig_ask(d, 0, "session.fork", only(id)), copies[i]);
+		assert_int_equal(stats_of(d, 0).scheduler.sessions, stays ? i + 2 : RIG_SESSIONS);
+		assert_int_equal(stats_of(d, 1).scheduler.sessions, stays ? 0 : 1);
+	}
+	json_t *expected = says(d, id);
+	for (int i = 0; i < RIG_SESSIONS; i++) {
+		json_t *said = says(d, copies[i]);
+		assert_true(json_equal(said, expected));
+		json_decref(said);
+	}
+	json_decref(expected);
+}
+
+static void a_model_is_loaded_and_unloaded_on_every_device(void **state)
+{
+	rig *d = *state;
+	for (int i = 0; i < 2; i++) {
+		json_decref(rig_ask(d, 0, "model.load", only("m")));
+		for (int at = 0; at < DEVICES; at++)
+			assert_int_equal(stats_of(d, at).n_loaded, 1);
+		if (i > 0) { /* in use on the second device only */
+			rig_call *first = begin_stream(d, 1), *second = begin_stream(d, 1);
+			rig_settle(d);
+			rig_grant(first, 1000);
+			rig_wait(first);
+			json_decref(rig_ask(d, 409, "model.unload", only("m")));
+			rig_grant(second, 1000);
+			rig_wait(second);
+			rig_call_free(first);
+			rig_call_free(second);
+		}
+		json_decref(rig_ask(d, 0, "model.unload", only("m")));
+		for (int at = 0; at < DEVICES; at++)
+			assert_int_equal(stats_of(d, at).n_loaded, 0);
+	}
+}
+
+static const char *weights_of(rig *d, char out[16])
+{
+	json_t *m = rig_ask(d, 0, "model.get", only("m"));
+	snprintf(out, 16, "%s", json_string_value(json_object_get(json_object_get(m, "additive"), "dtype")));
+	json_decref(m);
+	return out;
+}
+
+static void weights_that_one_device_cannot_change_stay(void **state)
+{
+	rig *d = *state;
+	char name[16];
+	rig_call *first = begin_stream(d, 1), *second = begin_stream(d, 1);
+	rig_settle(d);
+	rig_grant(first, 1000);
+	rig_wait(first);
+	json_decref(rig_ask(d, 409, "model.load", json_pack("{s:s, s:s}", "id", "m", "dtype", "int8")));
+	assert_string_equal(weights_of(d, name), "fp32");
+	rig_grant(second, 1000);
+	rig_wait(second);
+	assert_false(second->failed);
+	json_decref(rig_ask(d, 0, "model.load", json_pack("{s:s, s:s}", "id", "m", "dtype", "int8")));
+	assert_string_equal(weights_of(d, name), "int8");
+	rig_call_free(first);
+	rig_call_free(second);
+}
+
+static void a_session_is_explained_on_its_device(void **state)
+{
+	rig *d = *state;
+	char id[STORE_ID_BYTES];
+	keep_id(rig_ask(d, 0, "session.create",
+	                json_pack("{s:s, s:s, s:b}", "model", "m", "prompt", "some words", "explain", 1)),
+	        id);
+	rig_call *busy = begin_stream(d, 2);
+	json_t *answer = rig_ask(d, 0, "session.alpha", json_pack("{s:s, s:i}", "id", id, "position", 3));
+	assert_non_null(json_object_get(answer, "contributions"));
+	json_decref(answer);
+	assert_int_equal(stats_of(d, 0).scheduler.running, 2);
+	assert_int_equal(stats_of(d, 1).n_loaded, 0);
+	rig_grant(busy, 1000);
+	rig_wait(busy);
+	rig_call_free(busy);
+}
+
+/* Texts of one format share what is known about its tokens, and run on both devices at once. */
+static void a_format_is_compiled_for_each_device(void **state)
+{
+	enum { CALLS = 4 };
+	rig *d = *state;
+	rig_call *calls[CALLS];
+	for (int i = 0; i < CALLS; i++)
+		calls[i] = rig_begin(d, "completion.create",
+		                     json_pack("{s:s, s:s, s:i, s:i, s:{s:s}}", "model", "m", "prompt", "word",
+		                               "max_tokens", 40, "seed", 7, "response_format", "type", "json_object"),
+		                     1000);
+	json_t *expected = NULL;
+	for (int i = 0; i < CALLS; i++) {
+		rig_wait(calls[i]);
+		assert_false(calls[i]->failed);
+		json_t *ids = tokens_in(calls[i]);
+		assert_true(json_array_size(ids) > 0 && (!expected || json_equal(ids, expected)));
+		json_decref(expected);
+		expected = ids;
+		rig_call_free(calls[i]);
+	}
+	json_decref(expected);
+	assert_true(stats_of(d, 0).scheduler.generated_tokens > 0 && stats_of(d, 1).scheduler.generated_tokens > 0);
+}
+
+/* --- a lost device ------------------------------------------------------------------------------- */
+
+static void sessions_of_a_lost_device_continue_on_the_other(void **state)
+{
+	rig *d = *state;
+	char kept[STORE_ID_BYTES], other[STORE_ID_BYTES], gone[STORE_ID_BYTES], idle[STORE_ID_BYTES];
+	create(d, "some words", true, kept);   /* on the first device */
+	create(d, "some words", false, other); /* on the second */
+	create(d, "some words", false, gone);
+	keep_id(rig_ask(d, 0, "session.fork", only(kept)), idle);
+	assert_int_equal(stats_of(d, 0).scheduler.sessions, 3);
+	rig_call *quiet = begin_stream(d, 1), *beside = begin_stream(d, 1);
+	rig_settle(d);
+	rig_grant(quiet, 1000);
+	rig_wait(quiet); /* the first device has none left; `beside` runs on the second */
+	json_t *expected = tokens_in(quiet);
+	assert_int_equal(stats_of(d, 1).scheduler.running, 1);
+	failing = 0;
+	append(d, 503, kept, "never read");
+	assert_int_equal(failing, -1);
+	assert_int_equal(stats_of(d, 0).restarts, 1);
+	assert_int_equal(stats_of(d, 1).restarts, 0);
+	assert_false(device_is_open(fleet_device(d->engine.fleet, 0)));
+	assert_true(fleet_is_open(d->engine.fleet));
+	append(d, 503, gone, "x"); /* it was on the first device only */
+	json_t *said[] = {says(d, kept), says(d, other), says(d, idle)};
+	assert_true(json_equal(said[0], said[1]) && json_equal(said[0], said[2]));
+	for (int i = 0; i < 3; i++)
+		json_decref(said[i]);
+	assert_int_equal(stats_of(d, 1).scheduler.sessions, 3);
+	rig_grant(beside, 1000);
+	rig_wait(beside);
+	assert_false(beside->failed);
+	json_t *got = tokens_in(beside);
+	assert_true(json_equal(got, expected));
+	json_decref(got);
+	json_decref(expected);
+	rig_call_free(quiet);
+	rig_call_free(beside);
+}
+
+static void a_full_device_beside_a_lost_one_gives_up_an_idle_session(void **state)
+{
+	rig *d = *state;
+	char ids[2 * RIG_SESSIONS][STORE_ID_BYTES], id[STORE_ID_BYTES];
+	for (int i = 0; i < 2 * RIG_SESSIONS; i++)
+		create(d, "some words", true, ids[i]);
+	failing = 0;
+	append(d, 503, ids[0], "never read");
+	create(d, "some words", true, id); /* the longest idle sessions are on the lost device */
+	assert_int_equal(stats_of(d, 1).scheduler.sessions, RIG_SESSIONS);
+	for (int i = 0; i < 2 * RIG_SESSIONS; i++)
+		append(d, 0, ids[i], "!");
+	assert_equal_answers(d, ids[0], ids[1]);
+}
+
+static void a_lost_device_is_opened_again_and_takes_sessions(void **state)
+{
+	rig *d = *state;
+	char kept[STORE_ID_BYTES], gone[STORE_ID_BYTES], next[STORE_ID_BYTES];
+	create(d, "some words", true, kept);
+	create(d, "x", false, next);
+	create(d, "x", false, gone);
+	failing = 0;
+	append(d, 503, kept, "never read");
+	json_t *before = says(d, kept); /* moved */
+	repaired = true;
+	ahead += 2;
+	for (uint64_t began = clock_ns(); !device_is_open(fleet_device(d->engine.fleet, 0));)
+		assert_true(clock_ns() - began < 30000000000u);
+	append(d, 404, gone, "x");
+	create(d, "some words", true, next); /* on the first device again */
+	assert_int_equal(stats_of(d, 0).scheduler.sessions, 1);
+	json_t *after = says(d, next);
+	assert_true(json_equal(before, after));
+	json_decref(before);
+	json_decref(after);
+	assert_false(fleet_is_left(d->engine.fleet));
+}
+
+/* --- training ------------------------------------------------------------------------------------- */
+
+static void add_text(rig *d, char id[STORE_ID_BYTES])
+{
+	char path[PATH_MAX], words[4000];
+	store_file text = {.filename = "text", .purpose = "fine-tune"};
+	for (size_t i = 0; i < sizeof words; i++)
+		words[i] = (char)('a' + i * i % 23);
+	store_temporary_path(d->engine.store, path);
+	assert_int_equal(file_write(path, &(file_part){words, sizeof words}, 1, NULL), STATUS_OK);
+	assert_int_equal(store_file_add(d->engine.store, &text, path, NULL), STATUS_OK);
+	snprintf(id, STORE_ID_BYTES, "%s", text.id);
+}
+
+static void create_job(rig *d, const char *file, char id[STORE_ID_BYTES])
+{
+	keep_id(rig_ask(d, 0, "job.create",
+	                json_pack("{s:s, s:s, s:i, s:{s:{s:i, s:i, s:i, s:i}, s:i, s:i, s:i, s:i}}", "model",
+	                          "additive", "training_file", file, "seed", 3, "additive", "config", "hidden_size", 16,
+	                          "n_heads", 2, "n_layer", 2, "n_positions", 32, "sequence_length", 32, "batch_size", 2,
+	                          "max_steps", STEPS, "checkpoint_every", 4)),
+	        id);
+}
+
+/* Turn the loop until the job has succeeded, and read its weights. */
+static void run_job(rig *d, const char *id, char **weights, size_t *bytes)
+{
+	char path[PATH_MAX + 32] = "";
+	for (int64_t began = clock_unix(); !path[0]; assert_true(clock_unix() - began < 30)) {
+		uv_run(&d->engine.loop, UV_RUN_NOWAIT);
+		job_machine_tick(d->engine.job_machine);
+		json_t *now = rig_ask(d, 0, "job.get", only(id));
+		const char *is = json_string_value(json_object_get(now, "status"));
+		assert_string_not_equal(is, "failed");
+		if (strcmp(is, "succeeded") == 0)
+			store_model_folder(d->engine.store, json_string_value(json_object_get(now, "fine_tuned_model")),
+			                   path);
+		else if (strcmp(is, "running") != 0)
+			ahead++; /* it may be waiting to be tried again */
+		json_decref(now);
+	}
+	strcat(path, "/model.safetensors");
+	assert_int_equal(file_read(path, 1 << 20, weights, bytes, NULL), STATUS_OK);
+}
+
+static void a_job_trains_on_the_device_without_sessions(void **state)
+{
+	rig *d = *state;
+	char file[STORE_ID_BYTES], job[STORE_ID_BYTES], id[STORE_ID_BYTES], *weights;
+	size_t bytes;
+	add_text(d, file);
+	create(d, "words", false, id); /* on the first device */
+	create_job(d, file, job);
+	run_job(d, job, &weights, &bytes);
+	free(weights);
+	assert_int_equal(stats_of(d, 0).training_steps, 0);
+	assert_int_equal(stats_of(d, 1).training_steps, STEPS);
+	device_stats all;
+	fleet_snapshot(d->engine.fleet, &all);
+	assert_int_equal(all.training_steps, STEPS);
+	assert_false(fleet_trains(d->engine.fleet, 0) || fleet_trains(d->engine.fleet, 1));
+}
+
+static void a_job_whose_device_is_lost_ends_on_the_other_with_the_same_weights(void **state)
+{
+	rig *d = *state;
+	char file[STORE_ID_BYTES], job[STORE_ID_BYTES], id[STORE_ID_BYTES], *expected, *weights;
+	size_t expected_bytes, bytes;
+	add_text(d, file);
+	create_job(d, file, job);
+	run_job(d, job, &expected, &expected_bytes);
+	assert_int_equal(stats_of(d, 0).training_steps, STEPS);
+	create(d, "words", false, id); /* on the first device, so the job begins on the second */
+	create_job(d, file, job);
+	failing = 1;
+	run_job(d, job, &weights, &bytes);
+	assert_int_equal(lost, 1);
+	assert_in_range(stats_of(d, 0).training_steps, STEPS + 1, 2 * STEPS);
+	assert_int_equal(stats_of(d, 1).restarts, 1);
+	assert_int_equal(bytes, expected_bytes);
+	assert_memory_equal(weights, expected, bytes);
+	free(weights);
+	free(expected);
+}
+
+/* --- leaving the process -------------------------------------------------------------------------- */
+
+/* A GPU that does not open again, played by a CPU under its name: opening it again needs the plug-in, which is
+ * missing. */
+static status open_as_cuda(backend **out, int threads, error *err)
+{
+	TRY(open_numbered(out, threads, err));
+	(*out)->name = "cuda";
+	return STATUS_OK;
+}
+
+static bool always(const backend *b)
+{
+	(void)b;
+	return true;
+}
+
+static void the_process_is_left_only_without_any_open_device(void **state)
+{
+	const device_options on[DEVICES] = {
+	    {.backend = "cpu", .threads = 1, .limits = {2, 4, 4, 2}, .cpu = open_as_cuda},
+	    {.backend = "cpu", .threads = 1, .limits = {2, 4, 4, 2}, .device = 1, .cpu = open_as_cuda}};
+	device_history next[FLEET_MAX];
+	device_stats stats;
+	fleet *f;
+	(void)state;
+	n_opened = 0;
+	failing = -1;
+	ahead = 0;
+	assert_int_equal(fleet_open(&f, on, DEVICES, NULL), STATUS_OK);
+	opened[0]->lost = always;
+	assert_true(device_work.foreground(fleet_device(f, 0)));
+	assert_false(device_is_open(fleet_device(f, 0)) || device_is_left(fleet_device(f, 0)));
+	assert_true(fleet_is_open(f));
+	device_snapshot(fleet_device(f, 0), &stats);
+	assert_int_equal(stats.left_ns, 0);
+	fleet_snapshot(f, &stats);
+	assert_string_equal(stats.problem, ""); /* one device suffices */
+	opened[1]->lost = always;
+	assert_true(device_work.foreground(fleet_device(f, 1)));
+	assert_false(fleet_is_open(f));
+	assert_true(fleet_is_left(f));
+	fleet_snapshot(f, &stats);
+	assert_non_null(strstr(stats.problem, "additive-cuda.so"));
+	assert_int_equal(stats.restarts, 2);
+	fleet_hand_over(f, next);
+	for (int i = 0; i < DEVICES; i++) {
+		assert_int_equal(next[i].processes, 1);
+		assert_int_equal(next[i].restarts, 1);
+	}
+	fleet_free(f);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(the_option_names_different_devices),
+	    cmocka_unit_test(the_cpu_is_one_device),
+	    cmocka_unit_test(a_device_that_trains_counts_double),
+	    TEST(sessions_are_spread_and_answer_alike),
+	    TEST(generations_go_to_the_least_loaded_device),
+	    TEST(a_fork_stays_with_its_session_while_there_is_a_slot),
+	    TEST(a_model_is_loaded_and_unloaded_on_every_device),
+	    TEST(weights_that_one_device_cannot_change_stay),
+	    TEST(a_session_is_explained_on_its_device),
+	    TEST(a_format_is_compiled_for_each_device),
+	    TEST(sessions_of_a_lost_device_continue_on_the_other),
+	    TEST(a_full_device_beside_a_lost_one_gives_up_an_idle_session),
+	    TEST(a_lost_device_is_opened_again_and_takes_sessions),
+	    TEST(a_job_trains_on_the_device_without_sessions),
+	    TEST(a_job_whose_device_is_lost_ends_on_the_other_with_the_same_weights),
+	    cmocka_unit_test(the_process_is_left_only_without_any_open_device),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
