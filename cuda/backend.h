@@ -91,8 +91,8 @@ status cuda_enter(cuda_backend *c);
 /* Check that the device computes: STATUS_OK, or STATUS_DEVICE, which marks it as lost. Waits for the stream
  * (check.cu). */
 status cuda_check(cuda_backend *c);
-/* Set `same` to true if wgmma and mma.sync give equal bits here, on several products. STATUS_NOMEM, STATUS_DEVICE. Waits
- * for the stream. Clears c->wgmma. Needs compute capability 9.0 (linear_wgmma.cu). */
+/* Set `same` to true if wgmma and mma.sync give equal bits here, on several products. STATUS_NOMEM, STATUS_DEVICE.
+ * Waits for the stream. Clears c->wgmma. Needs compute capability 9.0 (linear_wgmma.cu). */
 status cuda_wgmma_check(cuda_backend *c, bool *same);
 /* For tests, looked up by name in the plug-in: launch a kernel that writes to an invalid address. The launch succeeds;
  * the device is lost when the kernel runs. */

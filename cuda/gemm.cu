@@ -45,7 +45,9 @@ extern "C" {
 
 enum : size_t { WORKSPACE_BYTES = 32 << 20 };
 enum { BUCKETS = 256, MOST_PLANS = 4096, MOST_CHOICES = 16, ALIGNED = 16, THREADS = 256 };
-enum { CANDIDATES = 8, ROUNDS = 3, RUNS = 3 /* per candidate and round */, KEY_BYTES = 256 };
+enum { CANDIDATES = 8, ROUNDS = 3, RUNS = 3 /* per candidate in later rounds */, KEY_BYTES = 256 };
+#define LONG_MS 0.5f
+#define NEARLY 1.1f
 /* A candidate replaces the first one if it takes at most this part of its time. Less may be noise. */
 #define FASTER 0.97f
 
@@ -226,44 +228,51 @@ static status issue(cuda_backend *c, const cuda_gemm_args *g, const void *from, 
 
 /* --- the fastest algorithm -------------------------------------------------------------------- */
 
-/* ms: time of RUNS runs; unchanged if the library refuses the candidate. */
+/* ms: time of a run, the mean of `runs` after an untimed one; unchanged if the library refuses the candidate. */
 static status time_runs(cuda_backend *c, const cuda_gemm_args *g, const void *from, const product_plan *p,
-                        const cublasLtMatmulAlgo_t *algorithm, float *ms)
+                        const cublasLtMatmulAlgo_t *algorithm, int runs, float *ms)
 {
 	cuda_products *all = c->products;
-	TRY(cuda_status(c, cudaEventRecord(all->begin, c->stream)));
-	for (int i = 0; i < RUNS; i++)
+	float whole;
+	for (int i = -1; i < runs; i++) {
+		if (i == 0)
+			TRY(cuda_status(c, cudaEventRecord(all->begin, c->stream)));
 		if (issue(c, g, from, p, algorithm) != STATUS_OK)
 			return cuda_lost(c) ? STATUS_DEVICE : STATUS_OK;
+	}
 	TRY(cuda_status(c, cudaEventRecord(all->end, c->stream)));
 	TRY(cuda_status(c, cudaEventSynchronize(all->end)));
-	return cuda_status(c, cudaEventElapsedTime(ms, all->begin, all->end));
+	TRY(cuda_status(c, cudaEventElapsedTime(&whole, all->begin, all->end)));
+	*ms = whole / (float)runs;
+	return STATUS_OK;
 }
 
 /* Find the candidate with the least time of any round. The results go to memory of their own, since the product may add
- * to its output. Without that memory the first one is chosen. */
+ * to its output. STATUS_NOMEM: there is no such memory. After the first round, only candidates that are nearly as fast
+ * as the best one are timed again, and long products once. */
 static status time_candidates(cuda_backend *c, const cuda_gemm_args *g, const void *from, const product_plan *p,
                               const cublasLtMatmulHeuristicResult_t *candidates, int count, int *best)
 {
-	float least[CANDIDATES];
+	float times[CANDIDATES], least = INFINITY;
 	int fastest = 0;
 	cuda_gemm_args runs = *g;
 	*best = 0;
 	status s = c->base.allocate(&c->base, (size_t)(g->m * g->ldc) * dtype_bytes(g->c_type), &runs.c);
-	if (s != STATUS_OK)
-		return s == STATUS_NOMEM ? STATUS_OK : s;
+	TRY(s);
 	for (int i = 0; i < count; i++)
-		least[i] = INFINITY;
+		times[i] = INFINITY;
 	for (int i = 0; i < ROUNDS * count && s == STATUS_OK; i++) {
 		const int at = i % count;
+		const bool first = i < count, goes_on = times[at] < INFINITY && times[at] <= NEARLY * least;
 		float ms = INFINITY;
-		if (candidates[at].state == CUBLAS_STATUS_SUCCESS && (i < count || least[at] < INFINITY))
-			s = time_runs(c, &runs, from, p, &candidates[at].algo, &ms);
-		least[at] = fminf(least[at], ms);
-		fastest = least[at] < least[fastest] ? at : fastest;
+		if (first ? candidates[at].state == CUBLAS_STATUS_SUCCESS : goes_on)
+			s = time_runs(c, &runs, from, p, &candidates[at].algo, first || least > LONG_MS ? 1 : RUNS, &ms);
+		times[at] = fminf(times[at], ms);
+		fastest = times[at] < times[fastest] ? at : fastest;
+		least = times[fastest];
 	}
 	c->base.release(&c->base, runs.c);
-	*best = least[fastest] <= FASTER * least[0] ? fastest : 0;
+	*best = least <= FASTER * times[0] ? fastest : 0;
 	return s;
 }
 
@@ -284,11 +293,13 @@ static status choose_fastest(cuda_backend *c, const cuda_gemm_args *g, const voi
 	         (long long)k->m, (long long)k->n, (long long)k->k, (long long)k->lda, (long long)k->ldb,
 	         (long long)k->ldc, k->type, k->c_type, k->trans_a, k->trans_b, k->align_a, k->align_b, k->align_c,
 	         k->align_from, k->align_bias, (int)c->products->processors);
-	int choice = c->recording ? product_choices_find(choices, key) : product_choices_begin(choices, key);
+	int choice = product_choices_find(choices, key, !c->recording);
 	if (choice < 0 && !c->recording) {
 		const status s = time_candidates(c, g, from, p, candidates, count, &choice);
-		product_choices_end(choices, key, s == STATUS_OK ? choice : -1);
+		if (s == STATUS_NOMEM)
+			return STATUS_OK; /* the first choice, until this plan is forgotten */
 		TRY(s);
+		choice = product_choices_keep(choices, key, choice);
 	}
 	if (choice >= 0 && choice < count && candidates[choice].state == CUBLAS_STATUS_SUCCESS)
 		p->algorithm = candidates[choice].algo;

@@ -4,9 +4,10 @@
  * of its algorithm, and a digest of all that. A file that does not match its digest or the identity is ignored and
  * replaced by the next choice. Each write replaces the file atomically.
  *
- * A choice is made once. The folder is locked (flock) from _begin, which reads the file, to _end. So two processes use
- * the same algorithm even if both meet a product for the first time. Without a lock or a file, choices are valid for
- * this process alone. If the file is removed, choices are made again. One thread. */
+ * Two processes may both time a product, but they agree: the folder is locked (flock) while a choice is written, and the
+ * first one that is in the file holds. Nothing is locked while a product is timed, since that may wait for the
+ * other processes of a job. In one process a product keeps its choice, even if the file is removed or cannot be written.
+ * One thread. */
 #ifndef CUDA_PRODUCT_CHOICES_H
 #define CUDA_PRODUCT_CHOICES_H
 
@@ -16,12 +17,10 @@ typedef struct product_choices product_choices;
 product_choices *product_choices_new(const char *folder, const char *identity);
 void product_choices_free(product_choices *c); /* NULL is legal */
 
-/* Return the index for a product, a key without a newline, or -1 if this process does not know it. No I/O. */
-int product_choices_find(const product_choices *c, const char *key);
-/* Return the index for a product, or -1. After -1 the folder is locked until product_choices_end. Blocks while another
- * process chooses. */
-int product_choices_begin(product_choices *c, const char *key);
-/* Keep the choice for the key of product_choices_begin, write the file and unlock the folder. -1: only unlock. */
-void product_choices_end(product_choices *c, const char *key, int choice);
+/* Return the index for a product, a key without a newline; -1: unknown. may_read: also look in the file. */
+int product_choices_find(product_choices *c, const char *key, bool may_read);
+/* Keep a choice for the key, here and in the file. Return the one that holds: an earlier one, or `choice`. Waits while
+ * another process writes. */
+int product_choices_keep(product_choices *c, const char *key, int choice);
 
 #endif

@@ -67,7 +67,8 @@ enum { HAS_WGMMA = true };
 typedef uint64_t wgmma_view;
 static inline wgmma_view wgmma_view_of(const void *shared, unsigned k_bytes, unsigned column_bytes)
 {
-	return emulator::shared_offset(shared) >> 4 | (wgmma_view)(k_bytes >> 4) << 16 | (wgmma_view)(column_bytes >> 4) << 32;
+	return emulator::shared_offset(shared) >> 4 | (wgmma_view)(k_bytes >> 4) << 16 |
+	       (wgmma_view)(column_bytes >> 4) << 32;
 }
 template <int n> static inline void wgmma_bf16(float (&d)[n], const unsigned a[4], wgmma_view b, bool add)
 {

@@ -466,6 +466,26 @@ static void a_choice_is_made_once_for_all_processes(void **state)
 	choices_end(folder);
 }
 
+/* A file that was removed is written again with all choices of the process. */
+static void choices_outlive_their_file(void **state)
+{
+	char folder[PATH_MAX], path[PATH_MAX];
+	(void)state;
+	choices_begin(folder);
+	backend *b = open_with("4,1", folder);
+	assert_int_equal(run_counted(b, &chosen).candidate, 1);
+	assert_true(choices_file(folder, path));
+	assert_int_equal(remove(path), 0);
+	assert_int_equal(run_counted(b, &other).candidate, 1);
+	backend_close(b);
+	for (int i = 0; i < 2; i++) {
+		const runs kept = run_with("1,4", folder, i ? &chosen : &other);
+		assert_int_equal(kept.candidate, 1);
+		assert_int_equal(kept.products, 2);
+	}
+	choices_end(folder);
+}
+
 static void a_damaged_file_of_choices_is_replaced(void **state)
 {
 	char folder[PATH_MAX], path[PATH_MAX];
@@ -608,6 +628,7 @@ int main(void)
 	    cmocka_unit_test(every_choice_gives_the_product),
 	    cmocka_unit_test(a_clearly_faster_algorithm_than_the_first_is_chosen),
 	    cmocka_unit_test(a_choice_is_made_once_for_all_processes),
+	    cmocka_unit_test(choices_outlive_their_file),
 	    cmocka_unit_test(a_damaged_file_of_choices_is_replaced),
 	    cmocka_unit_test(choosing_can_be_switched_off),
 	    cmocka_unit_test(choices_without_a_folder_last_as_long_as_the_device),
