@@ -34,21 +34,27 @@ static bool find_all(green_functions *f)
 	       cuda_find_function("cuGreenCtxDestroy", VERSION, &f->destroy);
 }
 
-/* Divide the processors. *most: those that remain when at least `kept` are taken, in whole groups of the device. */
+/* Divide the processors. *most: all but `kept` or more, in whole groups of the device. The rest of a division may not
+ * run clusters, so it is not what is used. */
 static CUresult leave_some(const green_functions *f, CUdevice device, unsigned kept, CUdevResource *most)
 {
-	CUdevResource all, taken;
+	CUdevResource all = {}, rest = {};
 	unsigned groups = 1;
 	CUresult r = f->resource(device, &all, CU_DEV_RESOURCE_TYPE_SM);
-	if (r == CUDA_SUCCESS)
-		r = f->split(&taken, &groups, &all, most, 0, kept);
-	return r == CUDA_SUCCESS && (groups != 1 || most->sm.smCount == 0) ? CUDA_ERROR_NOT_SUPPORTED : r;
+	if (r != CUDA_SUCCESS)
+		return r;
+	const unsigned group = all.sm.smCoscheduledAlignment ? all.sm.smCoscheduledAlignment : 1;
+	const unsigned wanted = all.sm.smCount > kept ? (all.sm.smCount - kept) / group * group : 0;
+	if (wanted == 0)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	r = f->split(most, &groups, &all, &rest, 0, wanted);
+	return r == CUDA_SUCCESS && (groups != 1 || all.sm.smCount - most->sm.smCount < kept) ? CUDA_ERROR_NOT_SUPPORTED : r;
 }
 
 static CUresult open_stream(cuda_backend *c, const green_functions *f, int kept, int priority)
 {
 	CUdevice device;
-	CUdevResource most;
+	CUdevResource most = {};
 	CUdevResourceDesc description;
 	CUresult r = f->device(&device, c->device);
 	if (r == CUDA_SUCCESS)
