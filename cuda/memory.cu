@@ -313,12 +313,12 @@ static status cuda_retract(backend *b, void *reserved, size_t, size_t bytes, siz
 		return STATUS_INVALID;
 	int mappings = r->mappings;
 	*left = r->extended;
-	TRY(enter_unrecorded(c));
 	while (mappings > 0 && r->starts[mappings - 1] >= bytes)
 		mappings--;
 	if (mappings == r->mappings)
 		return STATUS_OK;
 	const size_t kept = r->starts[mappings];
+	TRY(enter_unrecorded(c));
 	TRY(cuda_status(c, cudaStreamSynchronize(c->stream)));
 	TRY(cuda_driver_status(c, c->memory->unmap(r->address + kept, r->extended - kept)));
 	r->mappings = mappings;

@@ -127,20 +127,23 @@ status statepool_take(statepool *p, int32_t *slot)
 	return STATUS_OK;
 }
 
-/* Give up the second half of the memory. A host frees 1 GB in 3 ms, with small pages in 60. False: a slot there is
- * taken, or the backend keeps it. */
-static bool statepool_halve(statepool *p)
+/* Halve the number of slots with memory while few are taken and none of them is in the second half. A host frees 1 GB
+ * in 3 ms, with small pages in 60. */
+static void statepool_shrink(statepool *p)
 {
-	const int64_t all = p->slots, kept = all / 2;
+	const int64_t all = p->slots;
+	int64_t kept = all;
 	size_t left;
-	if (kept < STATEPOOL_FIRST || memchr(p->taken + kept, 1, (size_t)(all - kept)) ||
+	while (p->live * STATEPOOL_IDLE < kept && kept / 2 >= STATEPOOL_FIRST &&
+	       !memchr(p->taken + kept / 2, 1, (size_t)(kept - kept / 2)))
+		kept /= 2;
+	if (kept == all ||
 	    p->backend->retract(p->backend, p->data, (size_t)all * p->slot_bytes, (size_t)kept * p->slot_bytes,
 	                        &left) != STATUS_OK ||
 	    left / p->slot_bytes >= (size_t)all)
-		return false;
+		return;
 	p->slots = (int64_t)(left / p->slot_bytes); /* the slot after them may be in part what it was */
 	memset(p->used + p->slots + 1, 0, (size_t)(all - p->slots - 1) * sizeof *p->used);
-	return true;
 }
 
 void statepool_give(statepool *p, int32_t slot)
@@ -149,8 +152,7 @@ void statepool_give(statepool *p, int32_t slot)
 	p->taken[slot] = 0;
 	p->used[slot] = true;
 	p->live--;
-	while (p->live * STATEPOOL_IDLE < p->slots && statepool_halve(p))
-		;
+	statepool_shrink(p);
 }
 
 bool statepool_reached(statepool *p, int32_t slot, int64_t tokens)
