@@ -21,6 +21,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cuda/kernels.h"
 
@@ -384,7 +385,7 @@ static bool is_on(const char *name, bool fallback)
 }
 
 /* Use wgmma if its bits are those of mma.sync. A process compares them once. A comparison that fails for
- * another reason counts as a difference, unless the device is lost. */
+ * another reason counts as a difference for this backend, unless the device is lost. */
 static status choose_wgmma(cuda_backend *c)
 {
 	device_record *d = &devices[c->device];
@@ -394,17 +395,25 @@ static status choose_wgmma(cuda_backend *c)
 	if (bits == BITS_UNKNOWN) {
 		bool same;
 		const status s = cuda_wgmma_check(c, &same);
-		if (cuda_lost(c))
+		if (cuda_lost(c)) {
+			log_line(LOG_ERROR,
+			         "CUDA device %d was lost while wgmma was compared with mma.sync; ADDITIVE_CUDA_WGMMA=0 "
+			         "avoids that",
+			         c->device);
 			return STATUS_DEVICE;
+		}
 		bits = s == STATUS_OK && same ? BITS_EQUAL : BITS_DIFFER;
 		if (bits == BITS_DIFFER)
 			log_line(LOG_WARN, "CUDA device %d: products do not use wgmma: %s", c->device,
 			         s == STATUS_OK ? "its bits are not those of mma.sync" : status_text(s));
 		pthread_mutex_lock(&devices_mutex);
-		d->wgmma = bits;
+		d->wgmma = s == STATUS_OK ? bits : BITS_UNKNOWN;
 		pthread_mutex_unlock(&devices_mutex);
 	}
 	c->wgmma = bits == BITS_EQUAL;
+	const size_t end = strlen(c->base.device);
+	if (c->wgmma)
+		snprintf(c->base.device + end, sizeof c->base.device - end, ", wgmma");
 	return STATUS_OK;
 }
 

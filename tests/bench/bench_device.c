@@ -149,8 +149,9 @@ static void run_case(backend *b, const bench_case *c, bool cold)
 		l.plans[l.sets++] = make_plan(b, c);
 		held += (double)plan_bytes(l.plans[0]);
 	} while (cold && held < cold_bytes && l.sets < MAX_SETS);
-	printf("{\"op\": \"%s\", \"case\": \"%s\", \"cold\": %s, \"bytes\": %.0f, \"flops\": %.0f, ", c->op, c->name,
-	       cold ? "true" : "false", c->bytes, c->flops);
+	printf("{\"op\": \"%s\", \"case\": \"%s\", \"cold\": %s, \"wgmma\": %s, \"bytes\": %.0f, \"flops\": %.0f, ",
+	       c->op, c->name, cold ? "true" : "false", strstr(b->device, "wgmma") ? "true" : "false", c->bytes,
+	       c->flops);
 	measure(&l);
 	for (int i = 0; i < l.sets; i++)
 		plan_free(l.plans[i]);

@@ -141,6 +141,8 @@ def panels(r):
     if not both:
         return
     r.say("### Packed products of serving, by wgmma and by mma.sync (rows x outputs x inputs)\n")
+    if not all(x["wgmma"] for x, _ in both):
+        r.say("The device refused wgmma (see the log), so both are mma.sync.\n")
     r.table(["product", "wgmma µs", "TFLOP/s", "mma.sync µs", "TFLOP/s", "mma.sync / wgmma"],
             [[x["case"], *(f for y in (x, other) for f in (f"{y['median_ns'] / 1e3:.1f}", f"{y['flops'] / y['median_ns'] / 1e3:.0f}")),
               f"{other['median_ns'] / x['median_ns']:.2f} ×"] for x, other in both])
