@@ -44,10 +44,10 @@ static CUresult leave_some(const green_functions *f, CUdevice device, unsigned k
 	if (r != CUDA_SUCCESS)
 		return r;
 	const unsigned group = all.sm.smCoscheduledAlignment ? all.sm.smCoscheduledAlignment : 1;
-	const unsigned wanted = all.sm.smCount > kept ? (all.sm.smCount - kept) / group * group : 0;
-	if (wanted == 0)
+	const unsigned least = all.sm.smCount > kept ? (all.sm.smCount - kept) / group * group : 0;
+	if (least == 0)
 		return CUDA_ERROR_NOT_SUPPORTED;
-	r = f->split(most, &groups, &all, &rest, 0, wanted);
+	r = f->split(most, &groups, &all, &rest, 0, least);
 	return r == CUDA_SUCCESS && (groups != 1 || all.sm.smCount - most->sm.smCount < kept) ? CUDA_ERROR_NOT_SUPPORTED : r;
 }
 

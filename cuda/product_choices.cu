@@ -67,7 +67,7 @@ static void sum_line(char out[SUM_BYTES + 1], const char *text, size_t bytes)
 }
 
 /* Return the text of the file; NULL: there is none that can be used. */
-static char *read_text(product_choices *c)
+static char *read_kept(product_choices *c)
 {
 	char *text = NULL, sum[SUM_BYTES + 1];
 	size_t bytes = 0;
@@ -136,7 +136,7 @@ static bool add_lines(const product_choices *c, char **text, const char *from)
 int product_choices_find(product_choices *c, const char *key, bool may_read)
 {
 	const int choice = find_in(c->text, key);
-	char *text = choice < 0 && may_read ? read_text(c) : NULL;
+	char *text = choice < 0 && may_read ? read_kept(c) : NULL;
 	if (text)
 		(void)add_lines(c, &c->text, text);
 	free(text);
@@ -169,7 +169,7 @@ int product_choices_keep(product_choices *c, const char *key, int choice)
 {
 	const int lock = lock_folder(c);
 	error err = ERROR_INIT;
-	char *text = read_text(c);
+	char *text = read_kept(c);
 	if (!text)
 		text = strdup(c->identity);
 	if (text && add_lines(c, &text, c->text) && add_line(&text, key, choice)) {
