@@ -40,7 +40,7 @@ static __device__ __forceinline__ forgetting_tokens<T> forgetting_tokens_at(cons
 /* A block per slab, sequence and tile. AGGREGATE: from the empty state to an aggregate, without the last tile;
  * otherwise from the state before the tile to the results. */
 template <class T, int V, bool AGGREGATE, bool BONUS = false>
-static __global__ void __launch_bounds__(WARP + FORGETTING_THREADS, 1) forgetting_tile_kernel(forgetting_call<T> c)
+static __global__ void __launch_bounds__(WARP + FORGETTING_HELPERS + FORGETTING_THREADS, 1) forgetting_tile_kernel(forgetting_call<T> c)
 {
 	enum { HELD = V ? V : 1 };
 	const unsigned tiles = AGGREGATE ? c.tiles - 1 : c.tiles, at = blockIdx.x / (unsigned)c.cut.groups;
@@ -54,23 +54,25 @@ static __global__ void __launch_bounds__(WARP + FORGETTING_THREADS, 1) forgettin
 	const int64_t entry = sequence * c.tiles + tile;
 	for (int piece = 0; piece < c.cut.pieces; piece++) {
 		const forgetting_part p =
-		    forgetting_part_of<V>(c.cut, (int)(blockIdx.x % (unsigned)c.cut.groups), piece);
-		forgetting_sum s = {-INFINITY, 0.0f, 0.0f};
+		    forgetting_part_of<V>(c.cut, (int)(blockIdx.x % (unsigned)c.cut.groups), piece,
+		                          WARP + c.cut.helpers);
+		forgetting_sum s = forgetting_nothing();
 		float g[HELD] = {};
 		if (!AGGREGATE && tile > 0) {
 			if (p.scores)
-				s.l = c.l[(entry - 1) * c.cut.heads + p.head];
+				s = forgetting_sum_at(c.l[(entry - 1) * c.cut.heads + p.head]);
 #pragma unroll
 			for (int e = 0; e < HELD && p.values; e++)
 				g[e] = c.g[(entry - 1) * c.cut.d + p.channel + e];
 		}
-		forgetting_read<V, FORGETTING_AHEAD, BONUS>(k, c.cut, p, s, g);
+		forgetting_read<V, V ? FORGETTING_AHEAD : FORGETTING_AHEAD / 2, BONUS>(k, c.cut, p, s, g);
 		k.l = nullptr;
 		if (!AGGREGATE)
 			continue;
+		const float rate = V ? forgetting_rate(c.cut, s.rate) : s.rate;
 		if (p.scores && piece == 0) {
-			c.rate[entry * c.cut.heads + p.head] = s.rate;
-			c.l[entry * c.cut.heads + p.head] = s.l;
+			c.rate[entry * c.cut.heads + p.head] = rate;
+			c.l[entry * c.cut.heads + p.head] = forgetting_log(__fadd_rn(s.s, s.rest), s.m);
 		}
 		if (p.values)
 			forgetting_store<float, HELD>(c.g + entry * c.cut.d + p.channel, g);
@@ -79,7 +81,7 @@ static __global__ void __launch_bounds__(WARP + FORGETTING_THREADS, 1) forgettin
 
 /* Aggregates become states. A block per slab and sequence. Each thread overwrites what it alone has read. */
 template <int V>
-static __global__ void __launch_bounds__(WARP + FORGETTING_THREADS, 1)
+static __global__ void __launch_bounds__(WARP + FORGETTING_HELPERS + FORGETTING_THREADS, 1)
     forgetting_carry_kernel(forgetting_cut cut, int tiles, const float *rate, float *l, float *g)
 {
 	enum { HELD = V ? V : 1 };
@@ -91,11 +93,12 @@ static __global__ void __launch_bounds__(WARP + FORGETTING_THREADS, 1)
 	k.f = rate + entry * cut.heads;
 	k.count = tiles - 1;
 	for (int piece = 0; piece < cut.pieces; piece++) {
-		const forgetting_part p = forgetting_part_of<V>(cut, (int)(blockIdx.x % (unsigned)cut.groups), piece);
-		forgetting_sum s = {-INFINITY, 0.0f, 0.0f};
+		const forgetting_part p = forgetting_part_of<V>(cut, (int)(blockIdx.x % (unsigned)cut.groups), piece,
+		                                                      WARP + cut.helpers);
+		forgetting_sum s = forgetting_nothing();
 		float held[HELD] = {};
 		k.l = piece == cut.pieces - 1 ? l + entry * cut.heads : nullptr;
-		forgetting_read<V, FORGETTING_AHEAD>(k, cut, p, s, held);
+		forgetting_read<V, V ? FORGETTING_AHEAD : FORGETTING_AHEAD / 2>(k, cut, p, s, held);
 	}
 }
 
@@ -111,6 +114,7 @@ template <class T> static forgetting_call<T> call_of(const op_call *call)
 {
 	forgetting_call<T> c = {};
 	c.cut = forgetting_cut_of(call, 2);
+	c.cut.helpers = FORGETTING_HELPERS;
 	c.batch = call->in[0].shape.dim[0];
 	c.all.v = (const T *)call->in[0].data;
 	c.all.a = (const float *)call->in[1].data;
@@ -140,7 +144,7 @@ size_t cuda_forgetting_attention_scratch(const backend *b, const op_call *call)
 template <class T, int V> static status forward_tiles(backend *b, forgetting_call<T> c, float *scratch)
 {
 	int64_t floats;
-	const size_t shared = forgetting_shared_bytes(V);
+	const size_t shared = forgetting_shared_bytes(c.cut, V);
 	const int64_t slabs = c.batch * c.cut.groups;
 	cut_into_tiles(b, &c, &floats);
 	c.g = scratch;

@@ -53,9 +53,9 @@ static __device__ __forceinline__ forgetting_factors factors_at(const forgetting
 	if (c.mask && !c.mask[t])
 		return {0.0f, 1.0f};
 	const float *l = c.l + t * c.cut.heads + head;
-	const float own = c.a[t * c.cut.heads + head] - *l;
+	const float over = c.a[t * c.cut.heads + head] - *l, own = over > 0.0f ? 0.0f : over; /* above by rounding only */
 	if (first)
-		return {expf(own), -expm1f(fminf(own, 0.0f))};
+		return {expf(own), -expm1f(own)};
 	return {expf(own), expf(l[-c.cut.heads] - *l + (c.f ? c.f[t * c.cut.f_stride + head] : 0.0f))};
 }
 
@@ -200,7 +200,7 @@ static __device__ __forceinline__ void pull_bonus(const forgetting_grad_call<T> 
 
 /* --- wider heads ------------------------------------------------------------------------------------------------ */
 
-struct forgetting_board {
+struct forgetting_pull_board {
 	forgetting_factors by[CHUNK][WARP];
 	float delta[CHUNK][WARP];
 	float dot[1]; /* [CHUNK][threads] */
@@ -208,7 +208,7 @@ struct forgetting_board {
 
 static size_t board_bytes(const forgetting_cut &c, int channels)
 {
-	return channels ? sizeof(forgetting_board) + (size_t)CHUNK * (c.threads - WARP) * sizeof(float) : 0;
+	return channels ? sizeof(forgetting_pull_board) + (size_t)CHUNK * (c.threads - WARP) * sizeof(float) : 0;
 }
 
 /* Tokens first … end - 1 of a sequence that begins at token `start`, from the last on; all threads of the block. */
@@ -217,7 +217,7 @@ static __device__ __forceinline__ void pull_tokens(const forgetting_grad_call<T>
                                                    int piece, int64_t start, int64_t first, int64_t end,
                                                    forgetting_pull<HELD> &s, forgetting_later &later)
 {
-	forgetting_board *board = shared_memory<forgetting_board>();
+	forgetting_pull_board *board = shared_memory<forgetting_pull_board>();
 	const int thread = threadIdx.x, width = (int)blockDim.x - WARP, slab = p.head - thread;
 	const int heads = min(c.cut.group, c.cut.heads - slab);
 	const int whole = (c.cut.dh + HELD - 1) / HELD, lanes = min(whole - piece * (int)FORGETTING_THREADS, width);

@@ -2,7 +2,7 @@
  *
  * A block has a slab of one sequence and reads its tokens one after another, so the bits do not depend on how a prompt
  * is cut. Parts of a prompt are not read in parallel: merging their sums would round differently. Bytes: v and the
- * state once, g once; one token of many sessions is bound by memory, a long prompt by the logarithm of each token. */
+ * state once, g once; one token of many sessions is bound by memory, a long prompt by the sums. */
 #include "cuda/forgetting_attention.cuh"
 #include "cuda/kernels.h"
 #include "cuda/stream.cuh"
@@ -58,7 +58,7 @@ static __device__ __forceinline__ void clear_tokens(const forgetting_stream_call
 }
 
 template <int V, int AHEAD, bool BONUS = false>
-static __global__ void __launch_bounds__(WARP + FORGETTING_THREADS, 1)
+static __global__ void __launch_bounds__(WARP + FORGETTING_HELPERS + FORGETTING_THREADS, 1)
     forgetting_stream_kernel(forgetting_stream_call c)
 {
 	enum { HELD = V ? V : 1 };
@@ -78,15 +78,17 @@ static __global__ void __launch_bounds__(WARP + FORGETTING_THREADS, 1)
 	k.g = c.g ? c.g + span.first * c.cut.d : nullptr;
 	k.before = c.before ? c.before + span.first * c.cut.d : nullptr;
 	k.count = length;
-	forgetting_sum before = {-INFINITY, 0.0f, 0.0f}, s = before;
+	forgetting_sum before = forgetting_nothing(), s = before;
 	for (int piece = 0; piece < c.cut.pieces; piece++) {
 		const forgetting_part p =
-		    forgetting_part_of<V>(c.cut, (int)(blockIdx.x % (unsigned)c.cut.groups), piece);
-		float *held = state + 2 * c.cut.heads + p.channel;
+		    forgetting_part_of<V>(c.cut, (int)(blockIdx.x % (unsigned)c.cut.groups), piece,
+		                          WARP + c.cut.helpers);
+		float *held = state + 3 * c.cut.heads + p.channel;
 		float g[HELD] = {};
 		if (length > 0 && !begins) {
 			if (p.scores && piece == 0)
-				before = {state[p.head], state[c.cut.heads + p.head], 0.0f};
+				before = {forgetting_exponent(state[p.head]), state[c.cut.heads + p.head],
+				          state[2 * c.cut.heads + p.head], 0.0f};
 			if (p.values)
 				load_state<HELD>(g, held, c.aligned);
 		}
@@ -97,8 +99,9 @@ static __global__ void __launch_bounds__(WARP + FORGETTING_THREADS, 1)
 			if (p.values)
 				store_state<HELD>(held, g, c.aligned);
 			if (p.scores && piece == 0) {
-				state[p.head] = s.l;
-				state[c.cut.heads + p.head] = s.rest;
+				state[p.head] = (float)s.m;
+				state[c.cut.heads + p.head] = s.s;
+				state[2 * c.cut.heads + p.head] = s.rest;
 			}
 		}
 		clear_tokens<HELD, BONUS>(c, p, span.first + length, span.first + span.room, piece == 0);
@@ -110,7 +113,7 @@ template <int V, int AHEAD, bool BONUS = false>
 static status launch(backend *b, const forgetting_stream_call &c)
 {
 	return cuda_launch_early(b, forgetting_stream_kernel<V, AHEAD, BONUS>, cuda_extent(c.rows * c.cut.groups),
-	                         c.cut.threads, forgetting_shared_bytes(V), c);
+	                         c.cut.threads, forgetting_shared_bytes(c.cut, V), c);
 }
 
 status cuda_forgetting_stream(backend *b, const op_call *call)
@@ -136,15 +139,17 @@ status cuda_forgetting_stream(backend *b, const op_call *call)
 	c.n = v.dim[1];
 	c.slot_floats = call->in[2].shape.dim[1];
 	c.offset = ((const forgetting_stream_params *)call->params)->offset;
-	c.aligned = c.slot_floats % CHANNELS == 0 && (c.offset + 2 * c.cut.heads) % CHANNELS == 0;
+	c.aligned = c.slot_floats % CHANNELS == 0 && (c.offset + 3 * c.cut.heads) % CHANNELS == 0;
 	if (shape_count(v) == 0)
 		return STATUS_OK;
+	c.cut.helpers = c.n > 1 ? FORGETTING_HELPERS : 0;
 	return forgetting_by_width(&c.cut, [&](auto width) {
 		enum { V = decltype(width)::V };
 		c.aligned = c.aligned || (int)V < (int)CHANNELS;
+		enum { AHEAD = (int)V != 0 ? FORGETTING_AHEAD : FORGETTING_AHEAD / 2 };
 		if constexpr (V == 0)
 			if (c.bonus)
-				return c.n == 1 ? launch<V, 1, true>(b, c) : launch<V, FORGETTING_AHEAD / 2, true>(b, c);
-		return c.n == 1 ? launch<V, 1>(b, c) : launch<V, FORGETTING_AHEAD>(b, c);
+				return c.n == 1 ? launch<V, 1, true>(b, c) : launch<V, AHEAD, true>(b, c);
+		return c.n == 1 ? launch<V, 1>(b, c) : launch<V, AHEAD>(b, c);
 	});
 }

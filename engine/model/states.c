@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "engine/base/memory.h"
+#include "engine/tensor/ops/forgetting.h"
 
 enum { CACHE_LINE_FLOATS = 16 };
 
@@ -37,6 +38,12 @@ void state_list_set_ring(state_list *list, int64_t places, int64_t width, int64_
 	item->widths[0] = width;
 	item->widths[1] = second;
 	item->widths[2] = third;
+}
+
+void state_list_set_sums(state_list *list, int64_t heads)
+{
+	if (list->status == STATUS_OK)
+		list->items[list->count - 1].sums = heads;
 }
 
 static void add_range(state_range *out, int *n, int64_t first, int64_t count, int64_t gap)
@@ -81,9 +88,46 @@ const state_spec *state_list_find(const state_list *list, const char *name)
 	return NULL;
 }
 
+static int64_t whole_lines(int64_t floats)
+{
+	return (floats + CACHE_LINE_FLOATS - 1) / CACHE_LINE_FLOATS * CACHE_LINE_FLOATS;
+}
+
 int64_t state_list_slot(const state_list *list)
 {
-	return (list->floats + CACHE_LINE_FLOATS - 1) / CACHE_LINE_FLOATS * CACHE_LINE_FLOATS;
+	return whole_lines(list->floats);
+}
+
+static int64_t sums_of(const state_list *list)
+{
+	int64_t n = 0;
+	for (int i = 0; i < list->count; i++)
+		n += list->items[i].sums;
+	return n;
+}
+
+bool state_list_has_sums(const state_list *list)
+{
+	return sums_of(list) > 0;
+}
+
+int64_t state_list_slot_with_logs(const state_list *list)
+{
+	return whole_lines(list->floats - sums_of(list)); /* two floats for three */
+}
+
+void state_list_convert_logs(const state_list *list, const float *from, float *to)
+{
+	memset(to, 0, (size_t)state_list_slot(list) * sizeof *to);
+	for (int i = 0; i < list->count; i++) {
+		const state_spec *item = &list->items[i];
+		const int64_t heads = item->sums;
+		for (int64_t h = 0; h < heads; h++)
+			forgetting_sum_of_log((double)from[h] + (double)from[heads + h], to + h, heads);
+		memcpy(to + 3 * heads, from + 2 * heads, (size_t)(item->floats - 3 * heads) * sizeof *to);
+		from += item->floats - heads;
+		to += item->floats;
+	}
 }
 
 void state_list_free(state_list *list)

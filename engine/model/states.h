@@ -7,6 +7,7 @@
 #ifndef ENGINE_MODEL_STATES_H
 #define ENGINE_MODEL_STATES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "engine/base/error.h"
@@ -32,6 +33,7 @@ typedef struct state_spec {
 	 * are the floats of a place in each of its tensors, which are stored one after the other. places 0: any float
 	 * may depend on any token. */
 	int64_t places, widths[STATE_RING_TENSORS];
+	int64_t sums; /* heads whose running sums are its first floats (engine/tensor/ops/forgetting.h); 0: none */
 } state_spec;
 
 /* A range of floats of a slot. */
@@ -52,6 +54,14 @@ void state_list_add(state_list *list, state_kind kind, int64_t floats, const cha
     __attribute__((format(printf, 4, 5)));
 /* Make the last item a ring whose tensors have these floats per place; a width may be 0. */
 void state_list_set_ring(state_list *list, int64_t places, int64_t width, int64_t second, int64_t third);
+/* Give the last item running sums of that many heads. */
+void state_list_set_sums(state_list *list, int64_t heads);
+/* True if a state has running sums. They were kept as logarithms l [H] and what their rounding had left [H]. */
+bool state_list_has_sums(const state_list *list);
+/* Return the floats of a slot with logarithms in place of sums. */
+int64_t state_list_slot_with_logs(const state_list *list);
+/* Convert such a slot to one of state_list_slot() floats. */
+void state_list_convert_logs(const state_list *list, const float *from, float *to);
 /* List what changes in a slot when tokens from … to - 1 are read, ascending, into out [STATE_RANGES × list->count].
  * Ranges at most `gap` floats apart are merged. Return their number. */
 int state_list_changes(const state_list *list, int64_t from, int64_t to, int64_t gap, state_range *out);

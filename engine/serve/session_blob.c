@@ -9,7 +9,8 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "blobs are little-endian and written as memory holds them");
 
-enum { BLOB_VERSION = 1, BLOB_SOURCE_VERSION = 2 };
+/* A session has version 1 + BLOB_WITH_SOURCE, if it has a source, + BLOB_WITH_SUMS, if its state has running sums. */
+enum { BLOB_FIRST_VERSION = 1, BLOB_WITH_SOURCE = 1, BLOB_WITH_SUMS = 2, BLOB_LAST_VERSION = 4 };
 enum { BLOB_EXPLAIN = 4, BLOB_DURABLE = 8, BLOB_FLAGS = 15 };
 static const char blob_magic[8] = {'a', 'd', 'd', 's', 't', 'a', 't', 'e'};
 
@@ -17,7 +18,7 @@ typedef struct blob_header {
 	char magic[8];
 	uint32_t version, flags;
 	uint64_t model, tokens, state_floats, vocab, log_floats;
-	uint64_t source; /* BLOB_SOURCE_VERSION only */
+	uint64_t source; /* BLOB_WITH_SOURCE only */
 } blob_header;
 enum { BLOB_HEADER_BYTES = 56 }; /* without `source` */
 _Static_assert(sizeof(blob_header) == BLOB_HEADER_BYTES + sizeof(uint64_t), "the header has no padding");
@@ -27,9 +28,14 @@ typedef struct blob_sizes {
 	int64_t state, logits, ids, log, source, total;
 } blob_sizes;
 
+static bool blob_has(const blob_header *h, uint32_t what)
+{
+	return (h->version - BLOB_FIRST_VERSION) & what;
+}
+
 static size_t header_bytes(const blob_header *h)
 {
-	return h->version == BLOB_SOURCE_VERSION ? sizeof *h : BLOB_HEADER_BYTES;
+	return blob_has(h, BLOB_WITH_SOURCE) ? sizeof *h : BLOB_HEADER_BYTES;
 }
 
 /* Read the header of a blob; the shorter header must fit. False: the blob is cut off. */
@@ -69,12 +75,15 @@ static bool blob_measure(const blob_header *h, blob_sizes *out)
 static blob_header blob_expect(const served_model *m, uint32_t version, const session_options *o, int64_t tokens,
                                int64_t source)
 {
+	const state_list *states = model_states(m->model);
+	const bool logs = state_list_has_sums(states) && !((version - BLOB_FIRST_VERSION) & BLOB_WITH_SUMS);
 	blob_header h = {
 	    .version = version,
 	    .flags = (uint32_t)o->policy | (o->explain ? BLOB_EXPLAIN : 0) | (o->durable ? BLOB_DURABLE : 0),
 	    .model = m->hash,
 	    .tokens = (uint64_t)tokens,
-	    .state_floats = statepool_slot_bytes(m->pool) / sizeof(float),
+	    .state_floats =
+	        logs ? (uint64_t)state_list_slot_with_logs(states) : statepool_slot_bytes(m->pool) / sizeof(float),
 	    .vocab = (uint64_t)model_dimensions(m->model)->outputs,
 	    .log_floats = o->explain ? (uint64_t)m->log_floats : 0,
 	    .source = (uint64_t)source,
@@ -86,8 +95,9 @@ static blob_header blob_expect(const served_model *m, uint32_t version, const se
 /* Return the header of x in its present state. */
 static blob_header blob_of(const session *x)
 {
-	return blob_expect(x->model, x->n_source ? BLOB_SOURCE_VERSION : BLOB_VERSION, &x->options, x->tokens,
-	                   x->n_source);
+	const uint32_t version = BLOB_FIRST_VERSION + (x->n_source ? BLOB_WITH_SOURCE : 0) +
+	                         (state_list_has_sums(model_states(x->model->model)) ? BLOB_WITH_SUMS : 0);
+	return blob_expect(x->model, version, &x->options, x->tokens, x->n_source);
 }
 
 /* --- moving ------------------------------------------------------------------------ */
@@ -174,10 +184,10 @@ status scheduler_transfer_check(const session_transfer *t, error *err)
 		return error_set(err, STATUS_CORRUPT, "state", "too short to be a session state");
 	if (memcmp(h.magic, blob_magic, sizeof h.magic) != 0)
 		return error_set(err, STATUS_CORRUPT, "state", "not a session state");
-	if (h.version < BLOB_VERSION || h.version > BLOB_SOURCE_VERSION)
+	if (h.version < BLOB_FIRST_VERSION || h.version > BLOB_LAST_VERSION)
 		return error_set(err, STATUS_UNSUPPORTED, "state",
 		                 "a session state of version %u; this engine reads %d to %d", (unsigned)h.version,
-		                 BLOB_VERSION, BLOB_SOURCE_VERSION);
+		                 BLOB_FIRST_VERSION, BLOB_LAST_VERSION);
 	memcpy(&sum, t->blob + t->bytes - sizeof sum, sizeof sum);
 	if (sum != digest_bytes(t->blob, t->bytes - sizeof sum))
 		return error_set(err, STATUS_CORRUPT, "state", "the session state is damaged or cut off");
@@ -201,11 +211,29 @@ static status blob_fits(const served_model *m, const blob_header *h, size_t byte
 		                 "the session state has %llu floats, a session of the model here has %llu: another "
 		                 "version of the engine wrote it",
 		                 (unsigned long long)h->state_floats, (unsigned long long)expected.state_floats);
-	bool possible = (h->version == BLOB_SOURCE_VERSION) == (source > 0) && o->policy <= POSITION_WRAP &&
-	                memcmp(h, &expected, sizeof *h) == 0 && whole;
+	bool possible = blob_has(h, BLOB_WITH_SOURCE) == (source > 0) &&
+	                (!blob_has(h, BLOB_WITH_SUMS) || state_list_has_sums(model_states(m->model))) &&
+	                o->policy <= POSITION_WRAP && memcmp(h, &expected, sizeof *h) == 0 && whole;
 	if (possible && o->policy == POSITION_ERROR)
 		possible = (int64_t)h->tokens <= model_dimensions(m->model)->positions;
 	return possible ? STATUS_OK : error_set(err, STATUS_CORRUPT, "state", "the session state contradicts itself");
+}
+
+/* Write a state that has logarithms in place of sums to the slot of x, and count it as moved. */
+static status move_logs(const session *x, const blob_header *h, session_transfer *t)
+{
+	statepool *p = x->model->pool;
+	const size_t before = h->state_floats * sizeof(float), bytes = statepool_slot_bytes(p);
+	float *from = malloc(before + bytes), *to = from ? from + h->state_floats : NULL;
+	status s = from ? STATUS_OK : STATUS_NOMEM;
+	if (from) {
+		memcpy(from, t->blob + t->moved, before); /* the blob may not be aligned */
+		state_list_convert_logs(model_states(x->model->model), from, to);
+		s = statepool_write(p, x->slot, 0, to, bytes);
+	}
+	free(from);
+	t->moved += before;
+	return s;
 }
 
 status session_blob_open(session **out, served_model *m, const char *id, session_transfer *t, error *err)
@@ -220,6 +248,9 @@ status session_blob_open(session **out, served_model *m, const char *id, session
 	if (s == STATUS_OK && h.source)
 		s = session_reserve_source(*out, (int64_t)h.source, err);
 	t->moved = header_bytes(&h);
+	if (s == STATUS_OK && !blob_has(&h, BLOB_WITH_SUMS) && state_list_has_sums(model_states(m->model)) &&
+	    (s = move_logs(*out, &h, t)) != STATUS_OK)
+		error_set(err, s, NULL, "the state could not be written: %s", status_text(s));
 	if (s != STATUS_OK) {
 		session_free(*out);
 		*out = NULL;

@@ -8,7 +8,9 @@
  *   XXH3 of everything before, u64
  *
  * A session with a source is version 2: source tokens u64 follows the log floats, and the source's token ids, i32
- * [source tokens], follow the log. All other sessions are written as version 1.
+ * [source tokens], follow the log. All others are version 1. If the state has running sums (engine/model/states.h), the
+ * version is 2 higher. In versions 1 and 2 such a state has logarithms in their place: it is converted when it is read,
+ * never written.
  *
  * flags: bits 0-1 the position policy, bit 2 explain, bit 3 durable. The model hash is served_model.hash. It is derived
  * from the model's files only, not from any text that a program prints.

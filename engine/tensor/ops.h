@@ -469,7 +469,8 @@ typedef struct stream_values {
  *   before the first token:
  *   p = l + f_t;  l' = log(e^p + e^{a_t});  w = e^{a_t - l'};  g' = g + w (v_t - g)
  * H divides D; a head may have one channel. Before the first token that counts g is 0 and l -inf. Only g has a gradient.
- * g is a mean and l a log-sum, so neither overflows at any length.
+ * g is a mean and l a log-sum, so neither overflows at any length. A score of -inf has weight 0; one beyond ±2^23 counts
+ * as ±2^23.
  * A bonus u, for heads of one channel (H = D), is added to a token's score where the token reads itself (Peng et al.
  * 2023, RWKV-4). The output is o, and l and `before` are those of the state before the token, which has not forgotten
  * for it: s = σ(u + a_t - l_{t-1});  o_t = g_{t-1} + s (v_t - g_{t-1}). A skipped token has s = 0.
@@ -492,8 +493,8 @@ pooled_values op_forgetting_attention(graph *g, value v, value a, value f, value
 
 /* The recurrent form: reads `length[b]` tokens into slot `slot[b]` of a state pool, as additive_stream does. v, a, pool
  * [slots, slot_floats] (updated in place), slot, position, length, mask?, start?, f?, bonus? -> g, log_normalizer,
- * before; tokens that no sequence reads are 0. The state is l [H] | rest [H] | g [D] at `offset` in the slot; its contents at position 0 do
- * not matter. rest is what rounding l to f32 has left, so that the rounding of l does not add up over the tokens.
+ * before; tokens that no sequence reads are 0. The state is m [H] | s [H] | rest [H] | g [D] at `offset`
+ * in the slot, with e^l = (s + rest) 2^m (engine/tensor/ops/forgetting.h); its contents at position 0 do not matter.
  * Tokens are added one after another: state and outputs have the same bits however a sequence is cut. The gradient
  * needs sequences that all read N tokens, without start; earlier tokens are constants. */
 typedef struct forgetting_stream_params {

@@ -2,13 +2,13 @@
  *
  * A unit of work is a sequence for a group of neighbouring heads; its tokens come one after another, so a sequence that
  * is cut in any way leaves the same bits, and both forms are one loop. Heads are independent, so the grouping changes
- * no bit. A token takes one exponential and one logarithm of each head, in vectors over the heads, and one pass over
- * the channels. At d 128 and 16 heads that is about 60 ns, a hundredth of a layer's products, so no scan in parts is
- * needed. */
+ * no bit. A token takes two exponentials of each head, in vectors over the heads, and one pass over the channels. At
+ * d 128 and 16 heads that is about 60 ns, a hundredth of a layer's products, so no scan in parts is needed. */
 #include <math.h>
 #include <string.h>
 
 #include "engine/cpu/kernels/attention.h"
+#include "engine/tensor/ops/forgetting.h"
 #include "engine/tensor/ops/sequence.h"
 
 enum {
@@ -62,27 +62,91 @@ static unit forgetting_unit(const pooling *p, int64_t index, sequence tokens, in
 
 /* --- forward ------------------------------------------------------------------------------------------------ */
 
-/* Return what the rounding of sum = a + b has left (Knuth's two-sum). */
-static inline float rounding(float a, float b, float sum)
+/* The running sums of a unit's heads, and their e^f = 2^n (1 + less) (engine/tensor/ops/forgetting.h). */
+typedef struct head_sums {
+	int32_t m[HEADS];
+	float s[HEADS], rest[HEADS];
+} head_sums;
+typedef struct head_rates {
+	int32_t n[HEADS];
+	float less[HEADS];
+} head_rates;
+
+/* 2^e for e from -127 (here 0) to 127. */
+static inline float two_to(int32_t e)
 {
-	const float added = sum - a;
-	return (a - (sum - added)) + (b - added);
+	return math_float((uint32_t)(e + 127) << 23);
 }
 
-/* l := log(e^{l + f} + e^a), and the token's weight. l is the sum of l and rest. e^-|p - a| is at most 1; with l = -inf
- * it is 0. */
-ATTENTION_INLINE void weigh(const float *a, const float *f, float *l, float *rest, float *weight, int64_t heads)
+static inline int32_t at_least(int32_t x, int32_t low)
+{
+	return x > low ? x : low;
+}
+
+/* e^x = 2^n (1 + less), |less| < 0.42. Returns n. NaN gives less = NaN. */
+static inline int32_t power(float x, float *less)
+{
+	const float finite = x == x ? x : 0.0f;
+#ifdef FP_FAST_FMAF
+	/* A second time, since the first product has no fraction left from 2^23 on. */
+	const float log2e = 0x1.715476p0f, high = 0x1.62e43p-1f, low = -0x1.05c61p-29f;
+	const float n = rintf(finite * log2e), near = fmaf(-n, low, fmaf(-n, high, x));
+	const float more = rintf((x == x ? near : 0.0f) * log2e), r = fmaf(-more, low, fmaf(-more, high, near));
+	*less = math_exp_less_one_near(r);
+	return (int32_t)n + (int32_t)more;
+#else
+	const double log2e = 1.4426950408889634, ln2 = 0.6931471805599453, turns = (double)finite * log2e;
+	const int32_t n = (int32_t)(turns < 0 ? turns - 0.5 : turns + 0.5);
+	*less = math_exp_less_one_near((float)((double)x - n * ln2));
+	return n;
+#endif
+}
+
+/* f NULL: 0 */
+ATTENTION_INLINE void prepare_rates(const float *f, head_rates *to, int64_t heads)
+{
+	if (!f)
+		*to = (head_rates){0};
+#pragma omp simd
+	for (int64_t h = 0; h < (f ? heads : 0); h++)
+		to->n[h] = power(forgetting_bounded_rate(f[h]), &to->less[h]);
+}
+
+/* Add a token, and return its weight. */
+ATTENTION_INLINE void weigh(const float *a, const head_rates *rates, head_sums *S, float *weight, int64_t heads)
 {
 #pragma omp simd
 	for (int64_t h = 0; h < heads; h++) {
-		const float rate = f ? f[h] : 0.0f, p = l[h] + rate;
-		const float p_rest = rest[h] + (p == -INFINITY ? 0.0f : rounding(l[h], rate, p));
-		const float over = p - a[h] + p_rest, e = math_exp(-fabsf(over)), sum = 1.0f + e;
-		const float more = math_log(sum) + (e - (sum - 1.0f)) / sum + (over > 0.0f ? p_rest : 0.0f);
-		const float top = over > 0.0f ? p : a[h];
-		weight[h] = (over > 0.0f ? e : 1.0f) / sum;
-		l[h] = top + more;
-		rest[h] = rounding(top, more, l[h]);
+		float more;
+		const int32_t power_of_a = power(forgetting_bounded(a[h]), &more);
+		const bool hidden = a[h] == -INFINITY;
+		const int32_t k = hidden ? FORGETTING_HIDDEN : power_of_a;
+		const float own = hidden ? 0.0f : 1.0f + more;
+		const float s = S->s[h], less = rates->less[h];
+		const int32_t over = S->m[h] + rates->n[h] - k, above = at_least(over, 0);
+		const float old = two_to(at_least(over - above, -FORGETTING_FAR));
+		const float new = two_to(at_least(-above, -FORGETTING_FAR));
+		const float kept = s * old, added = kept * less + (S->rest[h] * old * (1.0f + less) + own * new);
+		const float sum = kept + added;
+		const float left = kept > added ? (kept - sum) + added : (added - sum) + kept;
+		const int32_t e = (int32_t)(math_bits(s) >> 23) - 127;
+		const int32_t m = at_least(k + above + e, FORGETTING_FLOOR);
+		const float scale = two_to(-e), next = sum * scale, rest = left * scale;
+		S->s[h] = next;
+		S->rest[h] = rest;
+		S->m[h] = m;
+		weight[h] = own * two_to(at_least(k - m, -127)) / (next + rest);
+	}
+}
+
+/* l = m ln 2 + log s */
+ATTENTION_INLINE void write_logs(const head_sums *S, float *l, int64_t heads)
+{
+	const float high = 0x1.62e43p-1f, low = -0x1.05c61p-29f; /* parts of ln 2 */
+#pragma omp simd
+	for (int64_t h = 0; h < heads; h++) {
+		const float m = (float)S->m[h], log = m * high + (m * low + math_log(S->s[h] + S->rest[h]));
+		l[h] = S->m[h] > FORGETTING_FLOOR ? log : -INFINITY;
 	}
 }
 
@@ -109,57 +173,67 @@ ATTENTION_INLINE void pool_heads(const float *v, const float *weight, float *sta
 	}
 }
 
-/* Read the unit's tokens into its state l [heads], rest [heads], g [heads · dh]. */
-ATTENTION_INLINE void read_unit(const pooling *p, const unit *u, float *l, float *rest, float *state, const int64_t dh)
+/* Read the unit's tokens into its sums and g [heads · dh]. */
+ATTENTION_INLINE void read_unit(const pooling *p, const unit *u, head_sums *S, float *state, const int64_t dh)
 {
 	float weight[HEADS];
+	head_rates rates;
+	prepare_rates(p->f && !p->f_stride ? p->f + u->head : NULL, &rates, u->heads);
 	for (int64_t t = u->first; t < u->first + u->length; t++) {
 		const int64_t channel = t * p->d + u->head * dh, head = t * p->heads + u->head;
 		if (p->mask && !p->mask[t]) {
 			memcpy(p->g + channel, state, (size_t)(u->heads * dh) * sizeof *state);
 		} else {
-			weigh(p->a + head, p->f ? p->f + (p->f_stride ? head : u->head) : NULL, l, rest, weight,
-			      u->heads);
+			if (p->f_stride)
+				prepare_rates(p->f + head, &rates, u->heads);
+			weigh(p->a + head, &rates, S, weight, u->heads);
 			if (dh == 1)
 				pool_heads(p->v + channel, weight, state, p->g + channel, u->heads);
 			else
 				pool_token(p->v + channel, weight, state, p->g + channel, u->heads, dh);
 		}
 		if (p->l)
-			memcpy(p->l + head, l, (size_t)u->heads * sizeof *l);
+			write_logs(S, p->l + head, u->heads);
 	}
 }
 
-/* Write σ(a + bonus - l), the share of a token in what it reads itself. l is the sum of l and rest. */
-ATTENTION_INLINE void weigh_own(const float *a, const float *bonus, const float *l, const float *rest, float *share,
-                                int64_t heads)
+/* Write e^{a + bonus} / (S + e^{a + bonus}), the share of a token in what it reads itself. */
+ATTENTION_INLINE void weigh_own(const float *a, const float *bonus, const head_sums *S, float *share, int64_t heads)
 {
 #pragma omp simd
 	for (int64_t h = 0; h < heads; h++) {
-		const float over = l[h] - (a[h] + bonus[h]) + rest[h], e = math_exp(-fabsf(over));
-		share[h] = (over > 0.0f ? e : 1.0f) / (1.0f + e);
+		const float score = a[h] + bonus[h];
+		float less;
+		const int32_t k = power(forgetting_bounded(score), &less), over = S->m[h] - k,
+		              above = at_least(over, 0);
+		const float own = score == -INFINITY ? 0.0f : (1.0f + less) * two_to(at_least(-above, -FORGETTING_FAR));
+		share[h] = own / ((S->s[h] + S->rest[h]) * two_to(at_least(over - above, -FORGETTING_FAR)) + own);
 	}
 }
 
 /* With bonus: the outputs are those of the state before each token, and what the token reads. */
-ATTENTION_INLINE void read_with_bonus(const pooling *p, const unit *u, float *l, float *rest, float *state)
+ATTENTION_INLINE void read_with_bonus(const pooling *p, const unit *u, head_sums *S, float *state)
 {
 	const size_t bytes = (size_t)u->heads * sizeof *state;
 	float weight[HEADS], share[HEADS];
+	head_rates rates;
+	prepare_rates(p->f && !p->f_stride ? p->f + u->head : NULL, &rates, u->heads);
 	for (int64_t t = u->first; t < u->first + u->length; t++) {
 		const int64_t at = t * p->d + u->head;
 		const float *v = p->v + at;
 		float *g = p->g + at;
 		if (p->l)
-			memcpy(p->l + at, l, bytes);
+			write_logs(S, p->l + at, u->heads);
 		if (p->before)
 			memcpy(p->before + at, state, bytes);
 		if (p->mask && !p->mask[t]) {
 			memcpy(g, state, bytes);
 			continue;
 		}
-		weigh_own(p->a + at, p->bonus + u->head, l, rest, share, u->heads);
-		weigh(p->a + at, p->f ? p->f + (p->f_stride ? at : u->head) : NULL, l, rest, weight, u->heads);
+		weigh_own(p->a + at, p->bonus + u->head, S, share, u->heads);
+		if (p->f_stride)
+			prepare_rates(p->f + at, &rates, u->heads);
+		weigh(p->a + at, &rates, S, weight, u->heads);
 #pragma omp simd
 		for (int64_t h = 0; h < u->heads; h++) {
 			const float old = state[h], off = v[h] - old;
@@ -176,26 +250,27 @@ ATTENTION_INLINE void read_with_bonus(const pooling *p, const unit *u, float *l,
 	 : (dh) == 16 ? f(__VA_ARGS__, 16)                                                                             \
 	              : ATTENTION_WIDTHS(dh, f, __VA_ARGS__))
 
-static void pool_tokens(const pooling *p, const unit *u, float *l, float *rest, float *state)
+static void pool_tokens(const pooling *p, const unit *u, head_sums *S, float *state)
 {
 	if (p->bonus)
-		read_with_bonus(p, u, l, rest, state);
+		read_with_bonus(p, u, S, state);
 	else
-		FORGETTING_WIDTHS(p->dh, read_unit, p, u, l, rest, state);
+		FORGETTING_WIDTHS(p->dh, read_unit, p, u, S, state);
 }
 
-static void forgetting_clear(float *l, float *rest, float *state, int64_t heads, int64_t channels)
+static void clear_sums(head_sums *S)
 {
-	for (int64_t h = 0; h < heads; h++)
-		l[h] = -INFINITY;
-	memset(rest, 0, (size_t)heads * sizeof *rest);
-	memset(state, 0, (size_t)channels * sizeof *state);
+	for (int64_t h = 0; h < HEADS; h++) {
+		S->m[h] = FORGETTING_FLOOR;
+		S->s[h] = 1.0f;
+		S->rest[h] = 0.0f;
+	}
 }
 
 /* A unit's state, for each thread. */
 static int64_t state_floats(const op_call *call)
 {
-	return 2 * HEADS + HEADS * (shape_last(call->in[0].shape) / shape_last(call->in[1].shape));
+	return HEADS * (shape_last(call->in[0].shape) / shape_last(call->in[1].shape));
 }
 
 size_t KERNEL(forgetting_attention_scratch)(const backend *b, const op_call *call)
@@ -219,14 +294,37 @@ status KERNEL(forgetting_attention)(backend *b, const op_call *call)
 		for (int64_t i = thread; i < count; i += threads) {
 			const sequence tokens = {i / p.groups * v.dim[1], v.dim[1]};
 			const unit u = forgetting_unit(&p, i, tokens, v.dim[1]);
-			float *l = memory + thread * floats;
-			forgetting_clear(l, l + HEADS, l + 2 * HEADS, u.heads, u.heads * p.dh);
-			pool_tokens(&p, &u, l, l + HEADS, l + 2 * HEADS);
+			float *state = memory + thread * floats;
+			head_sums S;
+			clear_sums(&S);
+			memset(state, 0, (size_t)(u.heads * p.dh) * sizeof *state);
+			pool_tokens(&p, &u, &S, state);
 		}
 	return STATUS_OK;
 }
 
 /* --- the recurrent form ------------------------------------------------------------------------------------- */
+
+/* from: m, s and rest of the first head; each is `stride` from the last. */
+static void load_sums(head_sums *S, const float *from, int64_t stride, int64_t heads)
+{
+#pragma omp simd
+	for (int64_t h = 0; h < heads; h++) {
+		S->m[h] = forgetting_exponent(from[h]);
+		S->s[h] = from[stride + h];
+		S->rest[h] = from[2 * stride + h];
+	}
+}
+
+static void store_sums(const head_sums *S, float *to, int64_t stride, int64_t heads)
+{
+#pragma omp simd
+	for (int64_t h = 0; h < heads; h++) {
+		to[h] = (float)S->m[h];
+		to[stride + h] = S->s[h];
+		to[2 * stride + h] = S->rest[h];
+	}
+}
 
 static void forgetting_session(const op_call *call, const pooling *p, int64_t i)
 {
@@ -237,11 +335,19 @@ static void forgetting_session(const op_call *call, const pooling *p, int64_t i)
 	const unit u = forgetting_unit(p, i, tokens, length);
 	float *state = (float *)call->in[2].data + slot * call->in[2].shape.dim[1] +
 	               ((const forgetting_stream_params *)call->params)->offset;
-	float *l = state + u.head, *rest = l + p->heads, *g = state + 2 * p->heads + u.head * p->dh;
+	float *kept = state + u.head, *g = state + 3 * p->heads + u.head * p->dh;
+	head_sums S;
 	assert(length >= 0 && length <= tokens.room && slot >= 0 && slot < call->in[2].shape.dim[0]);
-	if (length > 0 && ((const int32_t *)call->in[4].data)[row] == 0)
-		forgetting_clear(l, rest, g, u.heads, u.heads * p->dh);
-	pool_tokens(p, &u, l, rest, g);
+	if (length > 0) {
+		if (((const int32_t *)call->in[4].data)[row] == 0) {
+			clear_sums(&S);
+			memset(g, 0, (size_t)(u.heads * p->dh) * sizeof *g);
+		} else {
+			load_sums(&S, kept, p->heads, u.heads);
+		}
+		pool_tokens(p, &u, &S, g);
+		store_sums(&S, kept, p->heads, u.heads);
+	}
 	for (int64_t t = tokens.first + length; t < tokens.first + tokens.room; t++) {
 		memset(p->g + t * p->d + u.head * p->dh, 0, (size_t)(u.heads * p->dh) * sizeof *p->g);
 		if (p->l)
@@ -295,7 +401,8 @@ ATTENTION_INLINE void factors(const float *a, const float *f, const float *l, co
 {
 #pragma omp simd
 	for (int64_t h = 0; h < heads; h++) {
-		weight[h] = math_exp(a[h] - l[h]);
+		const float over = a[h] - l[h];
+		weight[h] = math_exp(over > 0.0f ? 0.0f : over); /* above by rounding only */
 		keep[h] = before ? math_exp(before[h] + (f ? f[h] : 0.0f) - l[h]) : 1.0f - weight[h];
 	}
 }

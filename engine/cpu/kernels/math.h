@@ -34,21 +34,26 @@ static inline float math_float(uint32_t bits)
 	return x;
 }
 
-/* e^x for x from -87 to 88; math_exp_near(0) is exactly 1.
- * x = n ln 2 + r, |r| <= ln 2 / 2:  e^x = 2^n (1 + r + r² P(r)). Adding 1.5·2^23 rounds
- * to an integer and leaves n in the low bits; ln 2 is split so that n·high is exact. */
-static inline float math_exp_near(float x)
+/* e^r - 1 for |r| <= ln 2 / 2: r + r² P(r). */
+static inline float math_exp_less_one_near(float r)
 {
-	const float round = 0x1.8p23f, log2e = 0x1.715476p0f, high = 0x1.62e4p-1f, low = 0x1.7f7d1cp-20f;
-	float shifted = x * log2e + round;
-	float n = shifted - round;
-	float r = (x - n * high) - n * low;
 	float p = 0.00138145976f;
 	p = p * r + 0.00836871658f;
 	p = p * r + 0.041668389f;
 	p = p * r + 0.166665211f;
 	p = p * r + 0.49999994f;
-	float y = 1.0f + (r + r * r * p);
+	return r + r * r * p;
+}
+
+/* e^x for x from -87 to 88; math_exp_near(0) is exactly 1.
+ * x = n ln 2 + r, |r| <= ln 2 / 2:  e^x = 2^n e^r. Adding 1.5·2^23 rounds to an integer and leaves n in the low bits;
+ * ln 2 is split so that n·high is exact. */
+static inline float math_exp_near(float x)
+{
+	const float round = 0x1.8p23f, log2e = 0x1.715476p0f, high = 0x1.62e4p-1f, low = 0x1.7f7d1cp-20f;
+	float shifted = x * log2e + round;
+	float n = shifted - round;
+	float y = 1.0f + math_exp_less_one_near((x - n * high) - n * low);
 	return y * math_float((math_bits(shifted) - math_bits(round) + 127) << 23);
 }
 

@@ -1,8 +1,10 @@
-/* Token by token, with the state in double. The state in a slot is l [H] | rest [H] | g [D]. */
+/* Token by token, with the state in double. The state in a slot is m [H] | s [H] | rest [H] | g
+ * [D] (engine/tensor/ops/forgetting.h). */
 #include <math.h>
 #include <string.h>
 
 #include "engine/cpu/reference/reference.h"
+#include "engine/tensor/ops/forgetting.h"
 #include "engine/tensor/ops/sequence.h"
 
 /* The tokens of a sequence as one head sees them. */
@@ -47,6 +49,11 @@ static double forget_of(const reading *r, int64_t t)
 	return r->f ? (double)r->f[t * r->f_stride] : 0;
 }
 
+static double bounded_score(const reading *r, int64_t t)
+{
+	return r->a[t * r->heads] == -INFINITY ? -INFINITY : (double)forgetting_bounded(r->a[t * r->heads]);
+}
+
 static bool is_skipped(const reading *r, int64_t t)
 {
 	return r->mask && !r->mask[t];
@@ -67,7 +74,7 @@ static double logistic(double x)
 /* With bonus: output the state before token t, and what the token reads. */
 static void read_own(const reading *r, int64_t t, double l, const double *g)
 {
-	const double share = is_skipped(r, t) ? 0 : logistic((double)*r->bonus + (double)r->a[t * r->heads] - l);
+	const double share = is_skipped(r, t) ? 0 : logistic((double)*r->bonus + bounded_score(r, t) - l);
 	for (int64_t c = 0; c < r->width; c++) {
 		const double more = share > 0 ? share * ((double)r->v[t * r->d + c] - g[c]) : 0;
 		if (r->g)
@@ -86,9 +93,10 @@ static void read_tokens(const reading *r, int64_t count, double *l, double *g)
 		if (r->bonus)
 			read_own(r, t, *l, g);
 		if (!is_skipped(r, t)) {
-			const double a = (double)r->a[t * r->heads], next = log_add(*l + forget_of(r, t), a);
-			for (int64_t c = 0; c < r->width; c++)
-				g[c] += exp(a - next) * ((double)r->v[t * r->d + c] - g[c]);
+			const double a = bounded_score(r, t), next = log_add(*l + forget_of(r, t), a),
+			             w = exp(a - next);
+			for (int64_t c = 0; c < r->width && a != -INFINITY; c++)
+				g[c] += w * ((double)r->v[t * r->d + c] - g[c]);
 			*l = next;
 		}
 		for (int64_t c = 0; c < r->width && r->g && !r->bonus; c++)
@@ -133,8 +141,8 @@ size_t reference_forgetting_attention_grad_scratch(const backend *b, const op_ca
 	return (size_t)(shape_last(call->in[0].shape) + 2 * shape_last(call->in[1].shape)) * sizeof(double);
 }
 
-/* v, a, f?, mask?, g, l, dg -> dv, da, df; for one head of the sequence that begins at `row`. G [dh]; *total: the sum of
- * df over the tokens. */
+/* v, a, f?, mask?, g, l, dg -> dv, da, df; for one head of the sequence that begins at `row`. G [dh]; *total: the sum
+ * of df over the tokens. */
 static void pull_head(const op_call *call, int64_t row, int64_t h, double *G, double *total)
 {
 	const reading r = forgetting_head(call, 2, 3, 7, row, h);
@@ -149,12 +157,12 @@ static void pull_head(const op_call *call, int64_t row, int64_t h, double *G, do
 	for (int64_t t = n - 1; t >= 0; t--) {
 		const bool skipped = is_skipped(&r, t);
 		const double at = (double)l[t * r.heads];
-		const double w = skipped ? 0 : exp((double)r.a[t * r.heads] - at);
+		const double w = skipped ? 0 : exp(bounded_score(&r, t) - at);
 		double keep = 1, delta = 0;
 		if (!skipped && t > 0)
 			keep = exp((double)l[(t - 1) * r.heads] + forget_of(&r, t) - at);
 		else if (!skipped)
-			keep = -expm1(fmin((double)r.a[t * r.heads] - at, 0));
+			keep = -expm1(fmin(bounded_score(&r, t) - at, 0));
 		for (int64_t c = 0; c < r.width; c++) {
 			G[c] += (double)dg[t * r.d + c];
 			delta += w * G[c] * ((double)r.v[t * r.d + c] - (double)g[t * r.d + c]);
@@ -186,10 +194,11 @@ static void pull_with_bonus(const op_call *call, int64_t row, int64_t h, double 
 	for (int64_t t = call->in[0].shape.dim[1] - 1; t >= 0; t--) {
 		const int64_t i = t * r.heads;
 		const bool skipped = is_skipped(&r, t);
-		const double a = (double)r.a[i], bonus = (double)*r.bonus, out = (double)dg[i], at = (double)l[i];
+		const double a = bounded_score(&r, t), bonus = (double)*r.bonus, out = (double)dg[i], at = (double)l[i];
 		const double w = skipped ? 0 : logistic(a - at - forget_of(&r, t));
 		const double keep = skipped ? 1 : logistic(at + forget_of(&r, t) - a);
-		const double s = skipped ? 0 : logistic(bonus + a - at), others = skipped ? 1 : logistic(at - a - bonus);
+		const double s = skipped ? 0 : logistic(bonus + a - at),
+		             others = skipped ? 1 : logistic(at - a - bonus);
 		const double off = skipped ? 0 : (double)r.v[i] - (double)g[i];
 		const double delta = frozen ? 0 : w * keep * G * off, e = frozen ? 0 : s * others * out * off;
 		const double to_a = delta + e + w * L, to_p = keep * L - delta;
@@ -246,24 +255,25 @@ status reference_forgetting_stream(backend *unused, const op_call *call)
 		float *state = (float *)call->in[2].data + slot[b] * call->in[2].shape.dim[1] + p->offset;
 		for (int64_t h = 0; h < heads && length[b] > 0; h++) {
 			reading r = forgetting_head(call, 8, 6, 9, tokens.first, h);
-			float *kept = state + 2 * heads + h * r.width;
-			double l = position[b] ? (double)state[h] + (double)state[heads + h] : -INFINITY;
+			float *kept = state + 3 * heads + h * r.width;
+			double l = position[b] ? forgetting_log_of_sum(state + h, heads) : -INFINITY;
 			for (int64_t c = 0; c < r.width; c++)
 				g[c] = position[b] ? (double)kept[c] : 0;
 			r.g = offset(call->out[0].data, tokens.first * d + h * r.width);
 			r.l = offset(call->out[1].data, tokens.first * heads + h);
 			r.before = offset(call->out[2].data, tokens.first * d + h * r.width);
 			read_tokens(&r, length[b], &l, g);
-			state[h] = (float)l;
-			state[heads + h] = l == -INFINITY ? 0 : (float)(l - (double)state[h]);
+			forgetting_sum_of_log(l, state + h, heads);
 			for (int64_t c = 0; c < r.width; c++)
 				kept[c] = (float)g[c];
 		}
 		for (int64_t t = length[b]; t < tokens.room; t++) {
 			if (call->out[0].data)
-				memset((float *)call->out[0].data + (tokens.first + t) * d, 0, (size_t)d * sizeof(float));
+				memset((float *)call->out[0].data + (tokens.first + t) * d, 0,
+				       (size_t)d * sizeof(float));
 			if (call->out[2].data && given(call, 9))
-				memset((float *)call->out[2].data + (tokens.first + t) * d, 0, (size_t)d * sizeof(float));
+				memset((float *)call->out[2].data + (tokens.first + t) * d, 0,
+				       (size_t)d * sizeof(float));
 			if (call->out[1].data)
 				memset((float *)call->out[1].data + (tokens.first + t) * heads, 0,
 				       (size_t)heads * sizeof(float));

@@ -35,6 +35,7 @@ static void forgetting_states(const void *options, int layer, state_list *list)
 {
 	const forgetting_options *o = options;
 	state_list_add(list, STATE_RECURRENT, forgetting_state_floats(o->hidden, o->heads), STATE, layer);
+	state_list_set_sums(list, o->heads);
 	if (o->shift)
 		token_shift_states(list, layer, TOKEN_SHIFT_STATE, o->hidden);
 }

@@ -33,6 +33,7 @@ static void rwkv_states(const void *options, int layer, state_list *list)
 {
 	const rwkv_options *o = options;
 	state_list_add(list, STATE_RECURRENT, forgetting_state_floats(o->channels, o->channels), STATE, layer);
+	state_list_set_sums(list, o->channels);
 	token_shift_states(list, layer, TOKEN_SHIFT_STATE, o->hidden);
 }
 

@@ -115,7 +115,7 @@ status op_forgetting_attention_grad_check(op_call *call, error *err)
 
 int64_t forgetting_state_floats(int64_t d, int64_t heads)
 {
-	return d + 2 * heads;
+	return d + 3 * heads;
 }
 
 pooled_values op_forgetting_stream(graph *g, value v, value a, value f, value bonus, stream_values at, int64_t offset)

@@ -19,6 +19,7 @@
 
 #include "engine/model/feed.h"
 #include "engine/model/mixers/mixer.h"
+#include "engine/tensor/ops/forgetting.h"
 #include "engine/tensor/ops/softmax_stream.h"
 #include "tests/golden/golden_session.h"
 
@@ -298,6 +299,17 @@ static status add_state(golden *g, const set_slots *s, int64_t offset, extent e,
 	return STATUS_OK;
 }
 
+/* Add the logarithms of the sums of e.dim[1] heads. */
+static status add_logs(golden *g, const set_slots *s, int64_t offset, extent e, int layer, error *err)
+{
+	const int64_t heads = e.dim[1];
+	float *out;
+	TRY(golden_result(g, e, &out, err, "%slayer%d.l", s->when, layer));
+	for (int64_t i = 0; i < e.dim[0] * heads; i++)
+		out[i] = (float)forgetting_log_of_sum(s->data + i / heads * s->stride + offset + i % heads, heads);
+	return STATUS_OK;
+}
+
 /* Add the keys or values of the last window - 1 tokens of `read`; a head's rows follow each other. */
 static status add_ring(golden *g, const forgetting_set *c, const set_layer *l, const set_slots *s, int64_t offset,
                        int64_t read, bool keys, error *err)
@@ -333,8 +345,8 @@ static status add_layer_state(golden *g, const forgetting_set *c, int layer, con
 	if (before)
 		TRY(add_state(g, s, before->offset, EXTENT(c->batch, c->hidden), layer, "last", err));
 	if (!l.window) {
-		TRY(add_state(g, s, offset, EXTENT(c->batch, l.heads), layer, "l", err));
-		return add_state(g, s, offset + 2 * l.heads, EXTENT(c->batch, l.heads, l.width), layer, "g", err);
+		TRY(add_logs(g, s, offset, EXTENT(c->batch, l.heads), layer, err));
+		return add_state(g, s, offset + 3 * l.heads, EXTENT(c->batch, l.heads, l.width), layer, "g", err);
 	}
 	TRY(add_ring(g, c, &l, s, offset, read, true, err));
 	return add_ring(g, c, &l, s, offset, read, false, err);

@@ -28,9 +28,9 @@ typedef struct size {
 	bool bonus;
 } size;
 
-static const size sizes[] = {{2, 61, 128, 16, true, false, true, false},      {1, 40, 96, 3, true, true, false, false},
-                             {2, 33, 130, 130, true, false, true, false},     {1, 50, 42, 21, false, false, true, false},
-                             {3, 300, 128, 16, true, true, true, false},      {1, 64, 512, 8, true, false, false, false},
+static const size sizes[] = {{2, 61, 128, 16, true, false, true, false},  {1, 40, 96, 3, true, true, false, false},
+                             {2, 33, 130, 130, true, false, true, false}, {1, 50, 42, 21, false, false, true, false},
+                             {3, 300, 128, 16, true, true, true, false},  {1, 64, 512, 8, true, false, false, false},
                              {2, 70, 131, 131, true, true, true, true}};
 enum { SIZES = sizeof sizes / sizeof *sizes };
 
@@ -260,6 +260,88 @@ static void many_equal_tokens_are_their_value(void **state)
 	backend_close(b);
 }
 
+/* Read one head of n tokens with every instruction set; check the mean and the log-sum of the last. */
+static void check_last(const float *v, const float *a, const float *f, int64_t n, double g, double l)
+{
+	static const forgetting_params params;
+	for (int i = 0; i < NAMES; i++) {
+		backend *b = open_named(names[i], 1);
+		op_call call = {.params = &params, .n_in = 3};
+		const float *const from[] = {v, a, f};
+		for (int k = 0; k < 3; k++) {
+			call.in[k] = fixture_tensor(DTYPE_F32, SHAPE3(1, n, 1));
+			memcpy(call.in[k].data, from[k], (size_t)n * sizeof(float));
+		}
+		fixture_run(b, OP_forgetting_attention, &call);
+		const double got_g = (double)((float *)call.out[0].data)[n - 1],
+		             got_l = (double)((float *)call.out[1].data)[n - 1];
+		if (!(fabs(got_g - g) <= 2e-5 * (1 + fabs(g))) ||
+		    !(got_l == l || fabs(got_l - l) <= 1e-6 * (1 + fabs(l))))
+			fail_msg("%s: g %.9g, must be %.9g; l %.9g, must be %.9g", names[i], got_g, g, got_l, l);
+		fixture_free(&call);
+		backend_close(b);
+	}
+}
+
+/* The roundings of a million additions do not add up: equal tokens after a larger one, with and without forgetting. */
+static void a_sum_of_a_million_tokens_stays_right(void **state)
+{
+	(void)state;
+	enum { N = 1 << 20 };
+	static const float rates[] = {0, -1e-5f, -1e-3f};
+	float *v = malloc(3 * N * sizeof *v), *a = v + N, *f = a + N;
+	for (int k = 0; k < 3; k++) {
+		double sum = 0, values = 0;
+		for (int64_t i = 0; i < N; i++) {
+			v[i] = (float)(i % 5);
+			a[i] = i ? 0.3f : 1;
+			f[i] = rates[k];
+			sum = sum * exp((double)f[i]) + exp((double)a[i]);
+			values = values * exp((double)f[i]) + exp((double)a[i]) * (double)v[i];
+		}
+		check_last(v, a, f, N, values / sum, log(sum));
+	}
+	free(v);
+}
+
+static void tokens_that_forget_everything_or_have_no_weight(void **state)
+{
+	(void)state;
+	/* All is forgotten: the last token is alone. */
+	check_last((float[]){1, 2, 3}, (float[]){0, 50, -50}, (float[]){0, 0, -INFINITY}, 3, 3, -50);
+	check_last((float[]){1, 2, 3}, (float[]){0, 8e6f, -8e6f}, (float[]){0, 0, -INFINITY}, 3, 3, -8e6);
+	check_last((float[]){1, 7, 2, 3}, (float[]){0, -INFINITY, -300, 300}, (float[]){0, -INFINITY, 0, 0}, 4, 3, 300);
+	/* A score of -inf has no weight, as the first token and later. */
+	check_last((float[]){7, 1, 7, 2}, (float[]){-INFINITY, 0, -INFINITY, 0}, (float[]){0, 0, 0, 0}, 4, 1.5, log(2));
+	check_last((float[]){7, 7}, (float[]){-INFINITY, -INFINITY}, (float[]){-INFINITY, -3}, 2, 0, -INFINITY);
+	/* Scores beyond the range of the sums count as its ends. */
+	check_last((float[]){1, 2}, (float[]){1e30f, 1e20f}, (float[]){0, 0}, 2, 1.5, 0x1p23);
+	check_last((float[]){1, 2}, (float[]){-1e30f, 0}, (float[]){0, 0}, 2, 2, 0);
+}
+
+/* A score that is no number is not hidden. */
+static void a_nan_reaches_the_mean(void **state)
+{
+	(void)state;
+	static const forgetting_params params;
+	for (int i = 0; i < NAMES; i++) {
+		backend *b = open_named(names[i], 1);
+		for (int k = 1; k < 3; k++) {
+			op_call call = {.params = &params, .n_in = 3};
+			for (int j = 0; j < 3; j++) {
+				call.in[j] = fixture_tensor(DTYPE_F32, SHAPE3(1, 3, 1));
+				for (int t = 0; t < 3; t++)
+					((float *)call.in[j].data)[t] = j == k && t == 1 ? NAN : 0;
+			}
+			fixture_run(b, OP_forgetting_attention, &call);
+			assert_false(isnan(((float *)call.out[0].data)[0]));
+			assert_true(isnan(((float *)call.out[0].data)[1]) && isnan(((float *)call.out[0].data)[2]));
+			fixture_free(&call);
+		}
+		backend_close(b);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -268,6 +350,9 @@ int main(void)
 	    cmocka_unit_test(results_do_not_depend_on_threads),
 	    cmocka_unit_test(extreme_scores_give_finite_means),
 	    cmocka_unit_test(many_equal_tokens_are_their_value),
+	    cmocka_unit_test(a_sum_of_a_million_tokens_stays_right),
+	    cmocka_unit_test(tokens_that_forget_everything_or_have_no_weight),
+	    cmocka_unit_test(a_nan_reaches_the_mean),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -239,6 +239,42 @@ static void a_state_of_the_cpu_continues(void **state)
 	}
 }
 
+/* Everything is forgotten, scores of -inf and beyond the range of the sums, long before and long after others. */
+static void extreme_scores_are_as_on_the_cpu(void **state)
+{
+	(void)state;
+	enum { N = 100 };
+	static const float extremes[] = {-INFINITY, 1e4f, -1e4f, 300, -300, 1e30f, -1e30f};
+	for (int i = 0; i < KINDS; i++) {
+		const pooling_kind kind = kinds[i];
+		tensor ours = pool_new(kind, 1), theirs = pool_new(kind, 1);
+		text t = text_new(kind, N, 19);
+		float *g[2], *l[2], *a = t.a.data, *f = t.f.data;
+		for (int64_t k = kind.heads; k < N * kind.heads; k += 3)
+			a[k] = extremes[k % (kind.bonus ? 5 : 7)]; /* beyond 2^23 a bonus is lost in rounding */
+		for (int64_t k = kind.heads; k < (kind.rate == BY_TOKEN ? N * kind.heads : 0); k += 5)
+			f[k] = k % 2 ? -INFINITY : -1e4f;
+		for (int k = 0; k < 2; k++) {
+			g[k] = outputs_new(N * kind.d);
+			l[k] = outputs_new(N * kind.heads);
+		}
+		read_text(device, kind, ours, 0, &t, 0, N, g[0], l[0]);
+		read_text(cpu, kind, theirs, 0, &t, 0, N, g[1], l[1]);
+		for (int64_t k = 0; k < N * kind.heads; k++)
+			if (isinf(l[0][k]) && isinf(l[1][k]))
+				l[0][k] = l[1][k] = 0;
+		assert_true(compare_close("g", g[0], g[1], N * kind.d, 2e-3, 2e-3));
+		assert_true(compare_close("l", l[0], l[1], N * kind.heads, 1e-5, 1e-5));
+		for (int k = 0; k < 2; k++) {
+			buffer_free(g[k]);
+			buffer_free(l[k]);
+		}
+		text_free(&t);
+		buffer_free(ours.data);
+		buffer_free(theirs.data);
+	}
+}
+
 /* Many tiles, and one tile for each sequence of a batch that fills the device. */
 static void check_whole(pooling_kind kind, int64_t batch, int64_t n)
 {
@@ -294,6 +330,7 @@ int main(void)
 	    cmocka_unit_test(cuts_change_no_bit),
 	    cmocka_unit_test(the_batch_changes_no_bit),
 	    cmocka_unit_test(a_state_of_the_cpu_continues),
+	    cmocka_unit_test(extreme_scores_are_as_on_the_cpu),
 	    cmocka_unit_test(every_width_of_a_head_and_number_of_tiles_is_right),
 	};
 	return cmocka_run_group_tests(tests, open_pair, close_pair);
