@@ -74,7 +74,7 @@ static void a_token_changes_its_own_and_later_outputs_alone(void **state)
 	}
 }
 
-/* Heads | rests | means, and the row before. */
+/* Sums in three numbers (m, s, rest), means, and the row before. */
 static void a_state_has_one_mean_of_each_head_and_the_row_before(void **state)
 {
 	(void)state;
@@ -84,7 +84,7 @@ static void a_state_has_one_mean_of_each_head_and_the_row_before(void **state)
 	for (int l = 0; l < 3; l++) {
 		char name[32];
 		snprintf(name, sizeof name, "layers.%d.pooled", l);
-		assert_int_equal(state_list_find(states, name)->floats, D + 2 * 5);
+		assert_int_equal(state_list_find(states, name)->floats, D + 3 * 5);
 		snprintf(name, sizeof name, "layers.%d.before", l);
 		assert_int_equal(state_list_find(states, name)->floats, D);
 	}

@@ -77,7 +77,7 @@ static void a_state_has_the_means_and_the_two_rows_before(void **state)
 	static const struct {
 		const char *name;
 		int64_t floats;
-	} want[] = {{"pooled", 3 * C}, {"before", D}, {"inner_before", D}};
+	} want[] = {{"pooled", 4 * C}, {"before", D}, {"inner_before", D}};
 	assert_int_equal(states->count, 3 * LAYERS);
 	for (int i = 0; i < 3 * LAYERS; i++) {
 		char name[32];
