@@ -259,8 +259,8 @@ static status time_candidates(cuda_backend *c, const cuda_gemm_args *g, const vo
 	*best = 0;
 	status s = c->base.allocate(&c->base, (size_t)(g->m * g->ldc) * dtype_bytes(g->c_type), &runs.c);
 	TRY(s);
-	for (int i = 0; i < count; i++)
-		times[i] = INFINITY;
+	for (float &ms : times)
+		ms = INFINITY;
 	for (int i = 0; i < ROUNDS * count && s == STATUS_OK; i++) {
 		const int at = i % count;
 		const bool first = i < count, goes_on = times[at] < INFINITY && times[at] <= NEARLY * least;
