@@ -187,12 +187,14 @@ static __device__ __forceinline__ void forgetting_add(forgetting_sum &S, const f
 	const int over = S.m + t.n - t.k, above = max(over, 0);
 	const float old = forgetting_two_to(max(min(over, 0), -(int)FORGETTING_FAR));
 	const float fresh = __fmul_rn(t.more, forgetting_two_to(-min(above, (int)FORGETTING_FAR)));
-	const int scale = __float_as_int(S.s) & 0x7f800000;
-	const float down = __int_as_float(0x7f000000 - scale), kept = __fmul_rn(S.s, old);
+	const int exponent = (__float_as_int(S.s) >> 23) - 127;
+	const bool still = t.more == 0.0f && t.n == 0 && t.less == 0.0f;
+	const int e = still ? 0 : max(exponent + min(over, 0), -above);
+	const float down = forgetting_two_to(-e), kept = __fmul_rn(S.s, old);
 	const float grown = __fmaf_rn(__fmul_rn(S.rest, old), __fadd_rn(1.0f, t.less), fresh);
 	const float added = __fmaf_rn(kept, t.less, grown), sum = __fadd_rn(kept, added);
 	const float left = __fadd_rn(__fadd_rn(fmaxf(kept, added), -sum), fminf(kept, added));
-	S.m = max(t.k + above + (scale >> 23) - 127, (int)FORGETTING_FLOOR);
+	S.m = max(t.k + above + e, (int)FORGETTING_FLOOR);
 	S.s = __fmul_rn(sum, down);
 	S.rest = __fmul_rn(left, down);
 }

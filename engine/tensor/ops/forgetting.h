@@ -12,8 +12,9 @@
  *   s'    = kept + added,  rest' = what that addition's rounding has left
  *   m'    = k + max(over, 0), at least FORGETTING_FLOOR
  *
- * and all three are scaled by the power of two that would have brought the old s into [1, 2), so s stays from 0.5 to 5.
- * That the scale follows the old s takes it off the critical path. Scaling by a power of two is exact. rest makes a sum
+ * and all three are scaled by 2^-e, e = max(exponent of s + min(over, 0), -max(over, 0)): the exponent of the larger of
+ * kept and 2^-max(over, 0). So s stays from 0.7 to 4.3. The scale follows from numbers that are known before the sum,
+ * which takes it off the critical path. Scaling by a power of two is exact. rest makes a sum
  * of a million equal tokens as right as one of ten: without it the additions' roundings add up to 1 part in 100.
  *
  * The weight of the token is more 2^{k - m} / (s + rest), and l = m ln 2 + log(s + rest). */

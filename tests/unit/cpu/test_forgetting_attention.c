@@ -284,6 +284,40 @@ static void check_last(const float *v, const float *a, const float *f, int64_t n
 }
 
 /* The roundings of a million additions do not add up: equal tokens after a larger one, with and without forgetting. */
+/* Each token outweighs all before it, in an order that repeats and in random ones, as slow channels of RWKV-4 do. */
+static void tokens_that_outweigh_all_before_them(void **state)
+{
+	(void)state;
+	static const forgetting_params params;
+	enum { N = 2048, HEADS = 40 };
+	const shape all = SHAPE3(1, N, HEADS);
+	op_call want = {.params = &params,
+	                .n_in = 3,
+	                .in = {fixture_normal(all, 91, 1), fixture_normal(all, 92, 1), fixture_tensor(DTYPE_F32, SHAPE1(HEADS))}};
+	float *v = want.in[0].data, *a = want.in[1].data, *f = want.in[2].data;
+	for (int64_t h = 0; h < HEADS; h++)
+		f[h] = h % 4 == 0 ? -INFINITY : -10.0f * (float)(1 + h);
+	for (int64_t t = 0; t < N; t++) { /* head 0 */
+		v[t * HEADS] = t % 2 ? 1 : -1;
+		a[t * HEADS] = t % 2 ? 0.1f : -0.3f;
+	}
+	backend *reference;
+	assert_int_equal(cpu_reference_open(&reference, 0, NULL), STATUS_OK);
+	fixture_run(reference, OP_forgetting_attention, &want);
+	for (int i = 0; i < NAMES; i++) {
+		backend *b = open_named(names[i], 1);
+		op_call got = {.params = &params, .n_in = 3, .in = {want.in[0], want.in[1], want.in[2]}};
+		fixture_run(b, OP_forgetting_attention, &got);
+		assert_true(compare_close("g", got.out[0].data, want.out[0].data, N * HEADS, 1e-6, 1e-6));
+		assert_true(compare_close("l", got.out[1].data, want.out[1].data, N * HEADS, 1e-6, 1e-6));
+		got.n_in = 0;
+		fixture_free(&got);
+		backend_close(b);
+	}
+	fixture_free(&want);
+	backend_close(reference);
+}
+
 static void a_sum_of_a_million_tokens_stays_right(void **state)
 {
 	(void)state;
@@ -350,6 +384,7 @@ int main(void)
 	    cmocka_unit_test(results_do_not_depend_on_threads),
 	    cmocka_unit_test(extreme_scores_give_finite_means),
 	    cmocka_unit_test(many_equal_tokens_are_their_value),
+	    cmocka_unit_test(tokens_that_outweigh_all_before_them),
 	    cmocka_unit_test(a_sum_of_a_million_tokens_stays_right),
 	    cmocka_unit_test(tokens_that_forget_everything_or_have_no_weight),
 	    cmocka_unit_test(a_nan_reaches_the_mean),
