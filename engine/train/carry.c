@@ -15,11 +15,15 @@ enum {
 	                       * floats */
 };
 #define POSITION "position"
+/* Name of a pool whose states have running sums (engine/model/states.h). Earlier files have one with logarithms under
+ * the pool's own name. */
+#define SUMS "pool.sums"
 
 struct carry {
 	plan *plan;
 	backend *backend;
 	const state_list *states;
+	const state_list *slots; /* what a slot of the pool has, if that includes running sums; otherwise NULL */
 	int64_t batch, length, sets;
 	bool rings; /* states are those of sessions, whose windows depend on the position; it must be carried, too */
 	float *copy[COPIES];
@@ -82,6 +86,8 @@ status carry_new(carry **out, const model *m, plan *p, int64_t batch, int64_t le
 	             .batch = batch,
 	             .length = length,
 	             .sets = sets};
+	if (c->rings && state_list_has_sums(model_states(m)))
+		c->slots = model_states(m);
 	status s = carry_make(c, err);
 	if (s == STATUS_OK)
 		*out = c;
@@ -144,7 +150,7 @@ status carry_write(const carry *c, int64_t step, const char *path, error *err)
 	status s = items && host ? c->backend->download(c->backend, host, c->copy[step % COPIES], bytes) : STATUS_NOMEM;
 	for (int i = 0; i < n && s == STATUS_OK; i++) {
 		const state_spec *state = &c->states->items[i];
-		items[i] = (safetensors_item){.name = state->name,
+		items[i] = (safetensors_item){.name = c->slots ? SUMS : state->name,
 		                              .type = ST_F32,
 		                              .rank = 2,
 		                              .dim = {rows, state->floats},
@@ -168,12 +174,27 @@ static status read_tensor(safetensors *file, const char *name, int64_t count, fl
 	return safetensors_load_f32(file, e, 0, count, out, err);
 }
 
+/* Read slots that have logarithms in place of sums, and convert them. */
+static status read_logs(const carry *c, safetensors *file, const char *name, float *out, error *err)
+{
+	const int64_t rows = rows_of(c), before = state_list_slot_with_logs(c->slots), after = c->states->floats;
+	float *logs = memory_new((size_t)(rows * before), sizeof *logs);
+	status s = logs ? read_tensor(file, name, rows * before, logs, err) : STATUS_NOMEM;
+	for (int64_t row = 0; row < rows && s == STATUS_OK; row++)
+		state_list_convert_logs(c->slots, logs + row * before, out + row * after);
+	free(logs);
+	return s;
+}
+
 static status carry_read_all(carry *c, int64_t step, safetensors *file, float *host, error *err)
 {
 	const int64_t rows = rows_of(c);
 	for (int i = 0; i < c->states->count; i++) {
 		const state_spec *state = &c->states->items[i];
-		TRY(read_tensor(file, state->name, rows * state->floats, host, err));
+		const char *name = c->slots ? SUMS : state->name;
+		TRY(c->slots && !safetensors_find(file, SUMS)
+		        ? read_logs(c, file, state->name, host, err)
+		        : read_tensor(file, name, rows * state->floats, host, err));
 		TRY(c->backend->upload(c->backend, state_at(c, step, i, 0), host,
 		                       (size_t)(rows * state->floats) * sizeof *host));
 	}

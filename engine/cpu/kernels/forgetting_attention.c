@@ -129,7 +129,8 @@ ATTENTION_INLINE void weigh(const float *a, const head_rates *rates, head_sums *
 		const float kept = s * old, added = kept * less + (S->rest[h] * old * (1.0f + less) + own * new);
 		const float sum = kept + added;
 		const float left = kept > added ? (kept - sum) + added : (added - sum) + kept;
-		const int32_t exponent = (int32_t)(math_bits(s) >> 23) - 127, e = at_least(exponent + over - above, -above);
+		const int32_t exponent = (int32_t)(math_bits(s) >> 23) - 127,
+		              e = at_least(exponent + over - above, -above);
 		const int32_t m = at_least(k + above + e, FORGETTING_FLOOR);
 		const float scale = two_to(-e), next = sum * scale, rest = left * scale;
 		S->s[h] = next;

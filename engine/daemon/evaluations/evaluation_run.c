@@ -27,7 +27,8 @@ typedef struct evaluation_run {
 	evaluation_sums sums;
 	void *state; /* state of a carried context */
 	size_t state_bytes;
-	int64_t from; /* tokens that were settled when the run started */
+	state_list states; /* what it has */
+	int64_t from;      /* tokens that were settled when the run started */
 	uint64_t started_ns, committed_ns;
 	score_call task;
 	bool reading, read; /* read: the unit has scores that are not added */
@@ -46,6 +47,7 @@ static void fini_run(queued_run *base)
 	json_decref(r->kept);
 	json_decref(r->report);
 	free(r->state);
+	state_list_free(&r->states);
 }
 
 static void cancel_run(queued_run *base)
@@ -71,22 +73,42 @@ static json_t *write_state(const evaluation_run *r)
 	return string;
 }
 
-static bool read_state(evaluation_run *r, const json_t *written)
+/* Name of the member that has the state. If that has running sums the name is another one than in earlier versions,
+ * which kept logarithms (engine/model/states.h). */
+static const char *state_name(const evaluation_run *r)
+{
+	return state_list_has_sums(&r->states) ? "state_with_sums" : "state";
+}
+
+/* Decode exactly `bytes` bytes. NULL: damaged, or out of memory. */
+static void *decode(const json_t *written, size_t bytes)
 {
 	struct base64_decode_ctx decoding;
-	const size_t chars = json_string_length(written);
-	size_t bytes = BASE64_DECODE_LENGTH(chars);
-	if (!r->state || r->next.done == r->next.start)
-		return json_is_null(written);
-	if (chars != BASE64_ENCODE_RAW_LENGTH(r->state_bytes))
-		return false;
-	unsigned char *decoded = memory_new(bytes + 1, 1);
+	size_t chars = json_string_length(written), decoded = BASE64_DECODE_LENGTH(chars);
+	unsigned char *out = chars == BASE64_ENCODE_RAW_LENGTH(bytes) ? memory_new(decoded + 1, 1) : NULL;
+	if (!out)
+		return NULL;
 	base64_decode_init(&decoding);
-	const bool complete = decoded &&
-	                      base64_decode_update(&decoding, &bytes, decoded, chars, json_string_value(written)) &&
-	                      base64_decode_final(&decoding) && bytes == r->state_bytes;
-	if (complete)
+	if (base64_decode_update(&decoding, &decoded, out, chars, json_string_value(written)) &&
+	    base64_decode_final(&decoding) && decoded == bytes)
+		return out;
+	free(out);
+	return NULL;
+}
+
+static bool read_state(evaluation_run *r, const json_t *kept)
+{
+	const json_t *written = json_object_get(kept, state_name(r)), *logs = json_object_get(kept, "state");
+	if (!r->state || r->next.done == r->next.start)
+		return written ? json_is_null(written) : json_is_null(logs);
+	const bool converts = !written && logs;
+	const size_t bytes = converts ? (size_t)state_list_slot_with_logs(&r->states) * sizeof(float) : r->state_bytes;
+	void *decoded = decode(converts ? logs : written, bytes);
+	if (decoded && converts)
+		state_list_convert_logs(&r->states, decoded, r->state);
+	else if (decoded)
 		memcpy(r->state, decoded, bytes);
+	const bool complete = decoded != NULL;
 	free(decoded);
 	return complete;
 }
@@ -95,19 +117,19 @@ static bool read_state(evaluation_run *r, const json_t *written)
 static json_t *write_run(const evaluation_run *r)
 {
 	return json_pack("{s:I, s:I, s:o, s:o}", "start", (json_int_t)r->before.start, "done",
-	                 (json_int_t)r->before.done, "sums", evaluation_sums_write(&r->sums), "state", write_state(r));
+	                 (json_int_t)r->before.done, "sums", evaluation_sums_write(&r->sums), state_name(r),
+	                 write_state(r));
 }
 
 static status read_run(evaluation_run *r, error *err)
 {
-	const json_t *state = json_object_get(r->kept, "state");
 	if (!r->kept)
 		return STATUS_OK;
 	r->next = (evaluation_cursor){json_integer_value(json_object_get(r->kept, "start")),
 	                              json_integer_value(json_object_get(r->kept, "done"))};
 	TRY(evaluation_sums_read(&r->sums, json_object_get(r->kept, "sums"), err));
 	const int64_t tokens = token_cache_tokens(r->text);
-	return r->next.start >= 0 && r->next.start <= r->next.done && r->next.done <= tokens && read_state(r, state)
+	return r->next.start >= 0 && r->next.start <= r->next.done && r->next.done <= tokens && read_state(r, r->kept)
 	           ? STATUS_OK
 	           : error_set(err, STATUS_CORRUPT, NULL, "the evaluation's place in the text is damaged");
 }
@@ -177,7 +199,8 @@ static status open_text(evaluation_run *r, error *err)
 		const size_t bytes = (size_t)r->base.model->state_bytes;
 		r->state_bytes = bytes > sizeof(float) ? bytes : sizeof(float);
 		r->state = memory_new(r->state_bytes, 1);
-		if (!r->state)
+		architecture_states(r->base.model->architecture, r->base.model->parsed, &r->states);
+		if (!r->state || r->states.status != STATUS_OK)
 			return STATUS_NOMEM;
 	}
 	TRY(evaluation_unit_init(&r->unit, &r->settings));

@@ -143,6 +143,7 @@ typedef struct device_task {
 	dtype weights; /* load */
 	dtype before;  /* load: the weights before */
 	bool chosen;   /* load: the request named the weights */
+	bool changed;  /* load: this one has changed the entry's weights; executor threads, one after another */
 	status result; /* the answer's */
 	error error;
 } device_task;
@@ -164,7 +165,8 @@ static status run_load(fleet_round *r, device *d)
 	served_model *loaded;
 	dtype weights = wanted_weights(a);
 	TRY(catalog_load(a->model, d, weights, &loaded, &a->error));
-	a->model->weights = weights; /* set here, so that the next request sees it */
+	/* set here, so that the next request sees it */
+	a->changed |= atomic_exchange(&a->model->weights, weights) != weights;
 	return STATUS_OK;
 }
 
@@ -205,7 +207,7 @@ static void answer_loaded(fleet_round *r)
 	a->result = r->result;
 	if (a->result == STATUS_OK && a->chosen)
 		a->result = catalog_keep_weights(library_of(a->stream)->catalog, a->model, &a->error);
-	else if (a->chosen) /* a device has them, another one has not */
+	else if (a->changed) /* a device has them, another one has not */
 		atomic_compare_exchange_strong(&a->model->weights, &failed, a->before);
 	answer(a);
 }

@@ -291,9 +291,10 @@ static void tokens_that_outweigh_all_before_them(void **state)
 	static const forgetting_params params;
 	enum { N = 2048, HEADS = 40 };
 	const shape all = SHAPE3(1, N, HEADS);
-	op_call want = {.params = &params,
-	                .n_in = 3,
-	                .in = {fixture_normal(all, 91, 1), fixture_normal(all, 92, 1), fixture_tensor(DTYPE_F32, SHAPE1(HEADS))}};
+	op_call want = {
+	    .params = &params,
+	    .n_in = 3,
+	    .in = {fixture_normal(all, 91, 1), fixture_normal(all, 92, 1), fixture_tensor(DTYPE_F32, SHAPE1(HEADS))}};
 	float *v = want.in[0].data, *a = want.in[1].data, *f = want.in[2].data;
 	for (int64_t h = 0; h < HEADS; h++)
 		f[h] = h % 4 == 0 ? -INFINITY : -10.0f * (float)(1 + h);
