@@ -15,15 +15,15 @@ enum {
 	                       * floats */
 };
 #define POSITION "position"
-/* Name of a pool whose states have running sums (engine/model/states.h). Earlier files have one with logarithms under
- * the pool's own name. */
+/* Name of a pool whose states have running sums (engine/model/states.h). Earlier files have logarithms, under the
+ * name of the pool. */
 #define SUMS "pool.sums"
 
 struct carry {
 	plan *plan;
 	backend *backend;
 	const state_list *states;
-	const state_list *slots; /* what a slot of the pool has, if that includes running sums; otherwise NULL */
+	const state_list *slots; /* the states in a slot of the pool, if they have running sums; otherwise NULL */
 	int64_t batch, length, sets;
 	bool rings; /* states are those of sessions, whose windows depend on the position; it must be carried, too */
 	float *copy[COPIES];

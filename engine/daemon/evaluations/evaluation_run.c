@@ -27,7 +27,7 @@ typedef struct evaluation_run {
 	evaluation_sums sums;
 	void *state; /* state of a carried context */
 	size_t state_bytes;
-	state_list states; /* what it has */
+	state_list states; /* the states in it */
 	int64_t from;      /* tokens that were settled when the run started */
 	uint64_t started_ns, committed_ns;
 	score_call task;
