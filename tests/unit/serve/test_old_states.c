@@ -1,11 +1,11 @@
 /* Sessions from before attention that forgets kept sums in place of logarithms: they continue, and are written in the
  * new form. */
 #include "tests/unit/serve/fixture.h"
+#include "tests/unit/support/slot_with_logs.h"
 
 #include <math.h>
 
 #include "engine/base/digest.h"
-#include "engine/tensor/ops/forgetting.h"
 
 enum { READ = 9, MORE = 20, HEADER = 56, VERSION_AT = 8, STATE_FLOATS_AT = 32 };
 
@@ -14,22 +14,6 @@ static void check_close(const float *got, const float *want)
 	for (int i = 0; i < VOCAB; i++)
 		if (!(fabsf(got[i] - want[i]) <= 1e-5f * (1 + fabsf(want[i]))))
 			fail_msg("logit %d is %g, must be %g", i, (double)got[i], (double)want[i]);
-}
-
-/* Write a slot as it was: l [H] | what its rounding has left [H] | the rest of the state. */
-static void slot_with_logs(const state_list *list, const float *from, float *to)
-{
-	for (int i = 0; i < list->count; i++) {
-		const int64_t heads = list->items[i].sums, others = list->items[i].floats - 3 * heads;
-		for (int64_t h = 0; h < heads; h++) {
-			const double l = forgetting_log_of_sum(from + h, heads);
-			to[h] = (float)l;
-			to[heads + h] = (float)(l - (double)to[h]);
-		}
-		memcpy(to + 2 * heads, from + 3 * heads, (size_t)others * sizeof *to);
-		from += 3 * heads + others;
-		to += 2 * heads + others;
-	}
 }
 
 /* Return the blob of a session as version 1 had it; *bytes: its size, before and after. */

@@ -4,9 +4,12 @@
 #include <stdio.h>
 
 #include "engine/model/feed.h"
+#include "engine/model/safetensors.h"
 #include "engine/model/transformer/transformer.h"
+#include "engine/train/trainer_private.h"
 #include "tests/unit/support/allocations.h"
 #include "tests/unit/support/record.h"
+#include "tests/unit/support/slot_with_logs.h"
 #include "tests/unit/train/fixture.h"
 
 enum { HIDDEN = 8, LAYERS = 2, MEMORY = 24, LANES = 6, BATCH = 3, STEPS = 13, VALID_BATCHES = 3 };
@@ -425,6 +428,63 @@ static void a_run_saved_within_a_step_resumes_with_the_state_of_its_rows(void **
 	trainer_free(c);
 }
 
+/* Write a file of carried states as it was before running sums. */
+static void write_logs(const model *m, const char *from, const char *to)
+{
+	const state_list *list = model_states(m);
+	const int64_t after = state_list_slot(list), before = state_list_slot_with_logs(list);
+	safetensors *file;
+	assert_int_equal(safetensors_open(&file, from, NULL), STATUS_OK);
+	const safetensors_entry *sums = safetensors_find(file, "pool.sums"),
+	                        *position = safetensors_find(file, "position");
+	assert_non_null(sums);
+	const int64_t rows = sums->count / after;
+	float *slots = calloc((size_t)(rows * (after + before)), sizeof *slots), *logs = slots + rows * after;
+	float *positions = calloc((size_t)rows, sizeof *positions);
+	assert_int_equal(safetensors_load_f32(file, sums, 0, rows * after, slots, NULL), STATUS_OK);
+	assert_int_equal(safetensors_load_f32(file, position, 0, rows, positions, NULL), STATUS_OK);
+	for (int64_t row = 0; row < rows; row++)
+		slot_with_logs(list, slots + row * after, logs + row * before);
+	const safetensors_item items[] = {
+	    {.name = "pool", .type = ST_F32, .rank = 2, .dim = {rows, before}, .data = logs},
+	    {.name = "position", .type = ST_F32, .rank = 1, .dim = {rows}, .data = positions}};
+	assert_int_equal(safetensors_write(to, items, 2, NULL, NULL), STATUS_OK);
+	safetensors_close(file);
+	free(slots);
+	free(positions);
+}
+
+static void rows_with_logarithms_continue(void **state)
+{
+	const fixture *f = *state;
+	const train_options o = options();
+	enum { BEFORE = 3 };
+	char new[128], old[128];
+	path_of(new, f, "sums.safetensors");
+	path_of(old, f, "logs.safetensors");
+	trainer *a, *b;
+	json_t *config =
+	    json_loads("{\"hidden_size\": 16, \"vocab_size\": 259, \"n_heads\": 2, \"n_layer\": 2}", 0, NULL);
+	model *m[2];
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(model_create(&m[i], &architecture_additive2, config, 3, f->backend, NULL), STATUS_OK);
+	json_decref(config);
+	assert_int_equal(trainer_new(&a, m[0], &o, f->train, f->valid, NULL), STATUS_OK);
+	assert_int_equal(trainer_new(&b, m[1], &o, f->train, f->valid, NULL), STATUS_OK);
+	fixture_run(a, BEFORE, 0);
+	fixture_run(b, BEFORE, 0);
+	assert_int_equal(carry_write(a->train_carry, BEFORE, new, NULL), STATUS_OK);
+	write_logs(m[0], new, old);
+	assert_int_equal(carry_read(b->train_carry, BEFORE, old, NULL, NULL), STATUS_OK);
+	fixture_run(a, BEFORE + 1, 0);
+	fixture_run(b, BEFORE + 1, 0);
+	const double want = trainer_progress(a)->train_loss, got = trainer_progress(b)->train_loss;
+	if (!(fabs(got - want) <= 1e-6 * want))
+		fail_msg("the loss is %.9g, must be %.9g", got, want);
+	trainer_free(a);
+	trainer_free(b);
+}
+
 static void options_that_cannot_carry_state_are_refused_by_name(void **state)
 {
 	const fixture *f = *state;
@@ -483,6 +543,7 @@ int main(void)
 	    cmocka_unit_test(gradients_of_recurrent_rows_treat_the_carried_state_as_constant),
 	    cmocka_unit_test(recurrent_rows_resume_bit_for_bit),
 	    cmocka_unit_test(a_run_saved_within_a_step_resumes_with_the_state_of_its_rows),
+	    cmocka_unit_test(rows_with_logarithms_continue),
 	    cmocka_unit_test(options_that_cannot_carry_state_are_refused_by_name),
 	    cmocka_unit_test(every_allocation_may_fail),
 	};
