@@ -384,6 +384,13 @@ static bool is_on(const char *name, bool fallback)
 	return value && *value ? *value != '0' : fallback;
 }
 
+/* Without the switch: not before a GPU has run it. */
+#ifdef __CUDACC__
+enum { USES_WGMMA = false };
+#else
+enum { USES_WGMMA = true };
+#endif
+
 /* Use wgmma if its bits are those of mma.sync. A process compares them once. A comparison that fails for
  * another reason counts as a difference for this backend, unless the device is lost. */
 static status choose_wgmma(cuda_backend *c)
@@ -467,7 +474,7 @@ static status open_device(backend **out, const backend_options *o, error *err)
 	c->memory_bytes = prop.totalGlobalMem;
 	c->cache_bytes = prop.l2CacheSize;
 	c->early = prop.major >= 9 && is_on("ADDITIVE_CUDA_EARLY", true);
-	c->wgmma = prop.major == 9 && prop.minor == 0 && is_on("ADDITIVE_CUDA_WGMMA", true);
+	c->wgmma = prop.major == 9 && prop.minor == 0 && is_on("ADDITIVE_CUDA_WGMMA", USES_WGMMA);
 	c->fused = is_on("ADDITIVE_CUDA_FUSE", true);
 	c->ahead = is_on("ADDITIVE_CUDA_AHEAD", false);
 	c->each_waits = is_on("ADDITIVE_CUDA_WAIT", false);

@@ -76,6 +76,7 @@ class Bench:
         toolkit = os.environ.get("CUDA_HOME", "/usr/local/cuda")
         libraries = f"{options.kit / 'lib'}:{toolkit}/lib64:{os.environ.get('LD_LIBRARY_PATH', '')}"
         self.ours = {"ADDITIVE_BENCH_BACKEND": "cuda", "LD_LIBRARY_PATH": libraries, "ADDITIVE_BENCH_CHOICES": str(options.out / "products"),
+                     "ADDITIVE_CUDA_WGMMA": os.environ.get("ADDITIVE_CUDA_WGMMA", "1"),
                      "ADDITIVE_PLUGIN_DIR": os.environ.get("ADDITIVE_PLUGIN_DIR", str(options.kit / "bin"))}
 
     def note(self, text):
