@@ -256,9 +256,9 @@ static status time_candidates(cuda_backend *c, const cuda_gemm_args *g, const vo
 	float times[CANDIDATES], least = INFINITY;
 	int fastest = 0;
 	cuda_gemm_args runs = *g;
+	status s = STATUS_OK;
 	*best = 0;
-	status s = c->base.allocate(&c->base, (size_t)(g->m * g->ldc) * dtype_bytes(g->c_type), &runs.c);
-	TRY(s);
+	TRY(c->base.allocate(&c->base, (size_t)(g->m * g->ldc) * dtype_bytes(g->c_type), &runs.c));
 	for (float &ms : times)
 		ms = INFINITY;
 	for (int i = 0; i < ROUNDS * count && s == STATUS_OK; i++) {

@@ -9,8 +9,8 @@
  * loads its panel's words from global memory straight into registers, since no other warp of the block reads them. x is
  * b, in shared memory: a thread loads floats, cuts them into two terms and stores these. A stage is up to STAGE steps of
  * one slice. While the tensor cores multiply stage i, the same warps convert x of stage i + 1, which arrived during
- * stage i - 1, and request x and weights of stage i + 2. So a stage has one barrier, and what is requested has the time
- * of a stage to arrive.
+ * stage i - 1, and request x and weights of stage i + 2. So a stage has one barrier, and a request has as long as
+ * a stage takes.
  *
  * Per step and block of outputs x rows           128 x 128    64 x 64, 4 parts    64 x 32, 4 parts
  *   clocks by tensor cores (2,048 sums a clock)        256                  64                  32
@@ -24,8 +24,8 @@
  *
  * So L2 is the bound, or instructions if few blocks run. A block has 48 KB in flight, enough for 800 clocks of latency
  * at 60 bytes a clock. In the kernels of mma.sync every warp converts x for its own outputs, and waits for its loads and
- * products; here the tensor cores run meanwhile. Registers limit the large tile: a thread has 64 sums of the slice, 64
- * of the earlier ones, 32 floats of x and the weights of two stages. The other tiles are for calls with too few large
+ * products; here the tensor cores run meanwhile. Registers limit the large tile: a thread has 64 sums of the slice and
+ * 64 of the earlier ones, 32 floats of x and the weights of two stages. The other tiles are for calls with too few large
  * ones for the device. Each of the four parts of a block has two slices. Sums pass from part to part in the slices'
  * order.
  *
@@ -37,8 +37,8 @@
 
 enum { GROUP_WARPS = 4, STEP_BYTES = STEP_WORDS * PANEL_WIDTH * 4 /* per panel */ };
 
-/* A block: PARTS parts of K, each with ACROSS warp groups side by side. A warp group has 4 panels, a warp one, and all
- * of them the block's rows. ISSUE: clocks by instructions of a step, counted in the machine code. */
+/* A block: PARTS parts of K, each with ACROSS warp groups side by side. A warp group has 4 panels and
+ * a warp has one; all have the block's rows. ISSUE: clocks by instructions of a step, counted in the machine code. */
 template <int ROWS_, int ACROSS_, int PARTS_, int STAGE_, int ISSUE_> struct wgmma_tile {
 	enum {
 		ROWS_HELD = ROWS_,

@@ -1,7 +1,7 @@
 /* product_choices.h - the fastest algorithm of each product, kept in a file.
  *
- * FOLDER/products-DIGEST is a text: the owner's identity (device, driver, library), one line per product with the index
- * of its algorithm, and a digest of all that. A file that does not match its digest or the identity is ignored and
+ * FOLDER/products-DIGEST is a text: the owner's identity (device, driver, library), one line per product with its
+ * algorithm's index, and a digest of these. A file that does not match its digest or the identity is ignored and
  * replaced by the next choice. Each write replaces the file atomically.
  *
  * Two processes may both time a product, but they agree: the folder is locked (flock) while a choice is written, and the

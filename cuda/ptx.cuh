@@ -159,8 +159,8 @@ enum { HAS_WGMMA = false };
 #endif
 
 /* View of b [k 16, n] in shared memory (PTX ISA, matrix descriptor without swizzle). Eight columns of eight k are 128
- * bytes, 16 for each column. From k 0 to k 8 are `k_bytes`, from column 0 to column 8 `column_bytes`. All are multiples
- * of 16, below 2^18. */
+ * bytes, 16 for each column. From k 0 to k 8 are `k_bytes`, from column 0 to column 8 `column_bytes`. Each is a
+ * multiple of 16 below 2^18. */
 typedef uint64_t wgmma_view;
 __device__ __forceinline__ wgmma_view wgmma_view_of(const void *shared, unsigned k_bytes, unsigned column_bytes)
 {

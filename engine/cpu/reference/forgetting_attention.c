@@ -141,8 +141,8 @@ size_t reference_forgetting_attention_grad_scratch(const backend *b, const op_ca
 	return (size_t)(shape_last(call->in[0].shape) + 2 * shape_last(call->in[1].shape)) * sizeof(double);
 }
 
-/* v, a, f?, mask?, g, l, dg -> dv, da, df; for one head of the sequence that begins at `row`. G [dh]; *total: the sum
- * of df over the tokens. */
+/* v, a, f?, mask?, g, l, dg -> dv, da, df; for one head of the sequence that begins at `row`. G [dh]; *total: df
+ * summed over the tokens. */
 static void pull_head(const op_call *call, int64_t row, int64_t h, double *G, double *total)
 {
 	const reading r = forgetting_head(call, 2, 3, 7, row, h);

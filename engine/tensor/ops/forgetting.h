@@ -14,8 +14,8 @@
  *
  * and all three are scaled by 2^-e, e = max(exponent of s + min(over, 0), -max(over, 0)): the exponent of the larger of
  * kept and 2^-max(over, 0). So s stays from 0.7 to 4.3. The scale follows from numbers that are known before the sum,
- * which takes it off the critical path. Scaling by a power of two is exact. rest makes a sum
- * of a million equal tokens as right as one of ten: without it the additions' roundings add up to 1 part in 100.
+ * which takes it off the critical path. Scaling by a power of two is exact. With rest, a
+ * million equal tokens have as exact a sum as ten; without it, roundings add up to 1 part in 100.
  *
  * The weight of the token is more 2^{k - m} / (s + rest), and l = m ln 2 + log(s + rest). */
 #ifndef ENGINE_TENSOR_OPS_FORGETTING_H

@@ -239,7 +239,30 @@ static void a_state_of_the_cpu_continues(void **state)
 	}
 }
 
-/* Everything is forgotten, scores of -inf and beyond the range of the sums, long before and long after others. */
+/* Read a text on the device and on the CPU, and compare g and l. Frees the text. */
+static void check_as_on_the_cpu(pooling_kind kind, text *t, double tolerance)
+{
+	backend *const on[] = {device, cpu};
+	float *g[2], *l[2];
+	for (int k = 0; k < 2; k++) {
+		tensor pool = pool_new(kind, 1);
+		g[k] = outputs_new(t->n * kind.d);
+		l[k] = outputs_new(t->n * kind.heads);
+		read_text(on[k], kind, pool, 0, t, 0, t->n, g[k], l[k]);
+		buffer_free(pool.data);
+	}
+	for (int64_t i = 0; i < t->n * kind.heads; i++)
+		if (isinf(l[0][i]) && l[0][i] == l[1][i])
+			l[0][i] = l[1][i] = 0;
+	assert_true(compare_close("g", g[0], g[1], t->n * kind.d, tolerance, tolerance));
+	assert_true(compare_close("l", l[0], l[1], t->n * kind.heads, 1e-5, 1e-5));
+	for (int k = 0; k < 2; k++) {
+		buffer_free(g[k]);
+		buffer_free(l[k]);
+	}
+	text_free(t);
+}
+
 /* Each token outweighs all before it. In even heads scores alternate, in the others they are random. */
 static void tokens_that_outweigh_all_before_them(void **state)
 {
@@ -247,34 +270,17 @@ static void tokens_that_outweigh_all_before_them(void **state)
 	enum { N = 400 };
 	for (int i = 0; i < KINDS; i++) {
 		const pooling_kind kind = kinds[i];
-		tensor ours = pool_new(kind, 1), theirs = pool_new(kind, 1);
 		text t = text_new(kind, N, 23);
-		float *g[2], *l[2], *a = t.a.data, *f = t.f.data;
+		float *a = t.a.data, *f = t.f.data;
 		for (int64_t k = 0; k < N * kind.heads; k++)
 			a[k] = k % kind.heads % 2 ? a[k] : k / kind.heads % 2 ? 0.1f : -0.3f;
 		for (int64_t k = 0; kind.rate != NO_RATE && k < shape_count(t.f.shape); k++)
 			f[k] = k % 2 ? -60 : -INFINITY;
-		for (int k = 0; k < 2; k++) {
-			g[k] = outputs_new(N * kind.d);
-			l[k] = outputs_new(N * kind.heads);
-		}
-		read_text(device, kind, ours, 0, &t, 0, N, g[0], l[0]);
-		read_text(cpu, kind, theirs, 0, &t, 0, N, g[1], l[1]);
-		for (int64_t k = 0; k < N * kind.heads; k++)
-			if (isinf(l[0][k]) && l[0][k] == l[1][k])
-				l[0][k] = l[1][k] = 0;
-		assert_true(compare_close("g", g[0], g[1], N * kind.d, 1e-5, 1e-5));
-		assert_true(compare_close("l", l[0], l[1], N * kind.heads, 1e-5, 1e-5));
-		for (int k = 0; k < 2; k++) {
-			buffer_free(g[k]);
-			buffer_free(l[k]);
-		}
-		text_free(&t);
-		buffer_free(ours.data);
-		buffer_free(theirs.data);
+		check_as_on_the_cpu(kind, &t, 1e-5);
 	}
 }
 
+/* Everything is forgotten, scores of -inf and beyond the range of the sums, long before and long after others. */
 static void extreme_scores_are_as_on_the_cpu(void **state)
 {
 	(void)state;
@@ -282,31 +288,13 @@ static void extreme_scores_are_as_on_the_cpu(void **state)
 	static const float extremes[] = {-INFINITY, 1e4f, -1e4f, 300, -300, 1e30f, -1e30f};
 	for (int i = 0; i < KINDS; i++) {
 		const pooling_kind kind = kinds[i];
-		tensor ours = pool_new(kind, 1), theirs = pool_new(kind, 1);
 		text t = text_new(kind, N, 19);
-		float *g[2], *l[2], *a = t.a.data, *f = t.f.data;
+		float *a = t.a.data, *f = t.f.data;
 		for (int64_t k = kind.heads; k < N * kind.heads; k += 3)
 			a[k] = extremes[k % (kind.bonus ? 5 : 7)]; /* beyond 2^23 a bonus is lost in rounding */
 		for (int64_t k = kind.heads; k < (kind.rate == BY_TOKEN ? N * kind.heads : 0); k += 5)
 			f[k] = k % 2 ? -INFINITY : -1e4f;
-		for (int k = 0; k < 2; k++) {
-			g[k] = outputs_new(N * kind.d);
-			l[k] = outputs_new(N * kind.heads);
-		}
-		read_text(device, kind, ours, 0, &t, 0, N, g[0], l[0]);
-		read_text(cpu, kind, theirs, 0, &t, 0, N, g[1], l[1]);
-		for (int64_t k = 0; k < N * kind.heads; k++)
-			if (isinf(l[0][k]) && l[0][k] == l[1][k])
-				l[0][k] = l[1][k] = 0;
-		assert_true(compare_close("g", g[0], g[1], N * kind.d, 2e-3, 2e-3));
-		assert_true(compare_close("l", l[0], l[1], N * kind.heads, 1e-5, 1e-5));
-		for (int k = 0; k < 2; k++) {
-			buffer_free(g[k]);
-			buffer_free(l[k]);
-		}
-		text_free(&t);
-		buffer_free(ours.data);
-		buffer_free(theirs.data);
+		check_as_on_the_cpu(kind, &t, 2e-3);
 	}
 }
 
