@@ -120,7 +120,7 @@ static bool add_line(char **text, const char *key, int choice)
 /* Add the choices of `from` that the text lacks. */
 static bool add_lines(const product_choices *c, char **text, const char *from)
 {
-	for (const char *at = from + strlen(c->identity), *end; (end = strchr(at, '\n')); at = end + 1) {
+	for (const char *at = from + strlen(c->identity), *end; (end = strchr(at, '\n')) != NULL; at = end + 1) {
 		char key[LINE_BYTES];
 		const char *sign = strstr(at, " = ");
 		if (!sign || sign > end || sign - at >= LINE_BYTES)
