@@ -14,7 +14,10 @@ approximate times; --report measures nothing.
                and without wgmma                                                             (no PyTorch)
     prefill    prompts of 2,048, 32,768 and 131,072 tokens, 64 of 512 at once, and prompts beside streams; GPT-2
     decoding   one session, 256 and 4096 of them, 10,000 that live; latency by position, and beside training; drawing tokens
-    http       256 streams through the service beside the engine alone                       (no PyTorch)
+    models     1 to 1,024 sessions, greedy and drawn; int8; other architectures; 355 million
+               and 1.3 billion parameters, with the time to open them                        (no PyTorch)
+    http       256 streams through the service beside the engine alone; prompts of 512 tokens
+               of a vocabulary of 32,768                                                     (no PyTorch)
     training   whole steps at d 128, 768 and 2048 beside the same model in PyTorch, eager and compiled
     gpt2       whole steps at d 768 beside GPT-2, compiled, at 2048, 8192 and 32768 tokens
     rounds     one round, forward and backward, beside the fastest of PyTorch
@@ -295,20 +298,56 @@ def decoding(bench):
     return items
 
 
+def others(width, layers, heads, positions, vocab):
+    """Models of other architectures, by name."""
+    plain = {"hidden_size": width, "vocab_size": vocab, "n_heads": heads, "n_positions": positions, "n_layer": layers}
+    segments = [positions // 8, positions // 2, positions]
+    found = {"gpt2": {"n_embd": width, "vocab_size": vocab, "n_head": heads, "n_positions": positions, "n_layer": layers},
+             "linear": {**plain, "position_embedding": "learned"},
+             "dilated": {**plain, "position_embedding": "learned", "segment_length": segments, "dilated_ratio": [1, 2, 4]},
+             "trilinear": {"profile": "seed", "hidden_size": width, "vocab_size": vocab, "n_positions": positions, "n_layer": 2 * layers,
+                           "key_size": 64, "value_size": 64, "wide_window_size": positions}}
+    return {name: json.dumps({"model_type": name, **config}) for name, config in found.items()}
+
+
+def models(bench):
+    quick = bench.quick
+    shape, vocab = (TINY[:3], 512) if quick else (SIZES["d768"][:3], VOCAB)
+    counts, many, context, length = ((1, 4), 4, 128, 64) if quick else ((1, 8, 64, 256, 1024), 64, 1024, 2048)
+    large = {"tiny": TINY[:3]} if quick else {"355M": (1024, 24, 16), "1.3B": SIZES["d2048"][:3]}
+
+    def batch(config, count, dtype="bf16"):
+        return bench.lines("bench_serve", "batch", config, dtype, 64, count)[-1]
+
+    def both(config, count, tokens):
+        return {"prompt": bench.lines("bench_serve", "prefill", config, "bf16", tokens)[-1], "batch": batch(config, count)}
+
+    kinds = {"additive2": additive2(*shape, 2048, vocab), "additive": additive(*shape, 2048, vocab)}
+    items = {f"sessions, {name}": (90, lambda config=config: [batch(config, n) for n in counts]) for name, config in kinds.items()}
+    items |= {f"int8, {name}": (20, lambda config=config: [batch(config, many, "int8")]) for name, config in kinds.items()}
+    items |= {f"{name}, d{shape[0]}": (40, lambda config=config: both(config, many, min(length, context)))
+              for name, config in others(*shape, context, vocab).items()}
+    items |= {f"additive2, {name}": (90, lambda size=size: both(additive2(*size, 8192, vocab), many, 4 * length)) for name, size in large.items()}
+    return items
+
+
 def http(bench):
     shape = TINY[:3] if bench.quick else SIZES["d768"][:3]
     context, streams = (128, 4) if bench.quick else (2048, 256)
-    config = json.loads(additive(*shape, context, 259))
 
-    def measure():
+    def measure(vocab, prompt):
+        """vocab 0: the model reads bytes. prompt: tokens."""
+        config = json.loads(additive(*shape, context, vocab or 259))
         alone = bench.lines("bench_serve", "batch", json.dumps(config), "bf16", 64, streams)[-1]
-        return {"engine": alone, "service": http_load.measure(bench.options.kit / "bin", bench.options.kit / "bench" / "bench_http", config,
+        return {"engine": alone, "service": http_load.measure(bench.options.kit / "bin", bench.options.kit / "bench" / "bench_http", config, vocab, prompt,
                                                               streams, 5 if bench.quick else 20, bench.ours, bench.log)}
 
-    return {f"{streams} streams": (90, measure)}
+    vocab, prompt = (512, 32) if bench.quick else (VOCAB, 512)
+    return {f"{streams} streams": (90, lambda: measure(0, 8)),
+            f"{streams} streams, prompts of {prompt} tokens, vocabulary {vocab:,}": (120, lambda: measure(vocab, prompt))}
 
 
-PARTS = {f.__name__: f for f in (device, choices, prefill, decoding, http, training, gpt2, rounds)}
+PARTS = {f.__name__: f for f in (device, choices, prefill, decoding, models, http, training, gpt2, rounds)}
 
 
 def card():

@@ -8,7 +8,8 @@
  *                                                 (all), and of one: greedy tokens, and drawn ones
  *   bench_serve beams CONFIG DTYPE COUNT          milliseconds of a step: a beam search with COUNT beams, COUNT greedy
  *                                                 streams with log-probabilities, and as many without
- *   bench_serve prefill CONFIG DTYPE TOKENS       tokens per second and growth of memory of one prompt, after another
+ *   bench_serve prefill CONFIG DTYPE TOKENS       tokens per second and growth of memory of one prompt, after another;
+ *                                                 milliseconds in which the model is loaded
  *   bench_serve prompts CONFIG DTYPE COUNT TOKENS [ROUNDS]
  *                                                 COUNT requests at once with prompts of TOKENS tokens: milliseconds to
  *                                                 the first token, the median, p99 and that of the last
@@ -247,8 +248,9 @@ static void prefill(char **arguments)
 	uint64_t began = clock_ns();
 	serving_read(&s, x, tokens);
 	double seconds = (double)(clock_ns() - began) * 1e-9;
-	printf("{\"tokens\": %lld, \"tokens_per_second\": %.0f, \"peak_growth_bytes\": %.0f, \"state_bytes\": %lld}\n",
-	       (long long)tokens, (double)tokens / seconds, bench_peak() - before, state_bytes(x));
+	printf("{\"tokens\": %lld, \"tokens_per_second\": %.0f, \"peak_growth_bytes\": %.0f, \"state_bytes\": %lld, "
+	       "\"load_ms\": %.0f}\n",
+	       (long long)tokens, (double)tokens / seconds, bench_peak() - before, state_bytes(x), s.load_ms);
 	serving_close(&s);
 }
 

@@ -26,6 +26,9 @@ def share(value):
 
 
 NONE = {"target": None, "least": True, "digits": 2, "unit": ""}
+COUNT = {**NONE, "digits": 0}
+# Targets of models, by their line in the first table.
+SESSIONS = {"sessions, additive, 256, greedy, tokens/s": 350000, "sessions, additive, 256, drawn, tokens/s": 315000}
 
 
 class Report:
@@ -256,7 +259,7 @@ def decoding(r):
         line = r.of("decoding", item)
         if line:
             rows.append([f"{item}: {line['sessions']:,}, {line['rows']:,} in a step", f"{line['tokens_per_second']:,.0f} tokens/s, {line['state_bytes']:,} bytes each", ""])
-            r.want(f"decoding, {item}: {line['sessions']:,}, tokens/s", line["tokens_per_second"], {**NONE, "digits": 0})
+            r.want(f"decoding, {item}: {line['sessions']:,}, tokens/s", line["tokens_per_second"], COUNT)
     flat = [x for x in r.of("decoding", "latency by position", []) if "position" in x]
     if len(flat) > 1:
         rows += [[f"position {x['position']}", f"p50 {x['ns'] / 1e3:.0f} µs, p99 {x['p99_ns'] / 1e3:.0f} µs", ""] for x in flat]
@@ -275,13 +278,34 @@ def decoding(r):
         r.table(["case", "ours", "GPT-2, static cache, graphs"], rows)
 
 
+def models(r):
+    rows = []
+    for item, found in r.items("models").items():
+        lines = found if isinstance(found, list) else [found["batch"]]
+        if lines is not found:
+            prompt = found["prompt"]
+            rows.append([item, f"prompt of {prompt['tokens']:,}", f"{prompt['tokens_per_second']:,.0f}", "", f"loaded in {prompt['load_ms']:,.0f} ms"])
+            r.want(f"prefill, {item}, tokens/s", prompt["tokens_per_second"], COUNT)
+            r.want(f"{item}, loaded in ms", prompt["load_ms"], COUNT)
+        for line in lines:
+            rows.append([item, f"{line['sessions']:,}", f"{line['tokens_per_second']:,.0f}", f"{line['drawn']:,.0f}", f"{line['state_bytes']:,} bytes each"])
+            for kind, rate in (("greedy", line["tokens_per_second"]), ("drawn", line["drawn"])):
+                name = f"{item}, {line['sessions']:,}, {kind}, tokens/s"
+                r.want(name, rate, at_least(SESSIONS[name], 0, "") if name in SESSIONS else COUNT)
+    if rows:
+        r.say("### Sessions at once in bf16 or int8, through the scheduler\n")
+        r.table(["model", "sessions", "greedy, tokens/s", "drawn, tokens/s", ""], rows)
+
+
 def http(r):
+    rows = []
     for item, found in r.items("http").items():
         alone, service = found["engine"]["tokens_per_second"], found["service"]["tokens_per_second"]
-        r.say("### Through HTTP\n")
-        r.table(["streams", "service, tokens/s", "engine alone, tokens/s", "streams that failed"],
-                [[item, f"{service:,.0f}", f"{alone:,.0f}", found["service"]["failed"]]])
+        rows.append([item, f"{service:,.0f}", f"{alone:,.0f}", found["service"]["failed"]])
         r.want(f"{item} over HTTP, of the engine alone", service / alone, share(0.85))
+    if rows:
+        r.say("### Through HTTP\n")
+        r.table(["streams", "service, tokens/s", "engine alone, tokens/s", "streams that failed"], rows)
 
 
 def runs(r):
@@ -299,7 +323,7 @@ def write(parts, table=None):
     r = Report(parts)
     runs(r)
     top = len(r.lines)
-    for part in (device, choices, panels, rounds, training, gpt2, prefill, decoding, http):
+    for part in (device, choices, panels, rounds, training, gpt2, prefill, decoding, models, http):
         part(r)
     details, r.lines = r.lines[top:], r.lines[:top]
     r.say("### Targets\n")

@@ -6,6 +6,8 @@ The model is made by a job of one step, so its weights mean nothing.
 import json
 import os
 import pathlib
+import random
+import string
 import subprocess
 import tempfile
 import time
@@ -90,10 +92,17 @@ def train(service, architecture, file, settings, seed=1, seconds=120):
     return job["fine_tuned_model"]
 
 
-def make_model(service, config, seconds=120):
+def make_model(service, config, vocab=0, seconds=120):
+    """`vocab` 0: the model reads bytes; else it has a tokenizer of so many tokens, trained on words of random letters."""
     own = {key: value for key, value in config.items() if key != "vocab_size"}
     settings = {"config": own, "sequence_length": min(64, config["n_positions"]), "batch_size": 1, "max_steps": 1}
-    return train(service, "additive", upload(service, TEXT * 200), settings, seconds=seconds)
+    text = TEXT * 200
+    if vocab:
+        letters = random.Random(1)
+        words = ["".join(letters.choices(string.ascii_lowercase, k=6)) for _ in range(vocab // 3)]
+        text = " ".join(words * 2)
+        settings["tokenizer"] = {"type": "bpe", "vocab_size": vocab}
+    return train(service, "additive", upload(service, text), settings, seconds=seconds)
 
 
 def load(client, address, request, streams, warm, seconds, processes, reconnect=False, environment=None):
@@ -113,15 +122,15 @@ def load(client, address, request, streams, warm, seconds, processes, reconnect=
     return found
 
 
-def measure(programs, client, config, streams, seconds, environment, log):
-    """Tokens per second of many streams, on a GPU."""
+def measure(programs, client, config, vocab, prompt, streams, seconds, environment, log):
+    """Tokens per second of many streams, on a GPU. `vocab` is that of make_model; a prompt has `prompt` tokens."""
     with tempfile.TemporaryDirectory() as folder:
         service = Service(programs, pathlib.Path(folder), ["--backend", "cuda", "--max-batch", streams, "--max-generations", 2 * streams,
                                                            "--max-sessions", 2 * streams], environment, log)
         try:
-            model = make_model(service, config)
+            model = make_model(service, config, vocab)
             service.ask("POST", f"/v1/models/{model}/load", {"dtype": "bf16"})
-            request = {"model": model, "prompt": "All work", "max_tokens": config["n_positions"] - 16, "temperature": 0, "stream": True}
+            request = {"model": model, "prompt": [97 + i % 26 for i in range(prompt)], "max_tokens": config["n_positions"] - prompt, "temperature": 0, "stream": True}
             found = load(client, service.address, request, streams, WARM, seconds, service.processes(), environment=environment)
             return {"streams": streams, "tokens_per_second": found["events"] / found["seconds"], **found}
         except OSError as failure:

@@ -14,6 +14,7 @@ typedef struct serving {
 	scheduler *scheduler;
 	served_model *model;
 	int64_t vocab;
+	double load_ms; /* of the model's folder, until it can serve */
 } serving;
 
 /* Serve a model of this configuration on b, for `sessions` sessions, `rows` of them in a step. Takes b. */
