@@ -93,7 +93,7 @@ def train(service, architecture, file, settings, seed=1, seconds=120):
 
 
 def make_model(service, config, vocab=0, seconds=120):
-    """`vocab` 0: the model reads bytes; else it has a tokenizer of so many tokens, trained on words of random letters."""
+    """The model reads bytes if `vocab` is 0. Otherwise its tokenizer has `vocab` tokens, trained on words of random letters."""
     own = {key: value for key, value in config.items() if key != "vocab_size"}
     settings = {"config": own, "sequence_length": min(64, config["n_positions"]), "batch_size": 1, "max_steps": 1}
     text = TEXT * 200

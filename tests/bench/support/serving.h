@@ -14,7 +14,7 @@ typedef struct serving {
 	scheduler *scheduler;
 	served_model *model;
 	int64_t vocab;
-	double load_ms; /* of the model's folder, until it can serve */
+	double load_ms; /* milliseconds to load the model's folder */
 } serving;
 
 /* Serve a model of this configuration on b, for `sessions` sessions, `rows` of them in a step. Takes b. */
