@@ -1,5 +1,5 @@
 /* softmax_stream: queries against memories, the ring of engine/tensor/ops/softmax_stream.h and the call's own tokens.
- * source_attention: queries against memories and a source. Both ops are calls of the two kernels of softmax_stream.cuh.
+ * source_attention: queries against memories and a source. Both ops are calls of the kernels of softmax_stream.cuh.
  * This file sets their inputs, the division into chunks, and the scratch that the sums of chunks take. */
 #include "cuda/softmax_stream.cuh"
 
@@ -9,7 +9,9 @@ extern "C" {
 
 enum {
 	CHUNK = 2 * TILE,
-	MOST_CHUNKS = 32 /* chunks of a longer window have more keys */
+	MOST_CHUNKS = 32, /* chunks of a longer window have more keys */
+	WIDEST = 128,     /* channels of a head for the kernel of long runs */
+	LOAD = 32         /* queries of all heads per processor from which a call is split */
 };
 
 /* Input numbers. */
@@ -99,35 +101,53 @@ static ring_call source_call_of(const op_call *call)
 	return c;
 }
 
+/* Tokens from which a call occupies the device. */
+static int64_t full_load(const backend *b, const ring_call *c)
+{
+	return (LOAD * (int64_t)cuda_of(b)->processors + c->heads - 1) / c->heads;
+}
+
+/* Choose the kernels of a call by its shapes. Segments, codes, wide heads and short or few runs are left to attend. */
+static ring_call split(const backend *b, ring_call c)
+{
+	c.split = attends(c) && is_packed(c) && !c.key_step && c.segment == 0 && max(c.dh, c.dv) <= WIDEST &&
+	          c.tokens > QUERIES * (int64_t)c.rows && c.tokens >= full_load(b, &c) && c.tokens <= INT32_MAX;
+	c.sum_tokens = c.split ? (int64_t)c.rows * QUERIES : c.tokens;
+	return c;
+}
+
 /* Number of pairs of a query and a chunk. */
 static int64_t partials(const ring_call *c)
 {
-	return c->heads * c->tokens * c->chunks;
+	return c->heads * c->sum_tokens * c->chunks;
 }
 
-static size_t scratch_bytes(const ring_call *c)
+/* Scratch of a call, and of smaller calls of its plan, which may have sums for all their tokens. */
+static size_t scratch_bytes(const backend *b, ring_call c)
 {
-	return attends(*c) ? (size_t)partials(c) * ((size_t)sum_width(c->dv) * sizeof(float) + sizeof(float2)) : 0;
+	c = split(b, c);
+	if (c.split)
+		c.sum_tokens = max(c.sum_tokens, full_load(b, &c));
+	return attends(c) ? (size_t)partials(&c) * ((size_t)sum_width(c.dv) * sizeof(float) + sizeof(float2)) : 0;
 }
 
 size_t cuda_softmax_stream_scratch(const backend *b, const op_call *call)
 {
-	(void)b;
-	const ring_call c = ring_call_of(call);
-	return scratch_bytes(&c);
+	return scratch_bytes(b, ring_call_of(call));
 }
 
 size_t cuda_source_attention_scratch(const backend *b, const op_call *call)
 {
-	(void)b;
-	const ring_call c = source_call_of(call);
-	return scratch_bytes(&c);
+	return scratch_bytes(b, source_call_of(call));
 }
 
-static status answer(backend *b, const op_call *call, ring_call c)
+static status answer(backend *b, const op_call *call, ring_call of_call)
 {
+	ring_call c = split(b, of_call);
 	c.sum = (float *)call->scratch;
 	c.norm = (float2 *)(c.sum + (attends(c) ? partials(&c) * sum_width(c.dv) : 0));
+	if (c.split)
+		TRY(cuda_softmax_long(b, &c));
 	if (attends(c))
 		TRY(cuda_softmax_attend(b, &c));
 	return cuda_softmax_finish(b, &c);

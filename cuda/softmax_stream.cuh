@@ -1,13 +1,19 @@
-/* softmax_stream.cuh - the call of softmax_stream and source_attention as their two kernels see it, and the partial
- * sums between them.
+/* softmax_stream.cuh - the call of softmax_stream and source_attention as their kernels see it, and the partial sums
+ * between them.
  *
  * Memories and positions are cut into chunks whose size depends on the window alone. Attend (softmax_stream_attend.cu)
  * leaves m, z and Σ e^{s-m} v of every chunk in scratch. Finish (softmax_stream_finish.cu) merges the chunks into y in
- * order and writes the call's last tokens into the ring. The call's keys and values are read from its inputs, older
- * ones from the ring. Attend does not change the ring, so no token overwrites one that an earlier query still needs.
+ * order and writes the call's last tokens into the ring. In a call of prompts, sequences with more than QUERIES tokens
+ * are left to the kernel of softmax_stream_long.cu, which reads keys for 64 queries at once and writes y itself. The
+ * call's keys and values are read from its inputs, older ones from the ring. Only finish changes the ring, so no token
+ * overwrites one that an earlier query still needs.
  *
  * Tiles and chunks begin at multiples of their sizes, and keys that a query does not see leave its sums unchanged. So y
- * depends on the tokens and the position alone: not on the batch, nor on how the tokens are cut into calls. */
+ * depends on the tokens and the position alone: not on the batch, nor on how the tokens are cut into calls.
+ *
+ * Both forms therefore have one order of sums. The channels of a score are added as warp_sum<LANES> adds those of the
+ * lanes, and the exponentials of a tile as warp_sum does. Each part of a warp adds its values in the order of keys. Then
+ * come the parts, then the chunks in order. */
 #ifndef CUDA_SOFTMAX_STREAM_CUH
 #define CUDA_SOFTMAX_STREAM_CUH
 
@@ -42,14 +48,17 @@ struct ring_call {
 	int64_t stored; /* memory_k NULL: offset of the memories in a slot */
 	int64_t tokens;                       /* in all sequences */
 	unsigned rows, chunks, memory_chunks; /* rows: sequences; chunks: of memories first, then of tokens */
+	bool split;                           /* sequences of more than QUERIES tokens have the kernel of long runs */
+	int64_t sum_tokens;                   /* tokens that have sums in scratch */
 	int queries;                          /* per warp of attend, which chooses the number */
 	unsigned tiles;                       /* tiles of queries in all sequences, or more */
+	int members, spans;                   /* long runs: heads of a block, and tiles of queries for each */
 	unsigned groups;                      /* groups of heads, for finish */
 	int64_t chunk;
 	int64_t key_quads, value_quads; /* per lane */
 	float scale;
-	float *sum;   /* [heads, tokens, chunks, whole quads of dv] */
-	float2 *norm; /* [heads, tokens, chunks] m, z */
+	float *sum;   /* [heads, sum_tokens, chunks, whole quads of dv] */
+	float2 *norm; /* [heads, sum_tokens, chunks] m, z */
 };
 
 static inline __device__ __host__ bool attends(const ring_call &c)
@@ -72,6 +81,7 @@ struct session {
 	const float *present;        /* the ring's marks, or steps of keys; NULL for a source: all are present */
 	const int32_t *mask;         /* the row's tokens'; may be NULL */
 	int64_t position, length;    /* position: for a source, its number of tokens */
+	int64_t sums;                /* index of the first token among those with sums */
 	token_span tokens;
 };
 
@@ -90,6 +100,7 @@ static __device__ __forceinline__ session session_of(const ring_call &c, unsigne
 	s.memory_v = (c.memory_k ? c.memory_v : slot + c.stored + c.memories * c.keys) + from * c.dv;
 	s.length = c.length[row];
 	s.tokens = tokens;
+	s.sums = c.split ? (int64_t)row * QUERIES : tokens.first;
 	if (c.k) {
 		s.k = c.k + tokens.first * c.k_row + from * c.dh;
 		s.v = c.v + tokens.first * c.v_row + from * c.dv;
@@ -120,10 +131,108 @@ static __device__ __forceinline__ int64_t chunk_of(const ring_call &c, int64_t p
 	return (unsigned)position / (unsigned)c.chunk;
 }
 
-/* Index in scratch of the sums that a token of the call has for a chunk. */
-static __device__ __forceinline__ int64_t partial_at(const ring_call &c, int64_t head, int64_t token, int64_t chunk)
+/* Number of chunks of tokens that queries of positions t … last see together. */
+static __device__ __forceinline__ int token_chunks(const ring_call &c, const session &s, int64_t t, int64_t last)
 {
-	return (head * c.tokens + token) * c.chunks + chunk;
+	const int64_t seen = last_seen(c, s, last);
+	return seen < 0 ? 0 : (int)(chunk_of(c, seen) - chunk_of(c, first_seen(c, t))) + 1;
+}
+
+/* Index in scratch of the sums that token i of s has for a chunk. */
+static __device__ __forceinline__ int64_t partial_at(const ring_call &c, const session &s, int64_t head, int64_t i,
+                                                     int64_t chunk)
+{
+	return (head * c.sum_tokens + s.sums + i) * c.chunks + chunk;
+}
+
+/* True if the kernel of long runs has the sequence. */
+static __device__ __forceinline__ bool is_long(const ring_call &c, const session &s)
+{
+	return c.split && s.length > QUERIES;
+}
+
+/* Tiles of Q queries that a sequence of `queries` has. */
+static inline __device__ __host__ unsigned tiles_of(int64_t queries, int Q)
+{
+	return (unsigned)((queries + Q - 1) / Q);
+}
+
+/* Tiles of Q queries in all sequences, or more. */
+static inline unsigned all_tiles(const ring_call &c, int Q)
+{
+	return c.start ? (unsigned)(c.tokens / Q) + c.rows : c.rows * tiles_of(c.n, Q);
+}
+
+/* Index of the sequence's first tile of Q queries. With `start` a sequence has at least as many tiles as it needs,
+ * ⌊start[s+1] / Q⌋ - ⌊start[s] / Q⌋ + 1, so that no tile has queries of two sequences. */
+static __device__ __forceinline__ unsigned first_tile(const ring_call &c, unsigned row, int Q)
+{
+	return c.start ? (unsigned)c.start[row] / Q + row : row * tiles_of(c.n, Q);
+}
+
+/* The sequence of a tile. */
+static __device__ __forceinline__ unsigned row_of_tile(const ring_call &c, unsigned tile, int Q)
+{
+	if (!c.start)
+		return tile / tiles_of(c.n, Q);
+	unsigned low = 0, high = c.rows;
+	while (high - low > 1) {
+		const unsigned middle = (low + high) / 2;
+		const bool before = first_tile(c, middle, Q) <= tile;
+		low = before ? middle : low;
+		high = before ? high : middle;
+	}
+	return low;
+}
+
+/* --- merging chunks ------------------------------------------------------------------------------------------------ */
+
+/* The chunks of a query so far: their largest score, and z relative to it. */
+struct merged {
+	float top, z;
+};
+static constexpr merged NOTHING_MERGED = {-INFINITY, 0.0f};
+
+/* Merge a chunk's m and z. The sums of earlier chunks are then multiplied by the result's x, those of this one by its y;
+ * if y is not above 0, they stay as they are. */
+static __device__ __forceinline__ float2 merge_chunk(merged &all, float2 norm)
+{
+	const float top = fmaxf(all.top, norm.x);
+	if (top == -INFINITY)
+		return make_float2(1.0f, 0.0f);
+	const float2 by = make_float2(expf(all.top - top), expf(norm.x - top));
+	if (by.y > 0.0f)
+		all.z = __fmaf_rn(by.y, norm.y, __fmul_rn(by.x, all.z));
+	all.top = top;
+	return by;
+}
+
+static __device__ __forceinline__ void merge_sums(quad &all, const quad &sum, float2 by)
+{
+#pragma unroll
+	for (int e = 0; e < QUAD; e++)
+		if (by.y > 0.0f)
+			all.at[e] = __fmaf_rn(by.y, sum.at[e], __fmul_rn(by.x, all.at[e]));
+}
+
+/* Factor of the merged sums, 0 if nothing was seen. */
+static __device__ __forceinline__ float inverse_of(const merged &all)
+{
+	return all.z > 0.0f ? __fdiv_rn(1.0f, all.z) : 0.0f;
+}
+
+static __device__ __forceinline__ float normalizer_of(const merged &all)
+{
+	return all.z > 0.0f ? all.top + logf(all.z) : -INFINITY;
+}
+
+static __device__ __forceinline__ quad answer_of(const quad &sum, float inverse)
+{
+	quad y;
+#pragma unroll
+	for (int e = 0; e < QUAD; e++)
+		y.at[e] = inverse > 0.0f ? __fmul_rn(sum.at[e], inverse) : 0.0f;
+	return y;
 }
 
 /* Template parameters of the kernels: LANES and PACKED as in stream.cuh, and whether the ring has codes. */
@@ -132,11 +241,15 @@ template <int lanes, bool packed, bool codes> struct ring_layout {
 	static constexpr bool PACKED = packed, CODES = codes;
 };
 
+static inline bool is_packed(const ring_call &c)
+{
+	return c.dh % QUAD == 0 && c.dv % QUAD == 0 && c.slot_floats % QUAD == 0 && c.offset % QUAD == 0;
+}
+
 /* Call f with the layout of a call. */
 template <class F> status by_layout(const ring_call &c, F f)
 {
-	const bool packed =
-	    c.dh % QUAD == 0 && c.dv % QUAD == 0 && c.slot_floats % QUAD == 0 && c.offset % QUAD == 0;
+	const bool packed = is_packed(c);
 	return by_lanes(max(c.dh, c.dv), [&](auto lanes) {
 		enum { LANES = decltype(lanes)::N };
 		if (c.key_step)
@@ -145,7 +258,9 @@ template <class F> status by_layout(const ring_call &c, F f)
 	});
 }
 
-/* The two kernels. Attend sets c->queries. If no result is requested (`attends`), finish runs alone. */
+/* The kernels. Attend sets c->queries. If no result is requested (`attends`), finish runs alone; without `split`, there
+ * is no kernel of long runs. */
+status cuda_softmax_long(backend *b, const ring_call *c);
 status cuda_softmax_attend(backend *b, ring_call *c);
 status cuda_softmax_finish(backend *b, const ring_call *c);
 

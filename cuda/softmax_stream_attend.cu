@@ -9,31 +9,6 @@
 
 enum { AT_ONCE = 4 /* keys in flight per part of a warp */ };
 
-static inline __device__ __host__ unsigned tiles_of(int64_t queries, int Q)
-{
-	return (unsigned)((queries + Q - 1) / Q);
-}
-
-/* Index of the sequence's first tile of Q queries. With `start` a sequence has at least as many tiles as it needs,
- * ⌊start[s+1] / Q⌋ - ⌊start[s] / Q⌋ + 1, so that no tile has queries of two sequences. */
-static __device__ __forceinline__ unsigned first_tile(const ring_call &c, unsigned row, int Q)
-{
-	return c.start ? (unsigned)c.start[row] / Q + row : row * tiles_of(c.n, Q);
-}
-
-/* The sequence of a tile. */
-static __device__ __forceinline__ unsigned row_of_tile(const ring_call &c, unsigned tile, int Q)
-{
-	if (!c.start)
-		return tile / tiles_of(c.n, Q);
-	unsigned low = 0, high = c.rows;
-	while (high - low > 1) {
-		const unsigned middle = (low + high) / 2;
-		*(first_tile(c, middle, Q) <= tile ? &low : &high) = middle;
-	}
-	return low;
-}
-
 /* A warp's shared memory: its queries and their sums as quads [Q][quads][lane], and a tile's scores [Q][TILE]. */
 struct desk {
 	float4 *query, *sum;
@@ -132,12 +107,13 @@ static __device__ __forceinline__ void tile_values(const ring_call &c, const ses
 	const int lane = threadIdx.x % WARP, part = lane / LANES, first = lane % LANES * QUAD;
 	for (int64_t i = 0; i < c.value_quads; i++) {
 		const int64_t d = first + i * LANES * QUAD;
-		const quad none = {};
 		quad sum[Q];
 #pragma unroll
 		for (int q = 0; q < Q; q++) {
 			sum[q] = take_quad(w.sum + (q * c.value_quads + i) * WARP + lane);
-			quad_merge(sum[q], shrink[q], none, 0.0f);
+#pragma unroll
+			for (int e = 0; e < QUAD; e++)
+				sum[q].at[e] = __fmul_rn(shrink[q], sum[q].at[e]);
 		}
 		for (int key = part; key < TILE; key += PARTS * AT_ONCE) {
 			quad v[AT_ONCE] = {};
@@ -167,16 +143,16 @@ static __device__ __forceinline__ void tile_values(const ring_call &c, const ses
 
 /* Merge the parts of the warp and store the result in scratch. */
 template <int LANES, int Q>
-static __device__ __forceinline__ void leave(const ring_call &c, int64_t head, int64_t token, int count, int64_t chunk,
-                                             const desk &w, const float m[Q], const float z[Q])
+static __device__ __forceinline__ void leave(const ring_call &c, const session &s, int64_t head, int64_t i, int count,
+                                             int64_t chunk, const desk &w, const float m[Q], const float z[Q])
 {
 	const int lane = threadIdx.x % WARP, first = lane % LANES * QUAD;
 #pragma unroll
 	for (int q = 0; q < Q; q++) {
-		const int64_t at = partial_at(c, head, token + q, chunk);
-		for (int64_t i = 0; i < c.value_quads; i++) {
-			const int64_t d = first + i * LANES * QUAD;
-			quad sum = take_quad(w.sum + (q * c.value_quads + i) * WARP + lane);
+		const int64_t at = partial_at(c, s, head, i + q, chunk);
+		for (int64_t n = 0; n < c.value_quads; n++) {
+			const int64_t d = first + n * LANES * QUAD;
+			quad sum = take_quad(w.sum + (q * c.value_quads + n) * WARP + lane);
 #pragma unroll
 			for (int e = 0; e < QUAD; e++) {
 #pragma unroll
@@ -199,11 +175,11 @@ __global__ void __launch_bounds__(WARPS *WARP, (Q == 1 ? 5 : 4) - CODES) softmax
 	const unsigned chunk = unit % c.chunks, tile = unit / c.chunks % c.tiles, head = unit / c.chunks / c.tiles;
 	if (head >= c.heads)
 		return;
-	const unsigned row = row_of_tile(c, tile, Q);
+	const unsigned row = c.split ? tile : row_of_tile(c, tile, Q);
 	session s = session_of(c, row, head);
-	const int64_t query = (int64_t)(tile - first_tile(c, row, Q)) * Q;
+	const int64_t query = c.split ? 0 : (int64_t)(tile - first_tile(c, row, Q)) * Q;
 	const int count = (int)min(s.length - query, (int64_t)Q);
-	if (count <= 0)
+	if (count <= 0 || is_long(c, s))
 		return;
 	const reach r = reach_of(c, s, chunk, s.position + query, count);
 	if (r.low > r.high)
@@ -234,13 +210,13 @@ __global__ void __launch_bounds__(WARPS *WARP, (Q == 1 ? 5 : 4) - CODES) softmax
 		tile_values<LANES, PACKED, CODES, Q>(c, s, r, base, w, shrink);
 		__syncwarp();
 	}
-	leave<LANES, Q>(c, head, s.tokens.first + query, count, chunk, w, m, z);
+	leave<LANES, Q>(c, s, head, query, count, chunk, w, m, z);
 }
 
 template <int LANES, bool PACKED, bool CODES, int Q> static status launch(backend *b, ring_call c)
 {
 	const size_t bytes = desk_bytes(Q, c.key_quads + c.value_quads), limit = cuda_of(b)->shared_limit;
-	c.tiles = c.start ? (unsigned)(c.tokens / Q) + c.rows : c.rows * tiles_of(c.n, Q);
+	c.tiles = c.split ? c.rows : all_tiles(c, Q);
 	const int64_t units = c.heads * (int64_t)c.tiles * c.chunks;
 	int warps = units < (int64_t)cuda_of(b)->processors * WARPS ? 1 : WARPS;
 	while (warps > 1 && (size_t)warps * bytes > limit)

@@ -12,7 +12,9 @@ static __device__ __forceinline__ unsigned row_of_token(const ring_call &c, int6
 	unsigned low = 0, high = c.rows;
 	while (high - low > 1) {
 		const unsigned middle = (low + high) / 2;
-		*(c.start[middle] <= token ? &low : &high) = middle;
+		const bool before = c.start[middle] <= token;
+		low = before ? middle : low;
+		high = before ? high : middle;
 	}
 	return low;
 }
@@ -25,11 +27,11 @@ struct parts {
 
 static __device__ __forceinline__ parts ring_parts_of(const ring_call &c, const session &s, int64_t head, int64_t i)
 {
-	const int64_t t = s.position + i, from = chunk_of(c, first_seen(c, t)), last = last_seen(c, s, t);
-	const int64_t memory = partial_at(c, head, s.tokens.first + i, 0);
-	const int64_t skipped = from - chunk_of(c, first_seen(c, t - i % c.queries));
+	const int64_t t = s.position + i;
+	const int64_t memory = partial_at(c, s, head, i, 0);
+	const int64_t skipped = chunk_of(c, first_seen(c, t)) - chunk_of(c, first_seen(c, t - i % c.queries));
 	const int memories = (int)c.memory_chunks;
-	return {memory, memory + skipped, memories, memories + (last < 0 ? 0 : (int)(chunk_of(c, last) - from) + 1)};
+	return {memory, memory + skipped, memories, memories + token_chunks(c, s, t, t)};
 }
 
 static __device__ __forceinline__ int64_t part_at(const parts &p, int k)
@@ -43,24 +45,21 @@ static __device__ __forceinline__ void combine(const ring_call &c, const session
 {
 	const int first = threadIdx.x % LANES * QUAD;
 	const parts p = ring_parts_of(c, s, head, i);
-	float top = -INFINITY, z = 0.0f;
-	for (int k = 0; k < p.count; k++)
-		top = fmaxf(top, c.norm[part_at(p, k)].x);
-	for (int k = 0; k < p.count && top > -INFINITY; k++)
-		z = __fmaf_rn(expf(c.norm[part_at(p, k)].x - top), c.norm[part_at(p, k)].y, z);
-	const float inverse = z > 0.0f ? __fdiv_rn(1.0f, z) : 0.0f;
-	if (c.log_normalizer && first == 0)
-		c.log_normalizer[(s.tokens.first + i) * c.heads + head] = z > 0.0f ? top + logf(z) : -INFINITY;
-	for (int64_t d = first; c.y && d < c.dv; d += LANES * QUAD) {
-		quad y = {};
-		for (int k = 0; k < p.count && z > 0.0f; k++) {
-			const float by = __fmul_rn(expf(c.norm[part_at(p, k)].x - top), inverse);
-			const quad sum = load_pack(c.sum + part_at(p, k) * sum_width(c.dv) + d);
-#pragma unroll
-			for (int e = 0; e < QUAD; e++)
-				y.at[e] = __fmaf_rn(by, sum.at[e], y.at[e]);
+	for (int64_t d = first; d == first || d < c.dv; d += LANES * QUAD) {
+		const bool requested = c.y && d < c.dv;
+		merged all = NOTHING_MERGED;
+		quad total = {};
+#pragma unroll 4
+		for (int k = 0; k < p.count; k++) {
+			const quad none = {};
+			const quad sum = requested ? load_pack(c.sum + part_at(p, k) * sum_width(c.dv) + d) : none;
+			merge_sums(total, sum, merge_chunk(all, c.norm[part_at(p, k)]));
 		}
-		store_quad<PACKED>(c.y + ((s.tokens.first + i) * c.heads + head) * c.dv, d, c.dv, y);
+		if (requested)
+			store_quad<PACKED>(c.y + ((s.tokens.first + i) * c.heads + head) * c.dv, d, c.dv,
+			                   answer_of(total, inverse_of(all)));
+		if (c.log_normalizer && d == 0)
+			c.log_normalizer[(s.tokens.first + i) * c.heads + head] = normalizer_of(all);
 	}
 }
 
@@ -106,7 +105,7 @@ __global__ void __launch_bounds__(WARPS *WARP) softmax_finish_kernel(ring_call c
 			c.log_normalizer[at * c.heads + head] = 0.0f;
 		return;
 	}
-	if (attends(c))
+	if (attends(c) && !is_long(c, s))
 		combine<LANES, PACKED>(c, s, head, i);
 	if (!c.k || i < s.length - places || (unsigned)head % (unsigned)c.group != 0)
 		return;
