@@ -397,7 +397,7 @@ static const stage take_stage = {NULL, NULL, take_ready, take_leave};
 /* --- advancing ------------------------------------------------------------------- */
 
 /* Advance the stage's plan by one node if the host computes. An asynchronous device receives all of it at once, or the
- * part before the next sums of gradients. */
+ * part before the next sums of gradients. It receives the first run node by node, since each product may be timed. */
 static status run_plan(trainer *t, plan *p, bool *issued)
 {
 	const int end = plan_node_count(p);
@@ -407,6 +407,8 @@ static status run_plan(trainer *t, plan *p, bool *issued)
 		TRY(plan_step(p, &t->cursor));
 	} else if (t->cursor < end && sums) {
 		TRY(plan_run_part(p, &t->cursor, gradient_sum_next(t->sum, t->cursor, end)));
+	} else if (t->cursor < end && plan_is_new(p)) {
+		TRY(plan_step_first(p, &t->cursor));
 	} else if (t->cursor < end) {
 		TRY(plan_run(p));
 		t->cursor = end;
@@ -420,7 +422,7 @@ static bool wait_until_ready(const trainer *t, const stage *s, bool forever)
 {
 	const struct timespec pause = {0, LOOK_NS};
 	for (uint64_t began = clock_ns(); s->ready && !s->ready(t); nanosleep(&pause, NULL))
-		if (!forever && clock_ns() - began >= WAIT_NS)
+		if (!forever && (t->never_waits || clock_ns() - began >= WAIT_NS))
 			return false;
 	return true;
 }
@@ -489,6 +491,11 @@ status trainer_settle(trainer *t, error *err)
 	while (s == STATUS_OK && t->issued > t->progress.step)
 		s = take_oldest(t, &t->pending_events, &t->failed);
 	return settle_failure(t, s, err);
+}
+
+void trainer_may_wait(trainer *t, bool may)
+{
+	t->never_waits = !may;
 }
 
 const train_progress *trainer_progress(const trainer *t)

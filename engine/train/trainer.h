@@ -109,6 +109,9 @@ void trainer_free(trainer *t);
  * test. Nothing is left to do then. Errors are final. max_bad_steps consecutive steps whose loss or gradient is not
  * finite are an error (STATUS_INVALID). */
 status trainer_advance(trainer *t, uint64_t budget_ns, unsigned *events, error *err);
+/* Set whether trainer_advance with a budget may sleep, for at most 100 µs, until an asynchronous device has results.
+ * Initially it may; a caller that has other work should not wait. */
+void trainer_may_wait(trainer *t, bool may);
 const train_progress *trainer_progress(const trainer *t);
 /* Call after TRAIN_FINISHED: with keep_best, load the weights of the best evaluation, if it was not the last. The run
  * cannot be saved afterwards. */
