@@ -14,7 +14,9 @@
  * Equal sums give equal bits. NCCL chooses ring or tree, protocol and channels by the number of bytes and the topology
  * alone, and that choice fixes the order in which each number is added. The share is multiplied first, by a kernel of
  * ours, since operators that multiply (ncclRedOpCreatePreMulSum) exclude sums within a switch. Bytes: 8 for each
- * number, unless the share is 1. */
+ * number, unless the share is 1.
+ *
+ * A gather is a group of broadcasts, one by each member, since the members' parts may have different lengths. */
 #include "cuda/backend.h"
 
 #include <dlfcn.h>
@@ -66,6 +68,10 @@ static_assert(offsetof(nccl_config, blocking) == offsetof(ncclConfig_t, blocking
 	FUNCTION(CommFinalize, int, (nccl_comm comm))                                                                  \
 	FUNCTION(CommDestroy, int, (nccl_comm comm))                                                                   \
 	FUNCTION(CommAbort, int, (nccl_comm comm))                                                                     \
+	FUNCTION(GroupStart, int, (void))                                                                              \
+	FUNCTION(GroupEnd, int, (void))                                                                                \
+	FUNCTION(Broadcast, int,                                                                                       \
+	         (const void *from, void *to, size_t n, int type, int root, nccl_comm comm, cudaStream_t stream))      \
 	FUNCTION(AllReduce, int,                                                                                       \
 	         (const void *from, void *to, size_t n, int type, int op, nccl_comm comm, cudaStream_t stream))
 
@@ -121,6 +127,7 @@ enum { NAP_NS = 100000, NS_PER_SECOND = 1000000000 };
 
 typedef struct cuda_group {
 	nccl_comm comm;
+	int count; /* members */
 	cudaStream_t stream;
 	cudaEvent_t written, summed; /* the last sum's inputs are written; the sum is complete */
 	bool started;                /* a sum is not yet known to be complete */
@@ -221,6 +228,7 @@ static status cuda_collective_open(backend *b, const unsigned char *id, int rank
 	if (!g)
 		return STATUS_NOMEM;
 	g->seconds = seconds;
+	g->count = count;
 	memcpy(&name, id, sizeof name);
 	status s = open_stream(c, g);
 	if (s == STATUS_OK)
@@ -249,24 +257,59 @@ static status scale(backend *b, float *numbers, int64_t n, float factor)
 	return cuda_scale(b, &call);
 }
 
-static status cuda_collective_sum(backend *b, float *numbers, int64_t n, float share)
+/* Let the group's stream wait for the work issued so far. */
+static status follow_stream(cuda_backend *c, cuda_group *g)
 {
-	cuda_backend *c = cuda_of(b);
-	cuda_group *g = c->group;
-	error err = ERROR_INIT;
-	if (!g || c->recording)
-		return STATUS_INTERNAL;
-	if (share != 1)
-		TRY(scale(b, numbers, n, share));
 	TRY(cuda_enter(c));
 	c->after_kernel = false;
 	TRY(cuda_status(c, cudaEventRecord(g->written, c->stream)));
 	TRY(cuda_status(c, cudaStreamWaitEvent(g->stream, g->written, 0)));
 	g->started = true;
-	if (settle(g, nccl.AllReduce(numbers, numbers, (size_t)n, NCCL_FLOAT, NCCL_SUM, g->comm, g->stream), "a sum",
-	           &err) != STATUS_OK)
+	return STATUS_OK;
+}
+
+static status issued(cuda_backend *c, cuda_group *g, int result, const char *what)
+{
+	error err = ERROR_INIT;
+	if (settle(g, result, what, &err) != STATUS_OK)
 		return failed(c, &err);
 	return cuda_status(c, cudaEventRecord(g->summed, g->stream));
+}
+
+static status cuda_collective_sum(backend *b, float *numbers, int64_t n, float share)
+{
+	cuda_backend *c = cuda_of(b);
+	cuda_group *g = c->group;
+	if (!g || c->recording)
+		return STATUS_INTERNAL;
+	if (share != 1)
+		TRY(scale(b, numbers, n, share));
+	TRY(follow_stream(c, g));
+	return issued(c, g, nccl.AllReduce(numbers, numbers, (size_t)n, NCCL_FLOAT, NCCL_SUM, g->comm, g->stream),
+	              "a sum");
+}
+
+static int broadcast_all(cuda_group *g, float *numbers, const int64_t *at)
+{
+	int result = nccl.GroupStart();
+	for (int i = 0; i < g->count && result == NCCL_SUCCESS; i++) {
+		float *own = numbers + at[i];
+		const size_t n = (size_t)(at[i + 1] - at[i]);
+		const int r = n ? nccl.Broadcast(own, own, n, NCCL_FLOAT, i, g->comm, g->stream) : NCCL_SUCCESS;
+		result = r == NCCL_IN_PROGRESS ? NCCL_SUCCESS : r;
+	}
+	const int ended = nccl.GroupEnd();
+	return result == NCCL_SUCCESS ? ended : result;
+}
+
+static status cuda_collective_gather(backend *b, float *numbers, const int64_t *at)
+{
+	cuda_backend *c = cuda_of(b);
+	cuda_group *g = c->group;
+	if (!g || c->recording)
+		return STATUS_INTERNAL;
+	TRY(follow_stream(c, g));
+	return issued(c, g, broadcast_all(g, numbers, at), "a gather");
 }
 
 /* The event is queried before the error: a sum that ended before an error is right. */
@@ -300,6 +343,7 @@ void cuda_collective_fill(backend *b)
 	b->collective_id = cuda_collective_id;
 	b->collective_open = cuda_collective_open;
 	b->collective_sum = cuda_collective_sum;
+	b->collective_gather = cuda_collective_gather;
 	b->collective_poll = cuda_collective_poll;
 	b->collective_close = cuda_collective_close;
 }

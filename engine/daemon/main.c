@@ -81,7 +81,7 @@ static const char *fault(const options *o, engine_options *e)
 		return "unexpected argument";
 	if (!e->data || !e->data[0])
 		return "--data is required";
-	if (fleet_parse(devices ? devices : "0", e->devices, &e->n_devices, &err) != STATUS_OK)
+	if (device_list_parse(devices ? devices : "0", e->devices, &e->n_devices, &err) != STATUS_OK)
 		return error_message(&err);
 	return e->max_known_sessions < e->limits.max_sessions
 	           ? "--max-known-sessions must be at least --max-sessions (256 when it is not given)"

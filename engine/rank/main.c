@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "engine/base/device_list.h"
 #include "engine/base/json_read.h"
 #include "engine/base/json_text.h"
 #include "engine/base/log.h"
@@ -26,6 +27,8 @@ static const option_row rows[] = {
     {"plan", OPTION_TEXT, "FILE", "what the engine has written, in place of RECIPE and --out", NULL},
     {"backend", OPTION_TEXT, "NAME:auto|cpu|cuda",
      "where it computes; of several devices each rank takes its own, and ranks beyond these share (auto)", NULL},
+    {"device", OPTION_TEXT, "N,…",
+     "numbers of the CUDA devices for a machine's ranks, in turn, at most 16, separated by commas (all)", NULL},
     {"threads", OPTION_COUNT, "N", "of a rank on the CPU (the machine's cores, shared by its ranks)", "1 to 4096"},
     {"version", OPTION_FLAG, NULL, "the version (-v)", NULL},
     {"help", OPTION_FLAG, NULL, "this text (-h)", NULL},
@@ -56,7 +59,12 @@ static status open_backend(backend **out, const options *o, const ranks *r, erro
 	int index, here = mpi_ranks_here(r, &index);
 	const long cores = sysconf(_SC_NPROCESSORS_ONLN);
 	int threads = (int)options_integer(o, "threads", cores / here > 1 ? cores / here : 1);
-	const backend_options where = {.device = index, .wrap = true};
+	backend_options where = {.device = index, .wrap = true};
+	int devices[DEVICE_LIST_MAX], n;
+	if (options_text(o, "device")) {
+		TRY(device_list_parse(options_text(o, "device"), devices, &n, err));
+		where = (backend_options){.device = devices[index % n]};
+	}
 	return backend_open(out, name ? name : "auto", &where, cpu_open, threads, err);
 }
 

@@ -10,7 +10,7 @@
 
 typedef struct mpi_ranks {
 	ranks ranks;
-	MPI_Request *requests; /* for sums in progress */
+	MPI_Request *requests; /* for sums and gathers in progress */
 	int n, room;
 	int here, index; /* number of ranks on this machine; index of this one */
 } mpi_ranks;
@@ -26,6 +26,24 @@ static status begin_sum(ranks *r, float *numbers, int64_t n)
 	    MPI_Iallreduce(MPI_IN_PLACE, numbers, (int)n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD, &m->requests[m->n]);
 	m->n += result == MPI_SUCCESS;
 	return result == MPI_SUCCESS ? STATUS_OK : STATUS_UNAVAILABLE;
+}
+
+/* A broadcast by each rank, which limits a rank's numbers to INT_MAX and not their total. */
+static status begin_gather(ranks *r, float *numbers, const int64_t *at)
+{
+	mpi_ranks *m = (mpi_ranks *)r;
+	for (int i = 0; i < r->count; i++) {
+		const int64_t n = at[i + 1] - at[i];
+		if (!MEMORY_ROOM(m->requests, m->room, m->n + 1))
+			return STATUS_NOMEM;
+		if (n > INT_MAX)
+			return STATUS_TOO_LARGE;
+		if (MPI_Ibcast(numbers + at[i], (int)n, MPI_FLOAT, i, MPI_COMM_WORLD, &m->requests[m->n]) !=
+		    MPI_SUCCESS)
+			return STATUS_UNAVAILABLE;
+		m->n++;
+	}
+	return STATUS_OK;
 }
 
 static status poll(ranks *r, bool *complete)
@@ -56,7 +74,7 @@ status mpi_ranks_open(ranks **out, error *err)
 	mpi_ranks *m = memory_new(1, sizeof *m);
 	if (!m)
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
-	m->ranks = (ranks){.begin_sum = begin_sum, .poll = poll};
+	m->ranks = (ranks){.begin_sum = begin_sum, .begin_gather = begin_gather, .poll = poll};
 	if (MPI_Init(NULL, NULL) != MPI_SUCCESS ||
 	    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN) != MPI_SUCCESS ||
 	    MPI_Comm_rank(MPI_COMM_WORLD, &m->ranks.rank) != MPI_SUCCESS ||

@@ -17,7 +17,7 @@
 #include "engine/recipe/job_model.h"
 #include "engine/recipe/job_preview.h"
 
-enum { SLICE_NS = 20000000, RESAVE_SECONDS = 30, DIGEST_BYTES = 8 };
+enum { SLICE_NS = 20000000, RESAVE_SECONDS = 30, STOP_SECONDS = 10, DIGEST_BYTES = 8 };
 
 typedef struct run {
 	const rank_run_options *o;
@@ -35,6 +35,7 @@ typedef struct run {
  * overwrite it. */
 static int signals = -1;
 static bool stopped;
+static uint64_t stopped_ns;
 
 void rank_run_hold_signals(void)
 {
@@ -49,7 +50,10 @@ void rank_run_hold_signals(void)
 static bool is_stopped(void)
 {
 	struct signalfd_siginfo info;
-	stopped = stopped || read(signals, &info, sizeof info) > 0;
+	if (!stopped && read(signals, &info, sizeof info) > 0) {
+		stopped = true;
+		stopped_ns = clock_ns();
+	}
 	return stopped;
 }
 
@@ -88,6 +92,7 @@ static status open_run(run *r, error *err)
 		return err->status;
 	}
 	r->options.ranks = r->o->ranks->count > 1 ? r->o->ranks : NULL;
+	r->options.shard_optimizer = json_is_true(json_object_get(request, "shard_optimizer"));
 	r->save_ns = (uint64_t)json_integer_value(json_object_get(request, "save_seconds")) * 1000000000u;
 	TRY(open_model(r, a, request, &m, err));
 	status s = trainer_new(&r->trainer, m, &r->options, r->corpus.texts.train, r->corpus.texts.valid, err);
@@ -170,10 +175,18 @@ static status report(run *r, unsigned events)
 
 /* --- the loop ---------------------------------------------------------------------------------- */
 
+/* True if other ranks must not be waited for: a signal has arrived. Rank 0 cannot save a sharded optimiser without the
+ * others, so they first have STOP_SECONDS to end the step together. */
+static bool is_alone(const run *r)
+{
+	const bool shared = r->options.ranks && r->options.shard_optimizer;
+	return is_stopped() && (!shared || clock_ns() - stopped_ns >= STOP_SECONDS * (uint64_t)1000000000);
+}
+
 /* True if the run must end where it is: by a signal, or because the reader of rank 0's reports is gone. */
 static bool is_cut_short(const run *r)
 {
-	return is_stopped() || (r->o->report && rank_report_wish(r->o->report) == WISH_STOP);
+	return is_alone(r) || (r->o->report && rank_report_wish(r->o->report) == WISH_STOP);
 }
 
 /* Wait for the sums in progress. STATUS_CANCELLED: the run must stop first. */
@@ -182,7 +195,18 @@ static status wait_for_sums(run *r)
 	ranks *all = r->o->ranks;
 	for (bool complete = false; !complete;) {
 		TRY(all->poll(all, &complete));
-		if (!complete && is_stopped())
+		if (!complete && is_alone(r))
+			return STATUS_CANCELLED;
+	}
+	return STATUS_OK;
+}
+
+/* Collect what rank 0 saves, after the same step on each rank. */
+static status gather_states(run *r, error *err)
+{
+	for (bool complete = false; !complete;) {
+		TRY(trainer_gather(r->trainer, &complete, err));
+		if (!complete && is_alone(r))
 			return STATUS_CANCELLED;
 	}
 	return STATUS_OK;
@@ -217,47 +241,57 @@ static status compare_weights(run *r, error *err)
 	return STATUS_OK;
 }
 
+/* True if all ranks do what one of them wants; a rank alone decides itself. */
+static bool agreed(const run *r, bool all, bool own)
+{
+	return r->o->ranks->count > 1 ? all : own;
+}
+
 static status rank_run_attend(run *r, unsigned events, error *err)
 {
-	const bool first = r->o->ranks->rank == 0;
+	const ranks *all = r->o->ranks;
+	const bool first = all->rank == 0;
 	if (first)
 		TRY(report(r, events));
 	while (first && rank_report_waits(r->o->report))
 		if (is_cut_short(r))
 			return STATUS_CANCELLED;
+	const bool saves =
+	    events & TRAIN_CHECKPOINT_DUE || (events & TRAIN_STEP && agreed(r, all->save, all->wants_save));
 	if (events & TRAIN_CHECKPOINT_DUE)
 		TRY(compare_weights(r, err));
-	if (first && (events & TRAIN_CHECKPOINT_DUE || (events & TRAIN_STEP && save_is_due(r))))
-		TRY(save(r));
-	return STATUS_OK;
+	if (saves || events & TRAIN_FINISHED)
+		TRY(gather_states(r, err));
+	return first && saves ? save(r) : STATUS_OK;
 }
 
-/* *agreed: all ranks stop after this step. */
-static status steps(run *r, bool *agreed, error *err)
+/* *stops: all ranks stop after this step. */
+static status steps(run *r, bool *stops, error *err)
 {
 	ranks *all = r->o->ranks;
 	for (unsigned events = 0; !(events & TRAIN_FINISHED);) {
 		if (is_cut_short(r))
 			return STATUS_CANCELLED;
-		all->wants_stop = r->o->report && rank_report_wish(r->o->report) == WISH_SAVE;
+		all->wants_stop = is_stopped() || (r->o->report && rank_report_wish(r->o->report) == WISH_SAVE);
+		all->wants_save = all->rank == 0 && save_is_due(r);
 		TRY(trainer_advance(r->trainer, SLICE_NS, &events, err));
 		TRY(rank_run_attend(r, events, err));
-		*agreed = events & TRAIN_STEP && (all->stop || (all->count == 1 && all->wants_stop));
-		if (*agreed)
-			return STATUS_OK;
+		*stops = events & TRAIN_STEP && agreed(r, all->stop, all->wants_stop);
+		if (*stops)
+			return gather_states(r, err);
 	}
 	return STATUS_OK;
 }
 
-static status rank_run_train(run *r, bool *agreed, error *err)
+static status rank_run_train(run *r, bool *stops, error *err)
 {
 	const bool first = r->o->ranks->rank == 0;
 	r->saved_ns = clock_ns();
 	r->saved_step = trainer_progress(r->trainer)->step;
 	if (first)
 		TRY(said(rank_report_started(r->o->report, trainer_progress(r->trainer), r->o->sums)));
-	status s = steps(r, agreed, err);
-	if (s == STATUS_OK && !*agreed)
+	status s = steps(r, stops, err);
+	if (s == STATUS_OK && !*stops)
 		return first ? rank_run_finish(r, err) : STATUS_OK;
 	/* A sum that waits for a lost rank would occupy the device. The other ranks save nothing, and their leaving
 	 * must not disturb rank 0. */
@@ -268,7 +302,8 @@ static status rank_run_train(run *r, bool *agreed, error *err)
 	if (first && (s == STATUS_OK || s == STATUS_CANCELLED || s == STATUS_UNAVAILABLE) &&
 	    rank_report_wish(r->o->report) != WISH_STOP)
 		save(r);
-	return s;
+	/* If the reader of the reports has not asked for the stop, a rank has received a signal. */
+	return first && s == STATUS_OK && rank_report_wish(r->o->report) == WISH_NONE ? STATUS_CANCELLED : s;
 }
 
 status rank_run(const rank_run_options *o, error *err)
@@ -277,14 +312,14 @@ status rank_run(const rank_run_options *o, error *err)
 	if (!r)
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
 	r->o = o;
-	bool agreed = false;
+	bool stops = false;
 	status s = open_run(r, err);
 	if (s == STATUS_OK)
-		s = rank_run_train(r, &agreed, err);
+		s = rank_run_train(r, &stops, err);
 	error_settle(err, s);
 	if (o->report)
-		rank_report_ended(o->report, r->trainer ? trainer_progress(r->trainer) : NULL,
-		                  s == STATUS_OK && !agreed, err);
+		rank_report_ended(o->report, r->trainer ? trainer_progress(r->trainer) : NULL, s == STATUS_OK && !stops,
+		                  err);
 	/* Sums of a run that did not finish may still be written to. */
 	if (s == STATUS_OK) {
 		trainer_free(r->trainer);

@@ -1,7 +1,10 @@
 /* rank_run.h - one rank's run: its data, its model and the steps; rank 0 also makes checkpoints, reports and the model.
  *
  * A stop (SIGTERM, SIGINT) ends the run at the last finished step, which rank 0 saves. The same happens if another rank
- * is lost. mpirun sends SIGTERM to the others when a rank ends and kills them a moment later. */
+ * is lost. mpirun sends SIGTERM to the others when a rank ends and kills them a moment later.
+ *
+ * With a sharded optimiser (train_options.shard_optimizer) rank 0 needs the others to save. A stop then ends the run
+ * after the step in progress, if that ends within ten seconds. After the loss of a rank nothing is saved. */
 #ifndef ENGINE_RANK_RANK_RUN_H
 #define ENGINE_RANK_RANK_RUN_H
 

@@ -137,6 +137,7 @@ static status read_options(job_request *r, const json_t *params, const json_t *o
 	o->seed = seed ? (uint64_t)json_integer_value(seed) : random_seed();
 	r->epochs = json_is_integer(epochs) && !r->given.steps ? json_integer_value(epochs) : 0;
 	r->ranks = parallel ? json_integer_value(json_object_get(parallel, "ranks")) : 1;
+	o->shard_optimizer = json_is_true(json_object_get(parallel, "shard_optimizer"));
 	r->keep = keep ? json_integer_value(keep) : TRAINING_OPTIONS_KEEP_CHECKPOINTS_DEFAULT;
 	r->save_seconds = job_config_member(ours, "checkpoint_every") ? 0 : JOB_REQUEST_SAVE_SECONDS;
 	if (!r->given.steps) /* settled later; here only not fewer than there are warm-up steps */
@@ -249,8 +250,11 @@ static status check_memory(const job_request *r, error *err)
 	if (r->options.carry_state) /* two copies, and what the batch in place reads and leaves */
 		work +=
 		    16 * (double)d->carried * (double)r->options.batch_size * (double)r->options.gradient_accumulation;
-	double weights = 4 * (2 + moments(r->options.optimizer) + r->options.keep_best + (r->options.ema_decay > 0)) *
-	                 parameters,
+	const double shares = r->options.shard_optimizer ? (double)r->ranks : 1;
+	double weights =
+	           4 *
+	           (2 + moments(r->options.optimizer) / shares + r->options.keep_best + (r->options.ema_decay > 0)) *
+	           parameters,
 	       available = host_memory_bytes();
 	if (r->on_host && weights + work > available)
 		return error_set(err, STATUS_INVALID, weights > work ? "additive.config" : "additive.batch_size",
@@ -417,12 +421,13 @@ static json_t *write_files(const job_request *r)
 
 json_t *job_request_write(const job_request *r, double holdout)
 {
-	return json_pack("{s:s, s:s?, s:O, s:O?, s:O?, s:o, s:f, s:b, s:I, s:I, s:I, s:s, s:o*, s:s?}", "architecture",
-	                 r->architecture->name, "base", r->base ? r->base->id : NULL, "config", r->config, "tokenizer",
-	                 r->tokenizer, "classes", r->classes, "options", train_options_write(&r->options), "holdout",
-	                 holdout, "split_documents", 1, "keep_checkpoints", (json_int_t)r->keep, "save_seconds",
-	                 (json_int_t)r->save_seconds, "ranks", (json_int_t)r->ranks, "training_file", r->training[0].id,
-	                 "training_files", write_files(r), "validation_file", r->validation[0] ? r->validation : NULL);
+	return json_pack(
+	    "{s:s, s:s?, s:O, s:O?, s:O?, s:o, s:f, s:b, s:I, s:I, s:I, s:b, s:s, s:o*, s:s?}", "architecture",
+	    r->architecture->name, "base", r->base ? r->base->id : NULL, "config", r->config, "tokenizer", r->tokenizer,
+	    "classes", r->classes, "options", train_options_write(&r->options), "holdout", holdout, "split_documents",
+	    1, "keep_checkpoints", (json_int_t)r->keep, "save_seconds", (json_int_t)r->save_seconds, "ranks",
+	    (json_int_t)r->ranks, "shard_optimizer", r->options.shard_optimizer, "training_file", r->training[0].id,
+	    "training_files", write_files(r), "validation_file", r->validation[0] ? r->validation : NULL);
 }
 
 bool job_request_names_file(const json_t *stored, const char *id)

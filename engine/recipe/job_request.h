@@ -30,7 +30,7 @@ typedef struct job_request {
 	int64_t usual_epochs; /* without n_epochs; set by job_request_settle, 0: n_epochs is not given */
 	int64_t fitted_length, fitted_source; /* chosen after the data; 0: not yet, or given */
 	int64_t keep, save_seconds;
-	int64_t ranks;                          /* processes */
+	int64_t ranks;                          /* processes; options.shard_optimizer is set, too */
 	corpus_file training[CORPUS_MAX_FILES]; /* none in a dry run without files */
 	size_t n_training;
 	char validation[STORE_ID_BYTES]; /* a file's id; may be "" */

@@ -154,19 +154,23 @@ struct backend {
 	 * the same order; the same order of the same members gives the same bits. Not while recording. May block as
 	 * long as collective_open for the first sum of a size.
 	 *
-	 * collective_poll: true if all sums issued so far are complete. Never waits.
+	 * collective_gather: copy the numbers of each member to all: member i's are numbers[at[i]] to
+	 * numbers[at[i + 1] - 1]. at: count + 1 offsets, read before the call returns. Otherwise as a sum.
+	 *
+	 * collective_poll: true if all sums and gathers issued so far are complete. Never waits.
 	 *
 	 * collective_close: leave the group. `cut_short`: at once; a sum in progress ends, and its numbers are
 	 * undefined. Otherwise all sums are complete on all members, and all members close. Legal without a group;
 	 * closing the backend does it, cut short.
 	 *
-	 * STATUS_UNAVAILABLE of sum and poll: another member cannot be reached. The group is then unusable, and the
-	 * next call is collective_close with `cut_short`. A lost member may also leave sums incomplete without an
+	 * STATUS_UNAVAILABLE of sum, gather and poll: another member cannot be reached. The group is then unusable, and
+	 * the next call is collective_close with `cut_short`. A lost member may also leave sums incomplete without an
 	 * error, so callers must detect the loss by other means. */
 	status (*collective_find)(backend *b, backend_site *out, error *err);
 	status (*collective_id)(backend *b, unsigned char *id, error *err);
 	status (*collective_open)(backend *b, const unsigned char *id, int rank, int count, int seconds, error *err);
 	status (*collective_sum)(backend *b, float *numbers, int64_t n, float share);
+	status (*collective_gather)(backend *b, float *numbers, const int64_t *at);
 	status (*collective_poll)(backend *b, bool *complete);
 	void (*collective_close)(backend *b, bool cut_short);
 };

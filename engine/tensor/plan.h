@@ -79,6 +79,12 @@ status plan_run_part(plan *p, int *cursor, int end);
 /* Run node *cursor and advance it; *cursor starts at 0 and the run is complete
  * when it reaches plan_node_count. */
 status plan_step(plan *p, int *cursor);
+/* True until the first plan_run is complete. */
+bool plan_is_new(const plan *p);
+/* As plan_step, for a first plan_run in slices: kernels and products get ready for their shapes then, which takes much
+ * longer than a later run. It counts as a plan_run when *cursor reaches plan_node_count. For a plan that nothing
+ * follows. */
+status plan_step_first(plan *p, int *cursor);
 /* Run some rows of a node if its rows are independent, as many as cost about `work` products. They begin with *row,
  * which starts at 0 and is 0 again when *cursor has advanced. Bits are those of the whole node, except sums of matrix
  * products that a library computes. Runs the whole node if the backend fuses or records. */

@@ -208,6 +208,19 @@ status plan_step(plan *p, int *cursor)
 	return run_unit(p, &p->units[(*cursor)++]);
 }
 
+bool plan_is_new(const plan *p)
+{
+	return !p->whole.ran;
+}
+
+status plan_step_first(plan *p, int *cursor)
+{
+	assert(!p->next);
+	TRY(plan_step(p, cursor));
+	p->whole.ran = *cursor == p->n_units;
+	return STATUS_OK;
+}
+
 /* Rows first … first + n - 1 of a tensor that has `rows` of them. */
 static tensor cut_rows(tensor t, int64_t rows, int64_t first, int64_t n)
 {

@@ -19,7 +19,9 @@ struct gradient_sum {
 	bucket *buckets; /* in the order in which the backward completes them */
 	int n, n_begun;
 	float share;
-	float beside[2]; /* the loss; the number of ranks that want to stop */
+	float beside[3]; /* the loss; the numbers of ranks that want to stop, and to save */
+	float *weights;  /* being exchanged */
+	const int64_t *at;
 };
 
 /* End the last bucket at `end`. */
@@ -145,7 +147,8 @@ status gradient_sum_rest(gradient_sum *s, float loss)
 		TRY(begin_bucket(s, &s->buckets[s->n_begun]));
 	s->beside[0] = loss;
 	s->beside[1] = s->ranks->wants_stop;
-	return s->ranks->begin_sum(s->ranks, s->beside, 2);
+	s->beside[2] = s->ranks->wants_save;
+	return s->ranks->begin_sum(s->ranks, s->beside, 3);
 }
 
 status gradient_sum_poll(gradient_sum *s, bool *complete, float *loss)
@@ -155,10 +158,34 @@ status gradient_sum_poll(gradient_sum *s, bool *complete, float *loss)
 		return STATUS_OK;
 	*loss = s->beside[0];
 	s->ranks->stop = s->beside[1] > 0;
+	s->ranks->save = s->beside[2] > 0;
 	for (int i = 0; i < s->n && s->host != s->gradients; i++) {
 		const bucket *b = &s->buckets[i];
 		TRY(s->backend->upload(s->backend, s->gradients + b->first, s->host + b->first,
 		                       (size_t)b->floats * sizeof(float)));
 	}
+	return STATUS_OK;
+}
+
+status gradient_sum_exchange(gradient_sum *s, float *weights, const int64_t *at)
+{
+	const int64_t own = at[s->ranks->rank], end = at[s->ranks->rank + 1];
+	s->weights = weights;
+	s->at = at;
+	if (s->devices)
+		return s->backend->collective_gather(s->backend, weights, at);
+	if (s->host == s->gradients)
+		return s->ranks->begin_gather(s->ranks, weights, at);
+	TRY(s->backend->download(s->backend, s->host + own, weights + own, (size_t)(end - own) * sizeof(float)));
+	return s->ranks->begin_gather(s->ranks, s->host, at);
+}
+
+status gradient_sum_exchanged(gradient_sum *s, bool *complete)
+{
+	TRY(poll_sums(s, complete));
+	for (int i = 0; i < s->ranks->count && *complete && s->host != s->gradients; i++)
+		if (i != s->ranks->rank)
+			TRY(s->backend->upload(s->backend, s->weights + s->at[i], s->host + s->at[i],
+			                       (size_t)(s->at[i + 1] - s->at[i]) * sizeof(float)));
 	return STATUS_OK;
 }

@@ -8,7 +8,13 @@
  *   per micro-batch: gradients written to optimizer_gradients; run optimizer_accumulate_plan
  *   optimizer_prepare(lr); run optimizer_update_plan; optimizer_finish
  *
- * The trainer runs the plans node by node. The node that changes the weights is the last of the update plan. */
+ * The trainer runs the plans node by node. The node that changes the weights is the last of the update plan.
+ *
+ * With train_options.shard_optimizer the weights are divided into one share for each rank (ranks.h). The optimiser has
+ * the states of this rank's share and updates only that; the norm and the mean are those of all gradients. After the
+ * update the caller exchanges the shares and calls optimizer_exchanged. Kinds that compute with whole tensors or rows
+ * are divided between parameters, the others into equal shares. The update of a number depends on no other share, so
+ * its bits are those of an optimiser with a single share. */
 #ifndef ENGINE_TRAIN_OPTIMIZER_H
 #define ENGINE_TRAIN_OPTIMIZER_H
 
@@ -33,6 +39,17 @@ plan *optimizer_accumulate_plan(const optimizer *o);
 status optimizer_weigh(optimizer *o, float weight);
 plan *optimizer_update_plan(const optimizer *o);
 
+/* Return the bounds of the shares in the arena, one more than ranks; rank i has the numbers from the i-th to before the
+ * next. NULL: the optimiser is not sharded. */
+const int64_t *optimizer_shares(const optimizer *o);
+/* Update what depends on weights that other ranks have written: the bf16 copy. */
+status optimizer_exchanged(optimizer *o);
+/* Gather the states of all shares in the host's memory. All ranks call it after the same update, until *complete.
+ * Never waits for other ranks. What is gathered lasts until the next optimizer_prepare. */
+status optimizer_gather(optimizer *o, bool *complete);
+/* True if all states can be downloaded: the optimiser is not sharded, or they have been gathered. */
+bool optimizer_is_whole(const optimizer *o);
+
 /* Reset the mean. */
 status optimizer_begin(optimizer *o);
 status optimizer_prepare(optimizer *o, double learning_rate);
@@ -52,10 +69,11 @@ void optimizer_set_updates(optimizer *o, int64_t updates);
 /* Return the name of the kind, and the measure of its states (optimizer_kind.h); NULL: no job takes them over. */
 const char *optimizer_name(const optimizer *o);
 const char *optimizer_measure(const optimizer *o);
-/* Return the name of the i-th vector kept between steps, NULL past the last, and its length. */
+/* Return the name of the i-th vector kept between steps, NULL past the last, and its length over all shares. */
 const char *optimizer_state_name(const optimizer *o, int i);
 int64_t optimizer_state_floats(const optimizer *o, int i);
-/* Copy that vector from and to the device. */
+/* Copy that vector from and to the device, over all shares. A download needs optimizer_is_whole; an upload takes this
+ * rank's share. */
 status optimizer_download(const optimizer *o, int i, float *state);
 status optimizer_upload(optimizer *o, int i, const float *state);
 

@@ -30,14 +30,15 @@ typedef struct optimizer_matrix {
 	int64_t first, rows, columns;
 } optimizer_matrix;
 
-/* Inputs of an update's graph. */
+/* Inputs of an update's graph. They are those of the trained parameters, or of one share of them (optimizer.h). */
 typedef struct optimizer_values {
-	value weights;   /* [floats] of the trained part of the arena; updated in place */
+	value weights;   /* [floats] of the arena; updated in place */
 	value gradients; /* [floats] mean over the step */
-	value norm2;     /* sum of their squares */
+	value norm2;     /* sum of the squares of all gradients, also outside the share */
 	value hyper;     /* [2]: learning rate; number of the update, from 1 */
-	value spans;     /* [i32] [trained parameters, ROW_SPAN_WORDS]: one row_span each (ops.h) */
-	int64_t rows;    /* for all trained parameters */
+	value spans;     /* [i32] [parameters, ROW_SPAN_WORDS]: one row_span each (ops.h); VALUE_NONE for a kind without
+	                  * matrix_scale whose states are all per scalar */
+	int64_t rows;    /* for all parameters */
 	value decays;    /* [⌈floats / 16⌉]: factor of weight_decay for each 16 weights; VALUE_NONE: 1 */
 	value bf16;      /* [floats] bf16 copy of the weights, written by the update; VALUE_NONE: no copy */
 	value state[OPTIMIZER_MAX_STATES]; /* updated in place; zero before the first update */

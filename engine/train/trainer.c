@@ -1,13 +1,15 @@
 /* trainer.c - the run is a chain of stages, each with a plan that is run node by node:
  *
- *   batch ──▶ take ──▶ gather ──▶ … ──▶ (reduce) ──▶ update ──▶ take ──▶ (evaluate … preview …) ──▶ batch …
+ *   batch ──▶ take ──▶ gather ──▶ … ──▶ (reduce) ──▶ update ──▶ (exchange) ──▶ take ──▶ (evaluate … preview …) ──▶
+ * batch …
  *
  * batch computes the gradients of one micro-batch. gather adds them to the step's mean (omitted if a step is one
  * micro-batch). reduce sums the mean over the ranks of the run, if there are several. update changes the weights.
- * evaluate runs over the validation records. preview generates a text, if the model can. take has no plan: it copies
- * results of earlier stages to the host, losses and, at the end of a step, the norm. A stage is a row of functions: one
- * runs before its first node, one after its last node and chooses the next stage. trainer_advance depends on nothing
- * else, so it can stop after any node, or while a device is working.
+ * If each rank updates its share of them, exchange copies all shares to all ranks. evaluate runs over the validation
+ * records. preview generates a text, if the model can. take has no plan: it copies results of earlier stages to the
+ * host, losses and, at the end of a step, the norm. A stage is a row of functions: one runs before its first node, one
+ * after its last node and chooses the next stage. trainer_advance depends on nothing else, so it can stop after any
+ * node, or while a device is working.
  *
  * An asynchronous device never waits for the host. The take after a batch leaves the transfer of that batch's loss in
  * flight and waits for the one before. There is no take between an update and the next batch, except before an
@@ -23,9 +25,9 @@
  * counter s·accumulation + k, in which ranks are parts. The position to resume from is therefore the step number, and
  * random numbers never repeat in a run.
  *
- * The weights change only in the last node of `update`. The step number changes in the same call of trainer_advance or,
- * on an asynchronous device, when its numbers are taken; until then trainer_settle waits for them. Whenever a run is
- * saved, weights, moments and step number therefore belong together. */
+ * The weights change only in the last node of `update` and in exchange. The step number changes in the same call of
+ * trainer_advance or, on an asynchronous device, when its numbers are taken; until then trainer_settle waits for them.
+ * Whenever a run is saved, weights, moments and step number therefore belong together. */
 #include "engine/train/trainer_private.h"
 
 #include <assert.h>
@@ -44,7 +46,7 @@ enum {
 /* Weight of the newest step in the smoothed speed and in the terms of the noise scale. */
 static const double smoothing = 0.1, noise_smoothing = 0.05;
 
-static const stage batch_stage, gather_stage, reduce_stage, update_stage, skip_stage, take_stage;
+static const stage batch_stage, gather_stage, reduce_stage, update_stage, exchange_stage, skip_stage, take_stage;
 
 void trainer_go(trainer *t, const stage *next)
 {
@@ -257,20 +259,48 @@ static void leave_step(trainer *t)
 		go_take(t, 0);
 }
 
+static status end_update(trainer *t)
+{
+	t->issued++;
+	if (t->average) /* in the same call as the weights' last change, so both are saved or neither */
+		TRY(weight_average_take(t->average, t->issued));
+	leave_step(t);
+	return STATUS_OK;
+}
+
 static status update_leave(trainer *t, unsigned *events, error *err)
 {
 	(void)events, (void)err;
 	if (optimizer_small2(t->optimizer))
 		TRY(await(t, optimizer_small2(t->optimizer), NUMBER_SMALL2));
 	TRY(await(t, optimizer_norm2(t->optimizer), NUMBER_NORM2));
-	t->issued++;
-	if (t->average) /* in the same call as the update's last node, so both are saved or neither */
-		TRY(weight_average_take(t->average, t->issued));
-	leave_step(t);
+	if (!optimizer_shares(t->optimizer))
+		return end_update(t);
+	trainer_go(t, &exchange_stage);
 	return STATUS_OK;
 }
 
 static const stage update_stage = {update_plan, update_enter, NULL, update_leave};
+
+static status exchange_enter(trainer *t)
+{
+	return gradient_sum_exchange(t->sum, model_arena(t->model), optimizer_shares(t->optimizer));
+}
+
+/* Repeated like reduce_leave. A run that ends before it is complete cannot be saved, because the states of the other
+ * ranks have not been gathered. */
+static status exchange_leave(trainer *t, unsigned *events, error *err)
+{
+	bool complete;
+	(void)events, (void)err;
+	TRY(gradient_sum_exchanged(t->sum, &complete));
+	if (!complete)
+		return STATUS_OK;
+	TRY(optimizer_exchanged(t->optimizer));
+	return end_update(t);
+}
+
+static const stage exchange_stage = {NULL, exchange_enter, NULL, exchange_leave};
 
 static status skip_leave(trainer *t, unsigned *events, error *err)
 {
@@ -397,7 +427,7 @@ static const stage take_stage = {NULL, NULL, take_ready, take_leave};
 /* --- advancing ------------------------------------------------------------------- */
 
 /* Advance the stage's plan by one node if the host computes. An asynchronous device receives all of it at once, or the
- * part before the next sums of gradients. */
+ * part before the next sums of gradients. It receives the first run node by node, since each product may be timed. */
 static status run_plan(trainer *t, plan *p, bool *issued)
 {
 	const int end = plan_node_count(p);
@@ -407,6 +437,8 @@ static status run_plan(trainer *t, plan *p, bool *issued)
 		TRY(plan_step(p, &t->cursor));
 	} else if (t->cursor < end && sums) {
 		TRY(plan_run_part(p, &t->cursor, gradient_sum_next(t->sum, t->cursor, end)));
+	} else if (t->cursor < end && plan_is_new(p)) {
+		TRY(plan_step_first(p, &t->cursor));
 	} else if (t->cursor < end) {
 		TRY(plan_run(p));
 		t->cursor = end;
@@ -420,7 +452,7 @@ static bool wait_until_ready(const trainer *t, const stage *s, bool forever)
 {
 	const struct timespec pause = {0, LOOK_NS};
 	for (uint64_t began = clock_ns(); s->ready && !s->ready(t); nanosleep(&pause, NULL))
-		if (!forever && clock_ns() - began >= WAIT_NS)
+		if (!forever && (t->never_waits || clock_ns() - began >= WAIT_NS))
 			return false;
 	return true;
 }
@@ -489,6 +521,11 @@ status trainer_settle(trainer *t, error *err)
 	while (s == STATUS_OK && t->issued > t->progress.step)
 		s = take_oldest(t, &t->pending_events, &t->failed);
 	return settle_failure(t, s, err);
+}
+
+void trainer_may_wait(trainer *t, bool may)
+{
+	t->never_waits = !may;
 }
 
 const train_progress *trainer_progress(const trainer *t)

@@ -29,8 +29,9 @@ typedef struct train_options {
 	const struct objective *objective;      /* objective.h */
 	const struct optimizer_kind *optimizer; /* optimizer_kind.h: lists the options that it reads */
 	uint64_t seed;
-	int64_t eval_blocks; /* validation records per evaluation; 0: all */
-	struct ranks *ranks; /* ranks.h: batch_size is the total of all ranks; NULL: a single process */
+	int64_t eval_blocks;  /* validation records per evaluation; 0: all */
+	struct ranks *ranks;  /* ranks.h: batch_size is the total of all ranks; NULL: a single process */
+	bool shard_optimizer; /* each rank keeps and updates only its share (ranks.h); no effect in a single process */
 } train_options;
 
 void train_options_default(train_options *o);
@@ -109,6 +110,9 @@ void trainer_free(trainer *t);
  * test. Nothing is left to do then. Errors are final. max_bad_steps consecutive steps whose loss or gradient is not
  * finite are an error (STATUS_INVALID). */
 status trainer_advance(trainer *t, uint64_t budget_ns, unsigned *events, error *err);
+/* Set whether trainer_advance with a budget may sleep, for at most 100 µs, until an asynchronous device has results.
+ * Initially it may; a caller that has other work should not wait. */
+void trainer_may_wait(trainer *t, bool may);
 const train_progress *trainer_progress(const trainer *t);
 /* Call after TRAIN_FINISHED: with keep_best, load the weights of the best evaluation, if it was not the last. The run
  * cannot be saved afterwards. */
@@ -122,14 +126,20 @@ const int32_t *trainer_preview(const trainer *t, int *prompt, int *count);
 /* Wait for the numbers of a step whose update has been issued to an asynchronous device, so that weights and progress
  * belong together. The next advance reports what this completed. Errors are final. */
 status trainer_settle(trainer *t, error *err);
+/* With shard_optimizer: gather the optimiser's states of all ranks in the host's memory, for trainer_save and
+ * trainer_save_model. All ranks call it after the same step, until *complete. It never waits for other ranks, and what
+ * is gathered lasts until the next step. Otherwise it is complete at once. */
+status trainer_gather(trainer *t, bool *complete, error *err);
 /* Write a checkpoint folder: a complete model (config.json, model.safetensors, tokenizer.json) with
  * optimizer.safetensors, trainer.json and a manifest with `id` and `about` (an object or NULL). It is written to a
  * temporary sibling, fsynced and renamed; an existing folder is exchanged. May be called between any two advances. It
- * settles first; a step in progress is not included and will be repeated. */
+ * settles first; a step in progress is not included and will be repeated. STATUS_UNAVAILABLE: the optimiser is
+ * sharded, and its states have not been gathered since the last step. */
 status trainer_save(trainer *t, const tokenizer *tok, const char *folder, const char *id, const json_t *about,
                     error *err);
 /* After trainer_conclude, write the finished model to an existing folder: config.json, model.safetensors,
- * tokenizer.json and, if the next job takes over the optimiser's states, optimizer.safetensors. */
+ * tokenizer.json and, if the next job takes over the optimiser's states, optimizer.safetensors. A sharded optimiser's
+ * must have been gathered. */
 status trainer_save_model(const trainer *t, const tokenizer *tok, const char *folder, error *err);
 /* Before the first advance of a run that starts from the model in `folder`: take over the optimiser's states stored
  * there, if they have the same kind and measure. STATUS_STORAGE: the file is damaged. STATUS_INVALID: it does not fit

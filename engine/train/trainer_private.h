@@ -54,6 +54,7 @@ struct trainer {
 	const stage *stage; /* NULL: the run has ended */
 	int cursor;         /* next node of the stage's plan; -1 before enter */
 	bool finish_reported;
+	bool never_waits;                             /* trainer_may_wait */
 	unsigned pending_events;                      /* events of trainer_settle, returned by the next advance */
 	int64_t issued;                               /* steps whose update is issued: progress.step or one more */
 	int64_t micro;                                /* micro-batches of the step after those */

@@ -4,10 +4,20 @@
 #include "engine/train/checkpoint.h"
 #include "engine/train/optimizer_file.h"
 
+status trainer_gather(trainer *t, bool *complete, error *err)
+{
+	*complete = false;
+	TRY(trainer_settle(t, err));
+	return optimizer_gather(t->optimizer, complete);
+}
+
 status trainer_save(trainer *t, const tokenizer *tok, const char *folder, const char *id, const json_t *about,
                     error *err)
 {
 	TRY(trainer_settle(t, err));
+	if (!optimizer_is_whole(t->optimizer))
+		return error_set(err, STATUS_UNAVAILABLE, NULL,
+		                 "the optimizer's states of the other ranks are not available");
 	json_t *state = trainer_state_write(t);
 	if (!state)
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");

@@ -72,6 +72,24 @@ def test_two_ranks_train_as_one_process_does(own_daemon, expected):
         assert losses == pytest.approx(expected[1][step], abs=1e-4)
 
 
+def test_a_sharded_job_is_paused_and_gives_the_same_bits(own_daemon, expected):
+    daemon = own_daemon("--device", "3")
+    with daemon.connect() as e:
+        params = ranked(e.add_file(TEXT))
+        params["additive"]["parallel"]["shard_optimizer"] = True
+        job = e.call("job.create", params)["id"]
+        e.wait(lambda: e.call("job.get", {"id": job})["additive"]["step"] >= 12)
+        words = Path(f"/proc/{ranks_of(daemon)[0]}/cmdline").read_bytes().split(b"\0")
+        assert words[words.index(b"--device") + 1] == b"3"
+        e.call("job.pause", {"id": job})
+        e.wait(lambda: not processes_of(daemon))
+        assert e.call("job.checkpoints", {"id": job})["data"][0]["step_number"] >= 12
+        e.call("job.resume", {"id": job})
+        done = e.wait_job(job)
+        assert done["status"] == "succeeded", done
+        assert (weights(e, done), evaluations(e, job)) == expected
+
+
 def test_what_ranks_have_trained_is_a_model_like_any_other(own_daemon):
     with own_daemon().connect() as e:
         job = e.call("job.create", ranked(e.add_file(TEXT), ranks=4, steps=10))["id"]
@@ -143,6 +161,7 @@ def test_a_job_of_ranks_is_paused_resumed_and_cancelled(own_daemon, expected):
     ("additive.gradient_noise", {"gradient_noise": True, "gradient_accumulation": 2}),
     ("additive.parallel.ranks", {"parallel": {"ranks": 0}}),
     ("additive.parallel.ranks", {"parallel": {}}),
+    ("additive.parallel.shard_optimizer", {"parallel": {"ranks": 2, "shard_optimizer": 1}}),
     ("additive.parallel.machines", {"parallel": {"ranks": 2, "machines": 2}}),
 ])
 def test_what_ranks_cannot_do_is_refused_by_name(own_daemon, field, more):

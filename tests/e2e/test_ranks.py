@@ -78,6 +78,31 @@ def test_ranks_have_the_losses_of_one_process_with_muon(tmp_path):
     assert {5, 10, 15, 20, 25} <= both and max(abs(reports[0][s] - reports[1][s]) for s in both) <= 1e-4
 
 
+def sharded(ranks, **more):
+    return {"parallel": {"ranks": ranks, "shard_optimizer": True}} | more
+
+
+@pytest.mark.parametrize("ranks, more", [
+    (2, {"decayed": "matrices", "ema_decay": 0.9}),
+    (3, {"batch_size": 6, "gradient_accumulation": 2}),
+    (2, {"optimizer": "muon"}),
+    (3, {"batch_size": 6, "optimizer": "muon"}),
+    (2, {"optimizer": "normalized_sgd", "learning_rate": 0.01}),
+], ids=["adamw, 2", "adamw, 3", "muon, 2", "muon, 3", "normalized_sgd, 2"])
+def test_a_sharded_optimizer_gives_the_same_bits(tmp_path, ranks, more):
+    files = []
+    for name, own in ("whole", more), ("shares", sharded(ranks, **more)):
+        path = recipe(tmp_path, steps=12, name=f"{name}.json", eval_every=6, checkpoint_every=6, **own)
+        status, reports, problem = run(path, tmp_path / name, ranks)
+        assert status == 0, problem
+        assert reports[-1]["finished"]
+        files.append([(tmp_path / name / part).read_bytes() for part in
+                      ("step-12/optimizer.safetensors", "step-12/model.safetensors", "model/model.safetensors")])
+        files[-1].append([p.read_bytes() for p in (tmp_path / name / "model").glob("optimizer.safetensors")])
+    assert files[0] == files[1]
+    assert len(files[0][3]) == (more.get("optimizer") == "normalized_sgd")
+
+
 def children(pid):
     found = subprocess.run(["pgrep", "-P", str(pid), "additive-train"], capture_output=True, text=True).stdout.split()
     return sorted(map(int, found))
@@ -124,6 +149,37 @@ def test_a_run_that_is_cut_short_goes_on_from_its_checkpoint(calm, tmp_path, how
     assert status == 0, problem
     assert rest[0]["report"] == "started" and rest[0]["progress"]["step"] == step
     assert (tmp_path / "run" / "model" / "model.safetensors").read_bytes() == weights
+
+
+@pytest.mark.parametrize("how", ["another rank is killed", "mpirun is asked to end"])
+def test_a_sharded_run_that_is_cut_short_goes_on_from_its_checkpoint(calm, tmp_path, how):
+    _, weights = calm
+    path = recipe(tmp_path, **sharded(2, batch_size=64, steps=LONG, checkpoint_every=3))
+    launched = begun(path, tmp_path / "run")
+    if how == "another rank is killed":
+        os.kill(children(launched.pid)[-1], signal.SIGKILL)
+    else:
+        launched.terminate()
+    launched.stdout.read()
+    assert launched.wait(60) != 0
+    saved = max(int(p.name[5:]) for p in (tmp_path / "run").iterdir() if p.name[5:].isdigit())
+    assert 3 <= saved < LONG
+    if how == "another rank is killed":  # its states are lost, so there is no checkpoint of the last step
+        assert saved % 3 == 0
+    status, rest, problem = run(path, tmp_path / "run", 2)
+    assert status == 0, problem
+    assert rest[0]["report"] == "started" and rest[0]["progress"]["step"] == saved
+    assert (tmp_path / "run" / "model" / "model.safetensors").read_bytes() == weights
+
+
+def test_a_sharded_run_saves_its_last_step_when_it_is_asked_to_end(tmp_path):
+    path = recipe(tmp_path, **sharded(2, batch_size=64, steps=LONG))
+    launched = begun(path, tmp_path / "run")
+    launched.terminate()
+    launched.stdout.read()
+    assert launched.wait(60) != 0
+    saved = [int(p.name[5:]) for p in (tmp_path / "run").iterdir() if p.name[5:].isdigit()]
+    assert len(saved) == 1 and 5 <= saved[0] < LONG
 
 
 def test_a_run_of_another_recipe_is_not_overwritten(alone, tmp_path):

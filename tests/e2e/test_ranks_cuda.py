@@ -25,12 +25,12 @@ NCCL = "summed by NCCL 2.28.9"
 
 
 def command(path, out, *ranks):
-    """ranks: the settings of each, {"backend": …, "environment": {…}}"""
+    """ranks: the settings of each, {"backend": …, "environment": {…}, "options": […]}"""
     launch = ["mpirun", "--oversubscribe", "--bind-to", "none"]
     for i, own in enumerate(ranks):
         exports = [a for name, value in own.get("environment", {}).items() for a in ("-x", f"{name}={value}")]
         launch += [":"] * (i > 0) + ["-n", "1", *exports, BIN / "additive-train", path, "--out", out, "--threads", "1",
-                                     "--backend", own.get("backend", "cuda")]
+                                     "--backend", own.get("backend", "cuda"), *own.get("options", [])]
     return launch if len(ranks) > 1 else launch[launch.index(BIN / "additive-train"):]
 
 
@@ -84,6 +84,35 @@ def test_the_host_sums_to_the_same_where_there_is_no_library(path, summed, tmp_p
     # Both add two numbers, in either order.
     assert all(losses(by_host)[s] == losses(reports)[s] for s in both)
     assert weights(tmp_path / "run") == weights(folder)
+
+
+@pytest.mark.parametrize("precision, way", [
+    ("fp32", "by NCCL"), ("bf16", "by NCCL"), pytest.param("bf16", "through the host", marks=pytest.mark.slow)])
+def test_a_sharded_optimizer_gives_the_same_bits(tmp_path, precision, way):
+    found = []
+    environment = {} if way == "by NCCL" else {"ADDITIVE_NCCL": "0"}
+    for shard in False, True:
+        path = recipe(tmp_path, steps=3, name=f"{shard}.json", precision=precision, optimizer="muon",
+                      parallel={"ranks": 2, "shard_optimizer": shard}, **SMALL)
+        status, reports, log = run(path, tmp_path / str(shard), {}, {}, **environment)
+        assert status == 0, log
+        assert reports[0]["gradients"].startswith(f"summed {way}")
+        found.append((weights(tmp_path / str(shard)), (tmp_path / str(shard) / "step-3" / "optimizer.safetensors").read_bytes()))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("devices, sums", [("1,0", NCCL), ("1", "summed through the host: ranks 0 and 1 share a device")])
+def test_ranks_take_the_named_devices_in_turn(tmp_path, devices, sums):
+    path = recipe(tmp_path, steps=1, **SMALL)
+    options = {"options": ["--device", devices]}
+    status, reports, log = run(path, tmp_path / "run", options, options)
+    assert status == 0, log
+    assert reports[0]["gradients"] == sums
+
+
+def test_a_device_that_does_not_exist_is_refused_by_its_number(path, tmp_path):
+    status, _, log = run(path, tmp_path / "run", {"options": ["--device", "0,5"]}, {"options": ["--device", "0,5"]})
+    assert status == 1 and "rank 1: " in log and "5" in log
 
 
 def test_sums_begin_before_the_backward_has_ended(summed):

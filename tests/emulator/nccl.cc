@@ -1,4 +1,5 @@
-/* NCCL, as far as cuda/collective.cu uses it: sums of floats over processes of one machine through POSIX shared memory.
+/* NCCL, as far as cuda/collective.cu uses it: sums and broadcasts of floats over processes of one machine through POSIX
+ * shared memory.
  * libnccl.so.2 beside the plug-in is a link to the plug-in, which has these functions.
  *
  * A group's memory has a seat for each rank: whether it has joined, its progress, and a box of BOX_FLOATS numbers. A
@@ -6,6 +7,8 @@
  *
  *   offer piece k   when all ranks have taken piece k - 1: copy own numbers to the own box
  *   take piece k    when all have offered it: own numbers become the sum of the boxes, in the order of ranks
+ *
+ * A broadcast does the same, and its numbers become those in the root's box.
  *
  * Each is work of a stream that waits (emulator::wait_on) for the other processes, as a kernel of NCCL does. If one of
  * them is gone it waits until ncclCommAbort. A rank locks a byte of the memory's file; the system drops the lock with
@@ -117,6 +120,8 @@ bool take_seat(group *g, const char *name)
 /* Pieces of a sum, one after another; false if it has to wait. */
 struct sum {
 	std::shared_ptr<group> g;
+	const char *name;
+	int root; /* the rank that broadcasts; -1: a sum */
 	float *numbers;
 	size_t n, done = 0;
 	long piece;
@@ -130,12 +135,14 @@ struct sum {
 				if (!g->all(&seat::summed, piece))
 					return false;
 				memcpy(own.box, numbers + done, floats * sizeof(float));
-				emulator::count_work(EMULATOR_COPY, "ncclAllReduce", floats * sizeof(float), 0);
+				emulator::count_work(EMULATOR_COPY, name, floats * sizeof(float), 0);
 				own.offered = piece + 1;
 			}
 			if (!g->all(&seat::offered, piece + 1))
 				return false;
-			for (size_t i = 0; i < floats; i++) {
+			if (root >= 0)
+				memcpy(numbers + done, g->t->seats[root].box, floats * sizeof(float));
+			for (size_t i = 0; i < floats && root < 0; i++) {
 				float total = g->t->seats[0].box[i];
 				for (int r = 1; r < g->count; r++)
 					total += g->t->seats[r].box[i];
@@ -153,6 +160,28 @@ struct ncclComm {
 	std::shared_ptr<group> g;
 	std::vector<cudaStream_t> streams;
 };
+
+static int issue(const char *name, int root, void *to, size_t n, ncclComm *comm, cudaStream_t stream)
+{
+	emulator::need_device(to, n * sizeof(float), name);
+	auto s = std::make_shared<sum>();
+	s->g = comm->g;
+	s->name = name;
+	s->root = root;
+	s->numbers = (float *)to;
+	s->n = n;
+	s->piece = comm->g->issued;
+	comm->g->issued += (long)((n + BOX_FLOATS - 1) / BOX_FLOATS);
+	if (std::find(comm->streams.begin(), comm->streams.end(), stream) == comm->streams.end())
+		comm->streams.push_back(stream);
+	return emulator::enqueue(stream, [s]() {
+		       emulator::need_device(s->numbers, s->n * sizeof(float), s->name);
+		       if (!s->go_on())
+			       emulator::wait_on();
+	       }) == cudaSuccess
+	           ? SUCCESS
+	           : SYSTEM_ERROR;
+}
 
 extern "C" {
 
@@ -251,22 +280,25 @@ int ncclAllReduce(const void *from, void *to, size_t n, int type, int op, ncclCo
 		return INVALID_ARGUMENT;
 	if (emulator::is_planted("sum"))
 		return SYSTEM_ERROR;
-	emulator::need_device(to, n * sizeof(float), "ncclAllReduce");
-	auto s = std::make_shared<sum>();
-	s->g = comm->g;
-	s->numbers = (float *)to;
-	s->n = n;
-	s->piece = comm->g->issued;
-	comm->g->issued += (long)((n + BOX_FLOATS - 1) / BOX_FLOATS);
-	if (std::find(comm->streams.begin(), comm->streams.end(), stream) == comm->streams.end())
-		comm->streams.push_back(stream);
-	return emulator::enqueue(stream, [s]() {
-		       emulator::need_device(s->numbers, s->n * sizeof(float), "ncclAllReduce");
-		       if (!s->go_on())
-			       emulator::wait_on();
-	       }) == cudaSuccess
-	           ? SUCCESS
-	           : SYSTEM_ERROR;
+	return issue("ncclAllReduce", -1, to, n, comm, stream);
+}
+
+int ncclBroadcast(const void *from, void *to, size_t n, int type, int root, ncclComm *comm, cudaStream_t stream)
+{
+	if (from != to || type != FLOAT || root < 0 || root >= comm->g->count)
+		return INVALID_ARGUMENT;
+	return issue("ncclBroadcast", root, to, n, comm, stream);
+}
+
+int ncclGroupStart(void)
+{
+	return SUCCESS;
+}
+
+/* As of a communicator that does not block. */
+int ncclGroupEnd(void)
+{
+	return IN_PROGRESS;
 }
 
 } /* extern "C" */

@@ -182,6 +182,11 @@ const char *device_description(const device *d)
 	return d->description;
 }
 
+int device_number(const device *d)
+{
+	return d->options.device;
+}
+
 bool device_bf16(const device *d)
 {
 	return d->bf16;

@@ -1,7 +1,7 @@
 /* device.h - the state that the executor thread owns: the backend, the scheduler and the work of background turns.
  *
  * All functions belong to the executor thread, except device_open and device_close (before it starts and after it
- * ended), the three descriptions, which are constant, and device_snapshot.
+ * ended), the descriptions, which are constant, and device_snapshot.
  *
  * A device that refuses a call (backend_is_lost returns false) stays open: only the requests or the job that needed the
  * call end, with STATUS_DEVICE.
@@ -93,6 +93,8 @@ void device_close(device *d);
 /* Any thread. */
 const char *device_backend_name(const device *d);
 const char *device_description(const device *d);
+/* Return device_options.device. */
+int device_number(const device *d);
 /* Return the number of computing threads: those of the CPU backend, otherwise 1. */
 int device_threads(const device *d);
 /* True if the device can train in bf16. */

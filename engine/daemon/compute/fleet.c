@@ -24,27 +24,6 @@ struct fleet {
 
 /* --- opening and closing ------------------------------------------------------------ */
 
-status fleet_parse(const char *text, int devices[FLEET_MAX], int *n, error *err)
-{
-	*n = 0;
-	do {
-		const size_t digits = strspn(text, "0123456789");
-		const long number = digits > 0 && digits < 5 ? strtol(text, NULL, 10) : -1;
-		text += digits;
-		if (number < 0 || number > FLEET_MAX_NUMBER || (*text && *text != ','))
-			return error_set(err, STATUS_INVALID, NULL,
-			                 "--device must be numbers from 0 to %d, separated by commas",
-			                 FLEET_MAX_NUMBER);
-		for (int i = 0; i < *n; i++)
-			if (devices[i] == (int)number)
-				return error_set(err, STATUS_INVALID, NULL, "--device names device %ld twice", number);
-		if (*n == FLEET_MAX)
-			return error_set(err, STATUS_INVALID, NULL, "--device names more than %d devices", FLEET_MAX);
-		devices[(*n)++] = (int)number;
-	} while (*text++ == ',');
-	return STATUS_OK;
-}
-
 static status open_members(fleet *f, const device_options *options, int n, error *err)
 {
 	for (int i = 0; i < n; i++) {
@@ -139,6 +118,14 @@ const char *fleet_backend_name(const fleet *f)
 const char *fleet_description(const fleet *f)
 {
 	return f->description;
+}
+
+void fleet_device_list(const fleet *f, char out[DEVICE_LIST_BYTES])
+{
+	int numbers[FLEET_MAX];
+	for (int i = 0; i < f->n; i++)
+		numbers[i] = device_number(f->members[i].device);
+	device_list_write(numbers, f->n, out);
 }
 
 int fleet_threads(const fleet *f)

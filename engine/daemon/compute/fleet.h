@@ -19,14 +19,13 @@
 #ifndef ENGINE_DAEMON_COMPUTE_FLEET_H
 #define ENGINE_DAEMON_COMPUTE_FLEET_H
 
+#include "engine/base/device_list.h"
 #include "engine/daemon/compute/device.h"
 
-enum { FLEET_MAX = 16, FLEET_ANY = -1, FLEET_MAX_NUMBER = 1023, FLEET_DESCRIPTION_BYTES = 128 };
+enum { FLEET_MAX = DEVICE_LIST_MAX, FLEET_ANY = -1, FLEET_DESCRIPTION_BYTES = 128 };
 
 typedef struct fleet fleet;
 
-/* Parse the option --device, "0,2" for example. STATUS_INVALID: not 1 to FLEET_MAX different numbers. */
-status fleet_parse(const char *text, int devices[FLEET_MAX], int *n, error *err);
 /* Open n devices, 1 to FLEET_MAX. They differ in `device` and `history`, and share their backend. STATUS_INVALID
  * "device": several devices of the CPU backend, unless `cpu` is set. */
 status fleet_open(fleet **out, const device_options *options, int n, error *err);
@@ -42,6 +41,8 @@ executor *fleet_executor(const fleet *f, int i);
 /* Return the name of the backend, and the description of all devices. */
 const char *fleet_backend_name(const fleet *f);
 const char *fleet_description(const fleet *f);
+/* Write the numbers of the devices, as in the option --device. */
+void fleet_device_list(const fleet *f, char out[DEVICE_LIST_BYTES]);
 /* Return the number of computing threads. */
 int fleet_threads(const fleet *f);
 

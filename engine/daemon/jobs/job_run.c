@@ -284,7 +284,7 @@ static status train_on_device(job_run *r)
 {
 	fleet *f = r->base.queue->parts->fleet;
 	r->at = fleet_enter_training(f);
-	const status s = training_begin(&r->training, fleet_executor(f, r->at), &r->plan);
+	const status s = training_begin(&r->training, r->base.queue->parts->loop, fleet_executor(f, r->at), &r->plan);
 	if (s != STATUS_OK)
 		fleet_leave_training(f, r->at);
 	return s;

@@ -241,13 +241,14 @@ static status write_plan(const rank_training *t, const json_t *request, const co
 
 static int spawn(rank_training *t, int64_t ranks)
 {
-	char program[PATH_MAX], count[24], threads[24], seconds[24];
+	char program[PATH_MAX], count[24], threads[24], seconds[24], devices[DEVICE_LIST_BYTES];
 	const int all = t->parts->threads ? t->parts->threads : (int)uv_available_parallelism();
 	if (!program_path(program))
 		return UV_ENOENT;
 	snprintf(count, sizeof count, "%lld", (long long)ranks);
 	snprintf(threads, sizeof threads, "%d", all / ranks > 1 ? (int)(all / ranks) : 1);
 	snprintf(seconds, sizeof seconds, "%d", KILL_SECONDS);
+	fleet_device_list(t->parts->fleet, devices);
 	/* Both Open MPI 4 and 5 know these. */
 	const char *const words[] = {launcher,
 	                             "--allow-run-as-root",
@@ -264,6 +265,8 @@ static int spawn(rank_training *t, int64_t ranks)
 	                             t->file,
 	                             "--backend",
 	                             fleet_backend_name(t->parts->fleet),
+	                             "--device",
+	                             devices,
 	                             "--threads",
 	                             threads,
 	                             NULL};

@@ -1,13 +1,24 @@
 /* training.c - the executor's side of a run. Each report is allocated, except PROGRESS, of which at most one is in
- * transit. A slow loop therefore sees fewer of them, not a growing queue. */
+ * transit. A slow loop therefore sees fewer of them, not a growing queue.
+ *
+ * A thread of the pool writes checkpoints and the finished model, which takes seconds for a large one:
+ *
+ *   executor          loop                  pool
+ *   begin_write ────▶ queue_write ────────▶ pool_write
+ *   run_written ◀──── write_done  ◀────────
+ *
+ * From begin_write to run_written that thread has the trainer and the training backend, and the run has no turns. The
+ * executor serves meanwhile. On the CPU both use one backend, of which the thread only downloads. */
 #include "engine/daemon/jobs/training.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
 #include "engine/base/memory.h"
+#include "engine/base/reserve.h"
 #include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/compute/device.h"
 #include "engine/recipe/job_check.h"
@@ -16,6 +27,8 @@
 #include "engine/recipe/job_document.h"
 
 enum { TRAINING_PROGRESS_NS = 100000000, SECOND_NS = 1000000000 };
+
+typedef enum write_state { WRITE_NONE, WRITE_QUEUED, WRITE_RUNS, WRITE_DONE } write_state;
 
 typedef struct message {
 	task task;
@@ -33,20 +46,34 @@ struct training {
 	uint64_t saved_ns, reported_ns;
 	int64_t saved_step, counted_step, counted_tokens;
 	bool unsaved; /* the last save failed */
+	bool writes;  /* the trainer is with the pool's thread */
+	bool lost;    /* that thread has lost the device */
+	bool saved_for_stop;
 	bool damaged; /* the checkpoint in plan.resume cannot be read */
 	bool ended;
 	bool undelivered; /* the loop has not yet received the last evaluation */
-	bool stop_waits;  /* until it has, a stop waits, */
+	bool stop_waits;  /* until it has, and while a write is in progress, a stop waits, */
 	unsigned held;    /* and so do these events of the trainer */
 	task stop;
 	bool save_first; /* argument of `stop` */
 	message progress, end;
 	_Atomic bool progress_under_way; /* set by the executor when it sends the report, cleared by the loop */
 	_Atomic bool rows_missing;       /* the ledger lacks rows of evaluations; set by the loop */
+	/* A write. It belongs to the thread that has the trainer. */
+	task write, back; /* to the loop, and from it */
+	uv_work_t work;
+	bool concludes; /* it writes the finished model, not a checkpoint */
+	status written; /* result */
+	error write_error;
+	message *saved;        /* report of a checkpoint */
+	pthread_mutex_t mutex; /* guards write_state */
+	pthread_cond_t changed;
+	write_state write_state;
 	/* loop thread */
+	uv_loop_t *loop;
 	bool stopping;
-	int under_way; /* tasks that refer to the run (start, stop, delivered, end); ENDED is reported when none is
-	                * left */
+	int under_way; /* tasks that refer to the run (start, stop, delivered, write, end); ENDED is reported when none
+	                * is left */
 	task delivered;
 };
 
@@ -210,6 +237,8 @@ static status open_trainer(training *t, device *d, error *err)
 	return s;
 }
 
+/* --- writing, by a thread of the pool -------------------------------------------- */
+
 /* Write the checkpoint and its manifest. *row: its row for the ledger. */
 static status write_checkpoint(training *t, json_t **row, error *err)
 {
@@ -226,33 +255,139 @@ static status write_checkpoint(training *t, json_t **row, error *err)
 	return error_settle(err, s);
 }
 
-/* Save a checkpoint. A failure is reported, and training continues without it. */
+/* Write the trained model to its folder. */
+static status write_model(training *t, error *err)
+{
+	const training_plan *p = t->plan;
+	TRY(file_make_folders(p->result, err));
+	TRY(trainer_save_model(t->trainer, p->tokenizer, p->result, err));
+	return catalog_seal(p->name, p->result, "user", err);
+}
+
+/* True if the state was `from` and is now `to`. */
+static bool change_write(training *t, write_state from, write_state to)
+{
+	pthread_mutex_lock(&t->mutex);
+	const bool is = t->write_state == from;
+	t->write_state = is ? to : t->write_state;
+	pthread_cond_signal(&t->changed);
+	pthread_mutex_unlock(&t->mutex);
+	return is;
+}
+
+static void pool_write(uv_work_t *work)
+{
+	training *t = work->data;
+	reserve_forget();
+	if (!change_write(t, WRITE_QUEUED, WRITE_RUNS))
+		return; /* the device was lost */
+	t->written = t->concludes ? write_model(t, &t->write_error)
+	                          : write_checkpoint(t, &t->saved->report.checkpoint, &t->write_error);
+	error_settle(&t->write_error, t->written);
+	change_write(t, WRITE_RUNS, WRITE_DONE);
+}
+
+static void run_written(task *x, device *d);
+
+static void written_done(task *x)
+{
+	arrived(TASK_OWNER(x, training, back));
+}
+
+static void write_done(uv_work_t *work, int cancelled)
+{
+	training *t = work->data;
+	(void)cancelled; /* cannot be cancelled */
+	t->back = (task){.run = run_written, .done = written_done};
+	executor_control(t->executor, &t->back);
+}
+
+static void queue_write(task *x)
+{
+	training *t = TASK_OWNER(x, training, write);
+	t->under_way++;
+	t->work.data = t;
+	if (uv_queue_work(t->loop, &t->work, pool_write, write_done) != 0) {
+		t->written = error_set(&t->write_error, STATUS_NOMEM, NULL, "no thread can write");
+		change_write(t, WRITE_QUEUED, WRITE_DONE);
+		write_done(&t->work, 0);
+	}
+}
+
+static void begin_write(training *t, bool concludes)
+{
+	t->writes = true;
+	t->concludes = concludes;
+	t->write_error = (error)ERROR_INIT;
+	change_write(t, WRITE_NONE, WRITE_QUEUED);
+	t->write = (task){.done = queue_write};
+	executor_post(t->executor, &t->write);
+}
+
+/* Report a checkpoint that has been written, or why there is none. */
+static void report_saved(training *t, status s, error *err)
+{
+	message *m = t->saved;
+	json_t *row = m->report.checkpoint;
+	t->saved = NULL;
+	if (s == STATUS_OK) {
+		t->saved_step = trainer_progress(t->trainer)->step;
+		t->unsaved = false;
+	}
+	training_fill(t, m, TRAINING_SAVED);
+	error_settle(err, s);
+	m->report.error = *err;
+	m->report.checkpoint = row;
+	post(t, m);
+}
+
+/* Take the trainer back, whose write is complete. */
+static void end_write(training *t, device *d)
+{
+	t->writes = false;
+	change_write(t, WRITE_DONE, WRITE_NONE);
+	if (t->concludes)
+		training_end(t, d, t->written == STATUS_OK, &t->write_error);
+	else
+		report_saved(t, t->written, &t->write_error);
+}
+
+/* Take the trainer back from a thread that has lost its device, or is going to. */
+static void recover(training *t, device *d)
+{
+	if (!t->writes)
+		return;
+	if (change_write(t, WRITE_QUEUED, WRITE_DONE))
+		t->written = error_set(&t->write_error, STATUS_DEVICE, NULL, "the compute device failed");
+	pthread_mutex_lock(&t->mutex);
+	while (t->write_state == WRITE_RUNS)
+		pthread_cond_wait(&t->changed, &t->mutex);
+	pthread_mutex_unlock(&t->mutex);
+	end_write(t, d);
+}
+
+/* --- saving ---------------------------------------------------------------------- */
+
+/* Begin to save a checkpoint, unless that of this step is saved. A failure is reported, and training continues without
+ * it. */
 static status save(training *t)
 {
-	json_t *row = NULL;
 	error err = ERROR_INIT;
-	message *m = memory_new(1, sizeof *m);
-	status s = m ? trainer_settle(t->trainer, &err) : STATUS_NOMEM;
-	int64_t step = trainer_progress(t->trainer)->step;
+	t->saved = memory_new(1, sizeof *t->saved);
+	status s = t->saved ? trainer_settle(t->trainer, &err) : STATUS_NOMEM;
 	t->saved_ns = clock_ns();
-	t->unsaved = s != STATUS_OK || step != t->saved_step;
-	if (!m || !t->unsaved) {
-		free(m);
+	t->unsaved = s != STATUS_OK || trainer_progress(t->trainer)->step != t->saved_step;
+	if (!t->saved || !t->unsaved) {
+		free(t->saved);
+		t->saved = NULL;
 		return s;
 	}
 	if (s == STATUS_OK && t->rows_missing)
 		s = job_document_refuse_checkpoint(&err);
 	if (s == STATUS_OK)
-		s = write_checkpoint(t, &row, &err);
-	if (s == STATUS_OK) {
-		t->saved_step = step;
-		t->unsaved = false;
-	}
-	training_fill(t, m, TRAINING_SAVED);
-	error_settle(&err, s);
-	m->report.error = err;
-	m->report.checkpoint = row;
-	post(t, m);
+		begin_write(t, false);
+	else
+		report_saved(t, s, &err);
 	return s;
 }
 
@@ -265,20 +400,16 @@ static bool save_is_due(const training *t)
 	return wait && clock_ns() - t->saved_ns >= wait;
 }
 
-/* Write the trained model to its folder. */
 static void training_finish(training *t, device *d)
 {
-	const training_plan *p = t->plan;
 	error err = ERROR_INIT;
 	status s = trainer_conclude(t->trainer, &err);
-	if (s == STATUS_OK)
-		s = file_make_folders(p->result, &err);
-	if (s == STATUS_OK)
-		s = trainer_save_model(t->trainer, p->tokenizer, p->result, &err);
-	if (s == STATUS_OK)
-		s = catalog_seal(p->name, p->result, "user", &err);
+	if (s == STATUS_OK) {
+		begin_write(t, true);
+		return;
+	}
 	error_settle(&err, s);
-	training_end(t, d, s == STATUS_OK, &err);
+	training_end(t, d, false, &err);
 }
 
 static void count(training *t, device *d)
@@ -308,7 +439,11 @@ static status training_attend(training *t, device *d, unsigned events)
 	bool due = events & TRAIN_CHECKPOINT_DUE || (events & TRAIN_STEP && save_is_due(t));
 	if (due && save(t) == STATUS_DEVICE && backend_is_lost(device_training_backend(d)))
 		return STATUS_DEVICE;
-	if (events & TRAIN_FINISHED)
+	if (!(events & TRAIN_FINISHED))
+		return STATUS_OK;
+	if (t->writes) /* the last checkpoint */
+		t->held = TRAIN_FINISHED;
+	else
 		training_finish(t, d);
 	return STATUS_OK;
 }
@@ -320,8 +455,11 @@ static status advance(device_background *b, device *d, uint64_t budget_ns)
 	error err = ERROR_INIT;
 	unsigned events = t->held;
 	t->held = 0;
+	if (t->lost)
+		return STATUS_DEVICE;
 	if (events)
 		return training_attend(t, d, events);
+	trainer_may_wait(t->trainer, !scheduler_runnable(device_scheduler(d)));
 	status s = trainer_advance(t->trainer, budget_ns, &events, &err);
 	if (s == STATUS_OK)
 		s = report_events(t, d, events);
@@ -336,16 +474,18 @@ static status advance(device_background *b, device *d, uint64_t budget_ns)
 	return STATUS_OK;
 }
 
-/* True while the run waits for the loop, which then sends a task. */
+/* True while the run waits for the loop or the pool, after which there is a task. */
 static bool waits(const device_background *b)
 {
-	return ((const training *)b)->undelivered;
+	const training *t = (const training *)b;
+	return t->undelivered || (t->writes && !t->lost);
 }
 
 static void lose(device_background *b, device *d)
 {
 	error err = ERROR_INIT;
 	error_set(&err, STATUS_DEVICE, NULL, "the compute device failed");
+	recover((training *)b, d);
 	training_end((training *)b, d, false, &err);
 }
 
@@ -380,12 +520,27 @@ static void start_done(task *x)
 static void run_stop(task *x, device *d)
 {
 	training *t = TASK_OWNER(x, training, stop);
-	t->stop_waits = t->undelivered && t->save_first;
+	t->stop_waits = t->writes || (t->undelivered && t->save_first);
 	if (t->ended || t->stop_waits)
 		return;
-	if (t->save_first)
+	if (t->save_first && !t->saved_for_stop) {
+		t->saved_for_stop = true;
 		save(t); /* a failure has been reported; the previous checkpoint remains valid */
-	training_end(t, d, false, NULL);
+		t->stop_waits = t->writes;
+	}
+	if (!t->stop_waits)
+		training_end(t, d, false, NULL);
+}
+
+static void run_written(task *x, device *d)
+{
+	training *t = TASK_OWNER(x, training, back);
+	if (!t->writes)
+		return; /* lose() has taken the trainer back */
+	end_write(t, d);
+	t->lost = t->written == STATUS_DEVICE && !t->ended && backend_is_lost(device_training_backend(d));
+	if (t->stop_waits)
+		run_stop(&t->stop, d);
 }
 
 static void run_delivered(task *x, device *d)
@@ -414,12 +569,15 @@ void training_stop(training *t, bool save_first, bool rows_written)
 	executor_control(t->executor, &t->stop);
 }
 
-status training_begin(training **out, executor *x, training_plan *p)
+status training_begin(training **out, uv_loop_t *loop, executor *x, training_plan *p)
 {
 	*out = NULL;
 	training *t = memory_new(1, sizeof *t);
 	if (!t)
 		return STATUS_NOMEM;
+	pthread_mutex_init(&t->mutex, NULL);
+	pthread_cond_init(&t->changed, NULL);
+	t->loop = loop;
 	t->executor = x;
 	t->plan = p;
 	t->under_way = 2; /* start and end */
@@ -431,6 +589,10 @@ status training_begin(training **out, executor *x, training_plan *p)
 
 void training_free(training *t)
 {
+	if (!t)
+		return;
+	pthread_mutex_destroy(&t->mutex);
+	pthread_cond_destroy(&t->changed);
 	free(t);
 }
 

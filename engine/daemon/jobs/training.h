@@ -8,6 +8,9 @@
  * the last, and when the run is stopped with one. A save that fails is reported and does not end the run; the next one
  * is made when it is due or TRAINING_RESAVE_SECONDS later.
  *
+ * Checkpoints and the finished model are written by a thread of the loop's pool. The run waits for it, and the executor
+ * serves meanwhile.
+ *
  * After an evaluation the run waits until the loop has received its report. While the ledger lacks the row of an
  * evaluation, no checkpoint is saved: after a crash the run would continue from it and the row would never be made
  * again. */
@@ -68,7 +71,7 @@ typedef struct training_plan {
 void training_plan_fini(training_plan *p);
 
 /* Start a run. The plan must stay valid until ENDED. STATUS_NOMEM. */
-status training_begin(training **out, executor *x, training_plan *p);
+status training_begin(training **out, uv_loop_t *loop, executor *x, training_plan *p);
 /* Stop at once, or after a checkpoint. ENDED follows; further calls have no effect. rows_written: the ledger has the
  * rows of all evaluations reported so far. Loop thread. */
 void training_stop(training *t, bool save, bool rows_written);

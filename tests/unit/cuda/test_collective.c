@@ -296,6 +296,38 @@ static void ranks_get_the_sum_of_their_numbers(void **state)
 	}
 }
 
+/* Parts of several pieces, and empty ones; each rank knows only its own before. */
+static void gather_and_compare(member *m)
+{
+	backend *b = m->backend;
+	int64_t at[MOST + 1] = {0, 3, 3 + (m->count > 2 ? 0 : N - 3), N};
+	float *want = numbers_new(7), *own = calloc(N, sizeof *own), *got = malloc(N * sizeof *got);
+	at[m->count] = N;
+	memcpy(own + at[m->rank], want + at[m->rank], (size_t)(at[m->rank + 1] - at[m->rank]) * sizeof *own);
+	float *device = upload_new(b, own);
+	for (int i = 0; i < 2; i++) {
+		NEED(b->collective_gather(b, device, at) == STATUS_OK);
+		NEED(wait_for_sums(b) == STATUS_OK);
+		NEED(b->download(b, got, device, N * sizeof *got) == STATUS_OK);
+		NEED(memcmp(got, want, N * sizeof *got) == 0);
+	}
+	b->collective_close(b, false);
+	b->release(b, device);
+	backend_close(b);
+}
+
+static void ranks_get_each_others_numbers(void **state)
+{
+	(void)state;
+	int exits[MOST];
+	skip_unless_emulator();
+	for (int count = 2; count <= MOST; count++) {
+		run_ranks(count, count, SECONDS, gather_and_compare, exits);
+		for (int i = 0; i < count; i++)
+			assert_int_equal(exits[i], 0);
+	}
+}
+
 /* The last rank is killed; its sum is never complete, and the other ranks get an error. */
 static void lose_the_last(member *m)
 {
@@ -347,6 +379,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    /* first, because a process that has opened a device must not fork */
 	    cmocka_unit_test(ranks_get_the_sum_of_their_numbers),
+	    cmocka_unit_test(ranks_get_each_others_numbers),
 	    cmocka_unit_test(a_lost_rank_is_detected_and_the_device_keeps_working),
 	    cmocka_unit_test(waiting_for_missing_ranks_ends_after_a_timeout),
 	    cmocka_unit_test(a_sum_over_one_rank_changes_no_bit),

@@ -361,7 +361,7 @@ static void trained_weights_have_the_codes_of_the_cpu_bit_for_bit(void **state)
 
 /* The device's own functions, and the number of their calls. */
 static backend plain;
-static int downloads, waits, early; /* early: fetches taken while no later one was issued */
+static int downloads, waits, fetches, early; /* early: fetches taken while no later one was issued */
 static unsigned newest;
 
 static status counted_download(backend *b, void *host, const void *from, size_t bytes)
@@ -379,6 +379,7 @@ static status counted_synchronize(backend *b)
 static status counted_fetch(backend *b, const void *from, size_t bytes, unsigned *number)
 {
 	status s = plain.fetch(b, from, bytes, number);
+	fetches++;
 	newest = *number;
 	return s;
 }
@@ -426,6 +427,60 @@ static void the_device_always_has_a_further_batch(void **state)
 		forget_calls();
 		trainer_free(t);
 	}
+}
+
+/* Count the slices up to the n-th fetch of a loss or norm. */
+static int slices_to_fetch(trainer *t, int n)
+{
+	int slices = 0;
+	for (; fetches < n; slices++) {
+		unsigned events;
+		assert_int_equal(trainer_advance(t, 1, &events, NULL), STATUS_OK);
+	}
+	return slices;
+}
+
+/* A step is two fetches: after the batch and after the update. */
+static void the_first_batch_is_issued_node_by_node(void **state)
+{
+	train_options o = small_options(4);
+	trainer *t = small_trainer(*state, "additive", &o);
+	count_calls();
+	fetches = 0;
+	assert_true(slices_to_fetch(t, 1) > 20);
+	assert_true(slices_to_fetch(t, 2) > 1);
+	slices_to_fetch(t, 4);
+	assert_in_range(slices_to_fetch(t, 5), 1, 2); /* as a whole */
+	forget_calls();
+	trainer_free(t);
+}
+
+static int looks;
+
+static bool never_fetched(backend *b, unsigned number)
+{
+	(void)b, (void)number;
+	looks++;
+	return false;
+}
+
+static void a_trainer_that_may_not_wait_looks_once(void **state)
+{
+	train_options o = small_options(4);
+	trainer *t = small_trainer(*state, "additive", &o);
+	unsigned events;
+	fixture_run(t, 2, 0);
+	plain = *device;
+	device->fetched = never_fetched;
+	for (int waits_here = 1; waits_here >= 0; waits_here--) {
+		trainer_may_wait(t, waits_here);
+		looks = 0;
+		for (int i = 0; i < 100 && looks == 0; i++)
+			assert_int_equal(trainer_advance(t, 1000000000, &events, NULL), STATUS_OK);
+		assert_true(waits_here ? looks > 1 : looks == 1);
+	}
+	device->fetched = plain.fetched;
+	trainer_free(t);
 }
 
 static void issuing_work_ahead_changes_no_bit(void **state)
@@ -582,6 +637,8 @@ int main(void)
 	    cmocka_unit_test(steps_of_trilinear_agree_with_those_of_the_cpu),
 	    cmocka_unit_test(trained_weights_have_the_codes_of_the_cpu_bit_for_bit),
 	    cmocka_unit_test(the_device_always_has_a_further_batch),
+	    cmocka_unit_test(the_first_batch_is_issued_node_by_node),
+	    cmocka_unit_test(a_trainer_that_may_not_wait_looks_once),
 	    cmocka_unit_test(issuing_work_ahead_changes_no_bit),
 	    cmocka_unit_test(failed_steps_are_reported_as_without_work_ahead),
 	    cmocka_unit_test(a_run_saved_while_the_device_works_continues_from_there),

@@ -158,36 +158,6 @@ static rig_call *begin_stream(rig *d, int n)
 	                 2 * n);
 }
 
-/* --- the option ------------------------------------------------------------------------------ */
-
-static void the_option_names_different_devices(void **state)
-{
-	static const char *const wrong[] = {"",
-	                                    ",",
-	                                    "0,",
-	                                    "0,,1",
-	                                    "a",
-	                                    "0,-1",
-	                                    "0, 1",
-	                                    "1024",
-	                                    "0,0",
-	                                    "3,2,3",
-	                                    "99999999999999999999",
-	                                    "0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16"};
-	int devices[FLEET_MAX], n;
-	(void)state;
-	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-		error err = ERROR_INIT;
-		assert_int_equal(fleet_parse(wrong[i], devices, &n, &err), STATUS_INVALID);
-		assert_non_null(strstr(err.message, "--device"));
-	}
-	assert_int_equal(fleet_parse("3,1023,0", devices, &n, NULL), STATUS_OK);
-	assert_int_equal(n, 3);
-	assert_true(devices[0] == 3 && devices[1] == 1023 && devices[2] == 0);
-	assert_int_equal(fleet_parse("0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15", devices, &n, NULL), STATUS_OK);
-	assert_int_equal(n, FLEET_MAX);
-}
-
 static void the_cpu_is_one_device(void **state)
 {
 	const device_options on[2] = {{.backend = "cpu", .threads = 1, .limits = {1, 1, 1, 1}},
@@ -605,7 +575,6 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(the_option_names_different_devices),
 	    cmocka_unit_test(the_cpu_is_one_device),
 	    cmocka_unit_test(a_device_that_trains_counts_double),
 	    TEST(sessions_are_spread_and_answer_alike),

@@ -209,6 +209,23 @@ static void steps_are_never_recorded(void **state)
 	assert_int_equal(r->forgotten, 0);
 }
 
+static void a_first_run_by_nodes_counts_as_a_run(void **state)
+{
+	recorder *r = *state;
+	plan *p = three_nodes(r);
+	for (int cursor = 0; cursor < plan_node_count(p);) {
+		assert_true(plan_is_new(p));
+		assert_int_equal(plan_step_first(p, &cursor), STATUS_OK);
+	}
+	assert_false(plan_is_new(p));
+	for (int run = 1; run < 3; run++)
+		run_and_compare(r, p, run);
+	assert_int_equal(r->direct, 3);
+	assert_int_equal(r->started, 1);
+	assert_int_equal(r->replayed, 2);
+	plan_free(p);
+}
+
 static void each_part_of_a_plan_has_its_own_recording(void **state)
 {
 	recorder *r = *state;
@@ -352,6 +369,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    EACH(the_second_run_is_recorded_and_later_ones_are_replayed),
 	    EACH(steps_are_never_recorded),
+	    EACH(a_first_run_by_nodes_counts_as_a_run),
 	    EACH(each_part_of_a_plan_has_its_own_recording),
 	    EACH(a_part_must_be_within_the_plan),
 	    EACH(without_a_recording_runs_are_direct),

@@ -1,20 +1,25 @@
 /* Data parallel training: the ranks of a run are trainers of this process, which take turns. */
+#include "engine/base/file.h"
+#include "engine/tensor/ops.h"
 #include "engine/train/gradient_sum.h"
+#include "engine/train/optimizer.h"
+#include "engine/train/optimizer_kind.h"
 #include "engine/text/corpus_tokens.h"
 #include "engine/train/ranks.h"
 #include "tests/unit/support/datasets.h"
 #include "tests/unit/train/fixture.h"
 
-enum { MAX_RANKS = 3, MAX_SUMS = 4096 };
+enum { MAX_RANKS = 12, MAX_SUMS = 4096 };
 
 typedef struct party party;
 
-/* One rank: the sums that it has started, in order. */
+/* One rank: the sums and gathers that it has started, in order. */
 typedef struct member {
 	ranks ranks;
 	party *all;
 	float *numbers[MAX_SUMS];
 	int64_t n[MAX_SUMS];
+	int64_t at[MAX_SUMS][MAX_RANKS + 1]; /* bounds of a gather, whose n is 0 */
 	int n_started;
 } member;
 
@@ -33,10 +38,29 @@ static status begin_sum(ranks *r, float *numbers, int64_t n)
 	return STATUS_OK;
 }
 
+static status begin_gather(ranks *r, float *numbers, const int64_t *at)
+{
+	member *m = (member *)r;
+	memcpy(m->at[m->n_started], at, ((size_t)r->count + 1) * sizeof *at);
+	return begin_sum(r, numbers, 0);
+}
+
+static void gather(party *p, int k)
+{
+	const member *all = p->members;
+	for (int to = 0; to < p->count; to++)
+		for (int from = 0; from < p->count; from++) {
+			const int64_t first = all[from].at[k][from], end = all[from].at[k][from + 1];
+			assert_memory_equal(all[from].at[k], all[to].at[k], sizeof all[to].at[k]);
+			for (int64_t i = first; i < end; i++)
+				all[to].numbers[k][i] = all[from].numbers[k][i];
+		}
+}
+
 static void sum(party *p, int k)
 {
 	const member *all = p->members;
-	for (int r = 0; r < p->count && all[0].n[k] == 2; r++)
+	for (int r = 0; r < p->count && all[0].n[k] == 3; r++)
 		p->losses[r] = *all[r].numbers[k];
 	for (int64_t i = 0; i < all[0].n[k]; i++) {
 		float total = 0;
@@ -58,7 +82,7 @@ static status poll(ranks *r, bool *complete)
 				*complete = ((member *)r)->n_started == p->n_summed;
 				return STATUS_OK;
 			}
-		sum(p, p->n_summed);
+		(p->members[0].n[p->n_summed] ? sum : gather)(p, p->n_summed);
 	}
 }
 
@@ -67,8 +91,12 @@ static party *party_new(int count)
 	party *p = calloc(1, sizeof *p);
 	p->count = count;
 	for (int i = 0; i < count; i++)
-		p->members[i] =
-		    (member){.ranks = {.rank = i, .count = count, .begin_sum = begin_sum, .poll = poll}, .all = p};
+		p->members[i] = (member){.ranks = {.rank = i,
+		                                   .count = count,
+		                                   .begin_sum = begin_sum,
+		                                   .begin_gather = begin_gather,
+		                                   .poll = poll},
+		                         .all = p};
 	return p;
 }
 
@@ -266,6 +294,134 @@ static void a_run_continues_with_another_number_of_ranks(void **state)
 	run_free(&three);
 }
 
+/* A model with several buckets. */
+static model *several_buckets(const fixture *f)
+{
+	json_t *config =
+	    json_pack("{s:i, s:i, s:i, s:i, s:i, s:[i, i], s:f}", "hidden_size", 256, "vocab_size", 259, "n_heads", 2,
+	              "n_positions", 24, "n_layer", 2, "window_sizes", 4, 24, "hidden_dropout_prob", 0.0);
+	model *m;
+	assert_int_equal(model_create(&m, architecture_find("additive"), config, 7, f->backend, NULL), STATUS_OK);
+	json_decref(config);
+	return m;
+}
+
+/* --- a sharded optimiser ------------------------------------------------------------------------- */
+
+static void gather_states(run *r)
+{
+	for (int n = 0; n < r->count;) {
+		n = 0;
+		for (int i = 0; i < r->count; i++) {
+			bool complete;
+			assert_int_equal(trainer_gather(r->trainers[i], &complete, NULL), STATUS_OK);
+			n += complete;
+		}
+	}
+}
+
+static void assert_same_file(const char *a, const char *b, const char *name)
+{
+	char path[2][256], *text[2];
+	size_t bytes[2];
+	for (int i = 0; i < 2; i++) {
+		snprintf(path[i], sizeof path[i], "%s/%s", i ? b : a, name);
+		assert_int_equal(file_read(path[i], 1 << 30, &text[i], &bytes[i], NULL), STATUS_OK);
+	}
+	assert_int_equal(bytes[0], bytes[1]);
+	assert_memory_equal(text[0], text[1], bytes[0]);
+	free(text[0]);
+	free(text[1]);
+}
+
+/* Weights and checkpoints have the bits of a run without shares; the run continues with other numbers of ranks. */
+static void check_shares(const fixture *f, train_options *o, int count)
+{
+	char whole[128], shared[128];
+	error err = ERROR_INIT;
+	run without = run_new(f, o, f->train, count);
+	o->shard_optimizer = true;
+	run with = run_new(f, o, f->train, count), again = run_new(f, o, f->train, count),
+	    one = run_new(f, o, f->train, 0);
+	snprintf(whole, sizeof whole, "%s/whole", f->folder);
+	snprintf(shared, sizeof shared, "%s/shared", f->folder);
+	run_to(&without, 5);
+	run_to(&with, 5);
+	assert_int_equal(trainer_save(with.trainers[0], f->tokenizer, shared, "c", NULL, &err), STATUS_UNAVAILABLE);
+	gather_states(&with);
+	assert_int_equal(trainer_save(without.trainers[0], f->tokenizer, whole, "c", NULL, NULL), STATUS_OK);
+	assert_int_equal(trainer_save(with.trainers[0], f->tokenizer, shared, "c", NULL, NULL), STATUS_OK);
+	assert_same_file(whole, shared, "model.safetensors");
+	assert_same_file(whole, shared, "optimizer.safetensors");
+	for (int i = 0; i < count; i++)
+		assert_int_equal(trainer_resume(again.trainers[i], shared, NULL), STATUS_OK);
+	assert_int_equal(trainer_resume(one.trainers[0], shared, NULL), STATUS_OK);
+	run *all[] = {&without, &with, &again, &one};
+	for (int i = 0; i < 4; i++)
+		run_to(all[i], o->max_steps);
+	for (int i = 0; i < count; i++) {
+		assert_same_weights(f, without.trainers[0], with.trainers[i]);
+		assert_same_weights(f, without.trainers[0], again.trainers[i]);
+	}
+	assert_true(farthest(f, without.trainers[0], one.trainers[0]) <= 1e-3);
+	for (int i = 0; i < 4; i++)
+		run_free(all[i]);
+	o->shard_optimizer = false;
+}
+
+/* With 12 ranks some shares of the kinds that are divided between parameters are empty. */
+static void shares_of_an_optimizer_give_the_bits_of_the_whole(void **state)
+{
+	static const int counts[] = {2, 3, MAX_RANKS};
+	const fixture *f = *state;
+	const optimizer_kind *kind;
+	for (int k = 0; (kind = optimizer_kind_at(k)); k++)
+		for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+			const int count = counts[i];
+			train_options o = fixture_options();
+			o.batch_size = 12;
+			o.learning_rate = 1e-3;
+			o.optimizer = kind;
+			o.weight_decay = 0.1;
+			o.decayed = DECAYED_MATRICES;
+			o.clip = 0.05; /* every step is clipped */
+			check_shares(f, &o, count);
+			o.gradient_accumulation = 2;
+			o.ema_decay = 0.9;
+			check_shares(f, &o, count);
+		}
+}
+
+/* Each state is allocated for a share only. */
+static void shares_divide_the_states(void **state)
+{
+	const fixture *f = *state;
+	const optimizer_kind *kind;
+	model *m = several_buckets(f);
+	for (int k = 0; (kind = optimizer_kind_at(k)); k++) {
+		train_options o = fixture_options();
+		party *p = party_new(3);
+		int64_t end = 0;
+		o.optimizer = kind;
+		o.shard_optimizer = true;
+		for (int i = 0; i < 3; i++) {
+			optimizer *x;
+			o.ranks = &p->members[i].ranks;
+			assert_int_equal(optimizer_new(&x, m, &o, NULL), STATUS_OK);
+			const int64_t *at = optimizer_shares(x);
+			assert_int_equal(at[0], 0);
+			assert_int_equal(at[3], model_trained_floats(m));
+			assert_int_equal(at[i], end);
+			end = at[i + 1];
+			assert_true(end % ROW_SPAN_UNIT == 0 && at[i + 1] - at[i] > at[3] / 6);
+			assert_true(at[i + 1] - at[i] < at[3] / 2);
+			optimizer_free(x);
+		}
+		free(p);
+	}
+	model_free(m);
+}
+
 static void options_that_ranks_cannot_share_are_refused(void **state)
 {
 	const fixture *f = *state;
@@ -292,18 +448,6 @@ static void options_that_ranks_cannot_share_are_refused(void **state)
 }
 
 /* --- buckets ------------------------------------------------------------------------------------- */
-
-/* A model with several buckets. */
-static model *several_buckets(const fixture *f)
-{
-	json_t *config =
-	    json_pack("{s:i, s:i, s:i, s:i, s:i, s:[i, i], s:f}", "hidden_size", 256, "vocab_size", 259, "n_heads", 2,
-	              "n_positions", 24, "n_layer", 2, "window_sizes", 4, 24, "hidden_dropout_prob", 0.0);
-	model *m;
-	assert_int_equal(model_create(&m, architecture_find("additive"), config, 7, f->backend, NULL), STATUS_OK);
-	json_decref(config);
-	return m;
-}
 
 /* Sums of the first layers start last, and all have started before the backward ends. */
 static void sums_start_while_the_backward_runs(void **state)
@@ -470,6 +614,8 @@ int main(void)
 	    cmocka_unit_test(each_rank_draws_its_own_random_numbers),
 	    cmocka_unit_test(all_ranks_stop_after_the_same_step),
 	    cmocka_unit_test(a_run_continues_with_another_number_of_ranks),
+	    cmocka_unit_test(shares_of_an_optimizer_give_the_bits_of_the_whole),
+	    cmocka_unit_test(shares_divide_the_states),
 	    cmocka_unit_test(options_that_ranks_cannot_share_are_refused),
 	    cmocka_unit_test(sums_start_while_the_backward_runs),
 	    cmocka_unit_test(a_device_gets_its_backward_in_parts_between_sums),
