@@ -187,6 +187,33 @@ static void stream(op_call *call, const traffic_case *c, dtype type) /* sessions
 	one_token(call, rows);
 }
 
+/* One session's first tokens. */
+static void whole_prompt(op_call *call, int32_t tokens)
+{
+	const shape one = SHAPE1(1);
+	call->in[call->n_in++] = tensors_integers(device, one, 1, 0, 0);
+	call->in[call->n_in++] = tensors_integers(device, one, 1, 0, 0);
+	call->in[call->n_in++] = tensors_integers(device, one, 1, tokens, tokens);
+}
+
+static void additive_prompt(op_call *call, const traffic_case *c, dtype type) /* tokens, d */
+{
+	const additive_stream_params *p = c->params;
+	call->in[call->n_in++] = normal(type, SHAPE3(1, c->arg[0], c->arg[1]));
+	call->in[call->n_in++] = normal(type, SHAPE1(c->arg[1]));
+	call->in[call->n_in++] = normal(type, SHAPE2(1, additive_state_floats(c->arg[1], p->heads, p->window)));
+	whole_prompt(call, (int32_t)c->arg[0]);
+}
+
+static void linear_prompt(op_call *call, const traffic_case *c, dtype type) /* tokens, d */
+{
+	const linear_stream_params *p = c->params;
+	for (int i = 0; i < 3; i++)
+		call->in[call->n_in++] = normal(type, SHAPE3(1, c->arg[0], c->arg[1]));
+	call->in[call->n_in++] = normal(type, SHAPE2(1, linear_state_floats(c->arg[1], p->heads)));
+	whole_prompt(call, (int32_t)c->arg[0]);
+}
+
 static void forgetting_stream(op_call *call, const traffic_case *c, dtype type) /* sessions, 1, d, heads */
 {
 	const int64_t rows = c->arg[0], floats = forgetting_state_floats(c->arg[2], c->arg[3]);
@@ -252,6 +279,7 @@ static const additive_attention_params everything = {.heads = 4}, near = {.heads
 static const additive_stream_params stream_everything = {4, 0, 0}, stream_near = {4, 64, 0};
 static const forgetting_params pooling_weights = {false};
 static const forgetting_stream_params stream_from_0 = {0};
+static const linear_stream_params linear_heads = {2, 0, 1e-6f};
 static const linear_params by_one = {.alpha = 1};
 static const linear_cross_entropy_params plain_loss = {1, 0};
 static const layernorm_params epsilon = {.eps = 1e-5f};
@@ -289,6 +317,9 @@ static const traffic_case cases[] = {
 	{OP_linear_cross_entropy,    "with products",    BF16, cross_entropy,   {256, 512, 64},                  1.7,   2.2,   0.88, cross_entropy_floor, &plain_loss, 32},
 	{OP_additive_stream,         "everything",       F32,  stream,          {8, 128},                        1.1,   1.7,   0.95, stream_floor, &stream_everything, 6},
 	{OP_additive_stream,         "window 64",        F32,  stream,          {8, 128},                        2.0,   1.3,   0.94, stream_floor, &stream_near, 6},
+	{OP_additive_stream,         "a prompt, everything", F32, additive_prompt, {512, 128},                    1.01,  1.6,   0.98, NULL, &stream_everything, 6},
+	{OP_additive_stream,         "a prompt, window 64", F32, additive_prompt, {512, 128},                     3.1,   2.7,   0.95, NULL, &stream_near, 6},
+	{OP_linear_stream,           "a prompt",         F32,  linear_prompt,   {512, 128},                      1.55,  2.6,   0.90, NULL, &linear_heads, 2},
 	{OP_forgetting_attention,    "tiles",            BOTH, forgetting,      {2, 512, 128, 16},               1.7,   1.01,  0.95, NULL, NULL, 0},
 	{OP_forgetting_attention,    "one tile each",    BOTH, forgetting,      {32, 64, 128, 16},               1.001, 1.01,  0.99, NULL, NULL, 0},
 	{OP_forgetting_attention_grad, "tiles",          BOTH, forgetting_grad, {2, 512, 128, 16},               1.85,  1.1,   0.95, NULL, &pooling_weights, 0},
