@@ -1,5 +1,5 @@
-/* The kernel of additive_stream (additive_stream.cuh) and its calls. */
-#include "cuda/additive_stream.cuh"
+/* The kernels of additive_stream (additive_stream.cuh, additive_prompt.cuh) and its calls. */
+#include "cuda/additive_prompt.cuh"
 
 #include "cuda/kernels.h"
 
@@ -7,6 +7,12 @@ template <int LANES, bool PACKED, bool CHAINED>
 __global__ void __launch_bounds__(STREAM_WARPS *WARP, 4) additive_stream_kernel(stream_call c)
 {
 	stream_block<LANES, PACKED, CHAINED>(c, blockIdx.x);
+}
+
+template <int LANES, bool PACKED, bool WINDOW>
+__global__ void __launch_bounds__(PROMPT_THREADS, 2) additive_prompt_kernel(stream_call c)
+{
+	prompt_block<LANES, PACKED, WINDOW>(c);
 }
 
 /* Copy the state of a row's last stretch to its slot. COPY_BLOCKS blocks for each row. */
@@ -18,7 +24,7 @@ static __global__ void __launch_bounds__(COPY_THREADS) additive_stream_end_kerne
 	let_next_begin();
 	const unsigned length = (unsigned)c.length[row];
 	int64_t copies = 0;
-	for (unsigned stop = stretch_at<false>(c, row).stop; stop < length; stop += c.stretch)
+	for (unsigned stop = stretch_at(c, row).stop; stop < length; stop += c.stretch)
 		copies++;
 	if (copies == 0)
 		return;
@@ -30,13 +36,13 @@ static __global__ void __launch_bounds__(COPY_THREADS) additive_stream_end_kerne
 
 /* --- the call ----------------------------------------------------------------------------------------- */
 
-/* Tokens of a stretch: long enough that a warp reads at most twice as many, short enough for many warps; whole blocks.
- * 0: a call of n tokens is not cut. */
+/* Tokens of a stretch, whole blocks: few, since a stretch takes as long as its tokens and two blocks. 0: a call of n
+ * tokens is not cut. */
 static int64_t stretch_of(int64_t block, int64_t n)
 {
-	enum { LEAST = 32 };
-	const int64_t blocks = block > 0 ? (LEAST + block - 1) / block : 0, length = (blocks < 2 ? 2 : blocks) * block;
-	return n > length ? length : 0;
+	enum { LEAST = 16 };
+	const int64_t length = block > 0 ? (LEAST + block - 1) / block * block : 0;
+	return n > length && n > 2 * block ? length : 0;
 }
 
 /* Number of states of stretches that do not begin a row. */
@@ -93,7 +99,6 @@ static stream_call stream_call_of(const op_call *call)
 	c.slot_floats = call->in[2].shape.dim[1];
 	c.offset = p->offset;
 	c.scale = 1.0f / sqrtf((float)c.dh);
-	c.tile = (int)min(c.n, (int64_t)STREAM_TILE);
 	return c;
 }
 
@@ -106,7 +111,7 @@ static bool is_packed(const stream_call &c)
 /* True if there are so few sessions that each warp has a quarter of a processor to itself. */
 static bool is_sparse(const backend *b, const stream_call &c)
 {
-	return (int64_t)c.stretches * c.groups < (int64_t)cuda_of(b)->processors * STREAM_WARPS;
+	return c.rows * c.groups < (int64_t)cuda_of(b)->processors * STREAM_WARPS;
 }
 
 template <int LANES> static int64_t groups_of(const stream_call &c)
@@ -120,13 +125,13 @@ template <bool CHAINED> static int64_t cut_into_blocks(stream_call *c, int warps
 {
 	c->warps = warps;
 	c->padded_groups = CHAINED ? (c->groups + warps - 1) / warps * warps : c->groups;
-	return (c->stretches * c->padded_groups + warps - 1) / warps;
+	return (c->rows * c->padded_groups + warps - 1) / warps;
 }
 
 /* Shared memory of a block, bytes. */
 template <int LANES, bool CHAINED> static size_t block_bytes(const stream_call &c)
 {
-	return c.warps * warp_bytes(c.tile, WARP / LANES) + (CHAINED ? sizeof(row_sums) : 0);
+	return c.warps * warp_bytes(WARP / LANES) + (CHAINED ? sizeof(row_sums) : 0);
 }
 
 template <int LANES, bool PACKED, bool CHAINED> static status launch(backend *b, stream_call c)
@@ -134,10 +139,21 @@ template <int LANES, bool PACKED, bool CHAINED> static status launch(backend *b,
 	/* Few sessions: one warp per block, or chained, the warps of one row. */
 	const int warps = CHAINED ? (int)min(c.groups, (int64_t)STREAM_WARPS) : is_sparse(b, c) ? 1 : (int)STREAM_WARPS;
 	const int64_t blocks = cut_into_blocks<CHAINED>(&c, warps);
-	if (c.stretches * c.padded_groups > INT32_MAX || (c.start ? c.n : c.rows * c.n) > INT32_MAX / 2)
+	if (c.rows * c.padded_groups > INT32_MAX)
 		return STATUS_UNSUPPORTED; /* the kernel counts in 32 bits */
-	TRY(cuda_launch_early(b, additive_stream_kernel<LANES, PACKED, CHAINED>, cuda_extent(blocks), warps * WARP,
-	                      block_bytes<LANES, CHAINED>(c), c));
+	return cuda_launch_early(b, additive_stream_kernel<LANES, PACKED, CHAINED>, cuda_extent(blocks), warps * WARP,
+	                         block_bytes<LANES, CHAINED>(c), c);
+}
+
+template <int LANES, bool PACKED> static status launch_prompt(backend *b, const stream_call &c)
+{
+	const unsigned blocks = cuda_extent(c.stretches * c.groups);
+	const size_t bytes = sizeof(prompt_board<WARP / LANES>);
+	if (c.stretches * c.groups > INT32_MAX || (c.start ? c.n : c.rows * c.n) > INT32_MAX / 2)
+		return STATUS_UNSUPPORTED; /* the kernel counts in 32 bits */
+	if (c.block == 0)
+		return cuda_launch_early(b, additive_prompt_kernel<LANES, PACKED, false>, blocks, PROMPT_THREADS, bytes, c);
+	TRY(cuda_launch_early(b, additive_prompt_kernel<LANES, PACKED, true>, blocks, PROMPT_THREADS, bytes, c));
 	if (c.stretch == 0)
 		return STATUS_OK;
 	return cuda_launch_early(b, additive_stream_end_kernel, cuda_extent(c.rows * COPY_BLOCKS), COPY_THREADS, 0, c);
@@ -151,6 +167,8 @@ status cuda_additive_stream(backend *b, const op_call *call)
 	return by_lanes(c.dh, [&](auto lanes) {
 		enum { LANES = decltype(lanes)::N };
 		c.groups = groups_of<LANES>(c);
+		if (c.n > 1)
+			return is_packed(c) ? launch_prompt<LANES, true>(b, c) : launch_prompt<LANES, false>(b, c);
 		return is_packed(c) ? launch<LANES, true, false>(b, c) : launch<LANES, false, false>(b, c);
 	});
 }

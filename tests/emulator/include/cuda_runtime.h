@@ -258,6 +258,10 @@ template <class T> static inline void __stcs(T *p, T x)
 {
 	*p = x;
 }
+template <class T> static inline void __stwb(T *p, T x)
+{
+	*p = x;
+}
 static inline float __int_as_float(int x)
 {
 	float f;

@@ -16,7 +16,7 @@
 
 enum { MARGIN = 4, MOST = 700, MOST_ROWS = 64 };
 
-/* One of the two ops, with its sizes. */
+/* One of the ops, with its sizes; linear_stream has no window. */
 typedef struct stream_kind {
 	op_id id;
 	int64_t d, heads, window;
@@ -25,7 +25,7 @@ typedef struct stream_kind {
 /* Floats of a token's input, of its outputs 0, 1 and 2, and of a session. */
 static int64_t input_width(stream_kind s)
 {
-	return s.id == OP_additive_stream ? s.d : 3 * s.d;
+	return s.id == OP_softmax_stream ? 3 * s.d : s.d;
 }
 static int64_t output_width(stream_kind s, int output)
 {
@@ -33,11 +33,12 @@ static int64_t output_width(stream_kind s, int output)
 }
 static int outputs(stream_kind s)
 {
-	return s.id == OP_additive_stream ? 3 : 1;
+	return s.id == OP_additive_stream ? 3 : s.id == OP_linear_stream ? 2 : 1;
 }
 static int64_t state_floats(stream_kind s)
 {
 	return s.id == OP_additive_stream ? additive_state_floats(s.d, s.heads, s.window)
+	       : s.id == OP_linear_stream ? linear_state_floats(s.d, s.heads)
 	                                  : softmax_state_floats(s.d, s.d, s.window);
 }
 
@@ -46,6 +47,7 @@ typedef struct reader {
 	stream_kind kind;
 	additive_stream_params additive;
 	softmax_stream_params softmax;
+	linear_stream_params linear;
 	tensor w, pool;
 	int64_t slot_floats;
 } reader;
@@ -56,6 +58,7 @@ static reader reader_new(stream_kind kind, int64_t slots)
 	return (reader){.kind = kind,
 	                .additive = {kind.heads, kind.window, MARGIN},
 	                .softmax = {.heads = kind.heads, .window = kind.window, .offset = MARGIN, .scale = 0.3f},
+	                .linear = {kind.heads, MARGIN, 1e-6f},
 	                .w = call_normal(SHAPE1(kind.d), 42, 1.5),
 	                .pool = call_tensor(DTYPE_F32, SHAPE2(slots, floats)),
 	                .slot_floats = floats};
@@ -79,10 +82,14 @@ static op_call reader_read(backend *b, reader *r, tensor x, tensor mask, int64_t
 	const shape rows = SHAPE1(n_rows);
 	op_call call = {0};
 	int n = 0;
-	call.params = r->kind.id == OP_additive_stream ? (const void *)&r->additive : &r->softmax;
+	call.params = r->kind.id == OP_additive_stream ? (const void *)&r->additive
+	              : r->kind.id == OP_linear_stream ? (const void *)&r->linear
+	                                               : &r->softmax;
 	call.in[n++] = x;
 	if (r->kind.id == OP_additive_stream)
 		call.in[n++] = r->w;
+	else if (r->kind.id == OP_linear_stream) /* queries, keys and values are the same */
+		n += 2, call.in[1] = call.in[2] = x;
 	else
 		n += 2; /* k and v */
 	call.in[n++] = r->pool;
@@ -382,11 +389,13 @@ static void sequences_have_the_same_bits_in_any_batch(void **state)
 	}
 }
 
-/* Rows that are cut into stretches, some of them several times and some not at all, leave the bits of short pieces. */
+/* Rows that are cut into stretches, some of them several times and some not at all, leave the bits of pieces. With
+ * `ahead` these are single tokens, which another kernel reads, else 7 tokens. */
 static void check_stretches(stream_kind kind, int64_t ahead, bool packed)
 {
-	enum { ROWS = 5, PIECE = 7 };
-	static const int64_t lengths[ROWS] = {1, MOST - PIECE, 130, 31, 300};
+	enum { ROWS = 5 };
+	static const int64_t lengths[ROWS] = {1, MOST - 7, 130, 31, 300};
+	const int64_t piece = ahead > 0 ? 1 : 7;
 	sequence got[ROWS], want[ROWS], *row[ROWS];
 	reader together = reader_new(kind, ROWS), alone = reader_new(kind, ROWS);
 	int32_t slot[ROWS], position[ROWS], length[ROWS];
@@ -395,10 +404,10 @@ static void check_stretches(stream_kind kind, int64_t ahead, bool packed)
 		got[i] = sequence_new(kind, n, 60 + 2 * (uint64_t)i, true);
 		want[i] = sequence_new(kind, n, 60 + 2 * (uint64_t)i, true);
 		row[i] = &want[i];
-		for (int64_t at = 0; at < n; at += PIECE) {
+		for (int64_t at = 0; at < n; at += piece) {
 			slot[i] = i;
 			position[i] = (int32_t)at;
-			length[i] = (int32_t)(n - at < PIECE ? n - at : PIECE);
+			length[i] = (int32_t)(n - at < piece ? n - at : piece);
 			read_rows(device, &alone, &row[i], &slot[i], &position[i], &length[i], 1, true, false);
 		}
 		row[i] = &got[i];
@@ -426,7 +435,11 @@ static void check_stretches(stream_kind kind, int64_t ahead, bool packed)
 static void long_prompts_have_the_bits_of_short_pieces(void **state)
 {
 	(void)state;
-	static const int64_t some[] = {2, 5, 16, 64, 130, 0};
+	static const int64_t some[] = {2, 5, 16, 64, 131, 0};
+	static const int64_t widths[] = {1, 12, 32, 64, 100};
+	check_stretches((stream_kind){OP_additive_stream, 300, 1, 40}, 0, true); /* several quads per lane */
+	for (int i = 0; i < 5; i++)
+		check_stretches((stream_kind){OP_linear_stream, 2 * widths[i], 2, 0}, 5, i % 2);
 	for (int i = 0; i < 6; i++) {
 		check_stretches((stream_kind){OP_additive_stream, 24, 2, some[i]}, i % 2 ? 5 : 0, true);
 		check_stretches((stream_kind){OP_additive_stream, 21, 3, some[i]}, i % 2 ? 0 : 5, false);

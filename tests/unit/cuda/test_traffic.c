@@ -187,22 +187,45 @@ static void stream(op_call *call, const traffic_case *c, dtype type) /* sessions
 	one_token(call, rows);
 }
 
-/* A prompt in each session, at its beginning. */
-static void softmax_prompts(op_call *call, const traffic_case *c, dtype type) /* sessions, tokens, d */
+/* One session's first tokens. */
+static void whole_prompt(op_call *call, int32_t tokens)
+{
+	const shape one = SHAPE1(1);
+	call->in[call->n_in++] = tensors_integers(device, one, 1, 0, 0);
+	call->in[call->n_in++] = tensors_integers(device, one, 1, 0, 0);
+	call->in[call->n_in++] = tensors_integers(device, one, 1, tokens, tokens);
+}
+
+static void additive_prompt(op_call *call, const traffic_case *c, dtype type) /* tokens, d */
+{
+	const additive_stream_params *p = c->params;
+	call->in[call->n_in++] = normal(type, SHAPE3(1, c->arg[0], c->arg[1]));
+	call->in[call->n_in++] = normal(type, SHAPE1(c->arg[1]));
+	call->in[call->n_in++] = normal(type, SHAPE2(1, additive_state_floats(c->arg[1], p->heads, p->window)));
+	whole_prompt(call, (int32_t)c->arg[0]);
+}
+
+static void linear_prompt(op_call *call, const traffic_case *c, dtype type) /* tokens, d */
+{
+	const linear_stream_params *p = c->params;
+	for (int i = 0; i < 3; i++)
+		call->in[call->n_in++] = normal(type, SHAPE3(1, c->arg[0], c->arg[1]));
+	call->in[call->n_in++] = normal(type, SHAPE2(1, linear_state_floats(c->arg[1], p->heads)));
+	whole_prompt(call, (int32_t)c->arg[0]);
+}
+
+static void softmax_prompt(op_call *call, const traffic_case *c, dtype type) /* tokens, d */
 {
 	const softmax_stream_params *p = c->params;
-	const int64_t rows = c->arg[0], tokens = c->arg[1], d = c->arg[2];
-	const int32_t length = (int32_t)tokens;
-	call->in[0] = normal(type, SHAPE3(rows, tokens, 3 * d));
-	call->in[3] = normal(type, SHAPE2(rows, softmax_state_floats(d, d, p->window)));
-	call->in[4] = tensors_integers(device, SHAPE1(rows), 1, 0, 0);
-	call->in[5] = tensors_integers(device, SHAPE1(rows), 1, 0, 0);
-	call->in[6] = tensors_integers(device, SHAPE1(rows), 1, length, length);
-	call->n_in = 7;
+	const int64_t tokens = c->arg[0], d = c->arg[1];
+	call->in[0] = normal(type, SHAPE3(1, tokens, 3 * d));
+	call->in[3] = normal(type, SHAPE2(1, softmax_state_floats(d, d, p->window)));
+	call->n_in = 4;
+	whole_prompt(call, (int32_t)tokens);
 }
 
 /* q, k and v are read; y and the ring's keys and values are written. */
-static double softmax_prompts_floor(const op_call *call)
+static double softmax_prompt_floor(const op_call *call)
 {
 	return (double)shape_count(call->in[0].shape) * 2 * 4;
 }
@@ -273,6 +296,7 @@ static const additive_stream_params stream_everything = {4, 0, 0}, stream_near =
 static const softmax_stream_params softmax_everything = {.heads = 2, .window = 512, .scale = 0.1f};
 static const forgetting_params pooling_weights = {false};
 static const forgetting_stream_params stream_from_0 = {0};
+static const linear_stream_params linear_heads = {2, 0, 1e-6f};
 static const linear_params by_one = {.alpha = 1};
 static const linear_cross_entropy_params plain_loss = {1, 0};
 static const layernorm_params epsilon = {.eps = 1e-5f};
@@ -310,7 +334,10 @@ static const traffic_case cases[] = {
 	{OP_linear_cross_entropy,    "with products",    BF16, cross_entropy,   {256, 512, 64},                  1.7,   2.2,   0.88, cross_entropy_floor, &plain_loss, 32},
 	{OP_additive_stream,         "everything",       F32,  stream,          {8, 128},                        1.1,   1.7,   0.95, stream_floor, &stream_everything, 6},
 	{OP_additive_stream,         "window 64",        F32,  stream,          {8, 128},                        2.0,   1.3,   0.94, stream_floor, &stream_near, 6},
-	{OP_softmax_stream,          "a long prompt",    F32,  softmax_prompts, {1, 512, 128},                   1.36,  2.2,   0.96, softmax_prompts_floor, &softmax_everything, 2},
+	{OP_additive_stream,         "a prompt, everything", F32, additive_prompt, {512, 128},                    1.01,  1.6,   0.98, NULL, &stream_everything, 6},
+	{OP_additive_stream,         "a prompt, window 64", F32, additive_prompt, {512, 128},                     3.1,   2.7,   0.95, NULL, &stream_near, 6},
+	{OP_linear_stream,           "a prompt",         F32,  linear_prompt,   {512, 128},                      1.55,  2.6,   0.90, NULL, &linear_heads, 2},
+	{OP_softmax_stream,          "a prompt",         F32,  softmax_prompt,  {512, 128},                      1.36,  2.2,   0.96, softmax_prompt_floor, &softmax_everything, 2},
 	{OP_forgetting_attention,    "tiles",            BOTH, forgetting,      {2, 512, 128, 16},               1.7,   1.01,  0.95, NULL, NULL, 0},
 	{OP_forgetting_attention,    "one tile each",    BOTH, forgetting,      {32, 64, 128, 16},               1.001, 1.01,  0.99, NULL, NULL, 0},
 	{OP_forgetting_attention_grad, "tiles",          BOTH, forgetting_grad, {2, 512, 128, 16},               1.85,  1.1,   0.95, NULL, &pooling_weights, 0},
