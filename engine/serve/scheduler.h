@@ -71,8 +71,9 @@ status scheduler_model_step(scheduler *s, const char *id, const char *folder, dt
 bool scheduler_model_loading(const scheduler *s, const char *id);
 /* Abandon the load that scheduler_model_step started, if any. */
 void scheduler_model_abandon(scheduler *s);
-/* Unload the model; STATUS_OK if it is not loaded. STATUS_CONFLICT while it is being loaded or while sessions,
- * generations or score tasks use it. */
+/* STATUS_CONFLICT while the model is being loaded or while sessions, generations or score tasks use it. */
+status scheduler_model_check_idle(const scheduler *s, const char *id, error *err);
+/* Unload the model; STATUS_OK if it is not loaded. STATUS_CONFLICT as for scheduler_model_check_idle. */
 status scheduler_model_unload(scheduler *s, const char *id, error *err);
 bool scheduler_model_loaded(const scheduler *s, const char *id);
 /* Return a part of a loaded model, borrowed while the model is loaded. */

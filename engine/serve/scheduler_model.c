@@ -124,14 +124,21 @@ status scheduler_model(scheduler *s, const char *id, const char *folder, dtype w
 	return STATUS_OK;
 }
 
-status scheduler_model_unload(scheduler *s, const char *id, error *err)
+status scheduler_model_check_idle(const scheduler *s, const char *id, error *err)
 {
-	served_model *m = scheduler_model_find(s, id);
+	const served_model *m = scheduler_model_find(s, id);
 	if (scheduler_model_loading(s, id))
 		return error_set(err, STATUS_CONFLICT, "model", "the model is being loaded");
 	if (m && m->users > 0)
 		return error_set(err, STATUS_CONFLICT, "model", "the model is in use by %d sessions or requests",
 		                 m->users);
+	return STATUS_OK;
+}
+
+status scheduler_model_unload(scheduler *s, const char *id, error *err)
+{
+	TRY(scheduler_model_check_idle(s, id, err));
+	served_model *m = scheduler_model_find(s, id);
 	if (m)
 		unload(s, m);
 	return STATUS_OK;

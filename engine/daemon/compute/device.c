@@ -26,8 +26,8 @@ struct device {
 	char name[16], description[96];
 	bool bf16;
 	/* Loading in the current turn: asked: a load was requested; spent: its time is used up; failed_id: the load
-	 * that failed. */
-	bool asked, spent;
+	 * that failed. waits: a task waits for another thread. */
+	bool asked, spent, waits;
 	char failed_id[SCHEDULER_ID_BYTES]; /* "": none */
 	char loading[SCHEDULER_ID_BYTES];   /* the model being loaded, as the death log has it; "": none */
 	error failed;
@@ -36,6 +36,7 @@ struct device {
 };
 
 #define SECOND_NS 1000000000u
+enum { WAIT_NS = 1000000 };
 #define LONGEST_PAUSE_NS (300 * (uint64_t)SECOND_NS)
 
 /* --- opening ------------------------------------------------------------------- */
@@ -182,6 +183,11 @@ const char *device_description(const device *d)
 	return d->description;
 }
 
+int device_number(const device *d)
+{
+	return d->options.device;
+}
+
 bool device_bf16(const device *d)
 {
 	return d->bf16;
@@ -266,7 +272,7 @@ backend *device_training_backend(device *d)
 	return d->training_backend;
 }
 
-scheduler *device_scheduler(device *d)
+scheduler *device_scheduler(const device *d)
 {
 	return d->scheduler;
 }
@@ -386,6 +392,17 @@ status device_model(device *d, const char *id, const char *folder, dtype weights
 	return s == STATUS_OK ? s : error_set(err, s, reason.param, "%s", error_message(&reason));
 }
 
+void device_wait(device *d, const char *id)
+{
+	d->waits = true;
+	d->asked |= d->scheduler && scheduler_model_loading(d->scheduler, id);
+}
+
+status device_check_idle(device *d, const char *id, error *err)
+{
+	return d->scheduler ? scheduler_model_check_idle(d->scheduler, id, err) : STATUS_OK;
+}
+
 status device_unload(device *d, const char *id, error *err)
 {
 	if (!d->scheduler)
@@ -450,14 +467,15 @@ static void restart(device *d)
 static bool foreground(device *d)
 {
 	/* End a turn: the next task that needs a model starts a new one. */
+	const bool only_waits = d->waits && !d->asked;
 	if (d->scheduler && !d->asked)
 		scheduler_model_abandon(d->scheduler);
-	d->asked = d->spent = false;
+	d->asked = d->spent = d->waits = false;
 	d->failed_id[0] = 0;
 	d->failed = (error)ERROR_INIT;
 	if (!d->scheduler) {
 		/* Between attempts the executor runs tasks, which receive an error. */
-		struct timespec pause = {0, 10000000};
+		const struct timespec pause = {0, 10000000};
 		if (d->stats.left_ns && has_others(d)) { /* one was opened meanwhile */
 			d->stats.left_ns = 0;
 			publish(d);
@@ -475,6 +493,8 @@ static bool foreground(device *d)
 			return true;
 		}
 		publish(d); /* includes changes of the previous tasks, such as a deleted session */
+		if (only_waits)
+			nanosleep(&(struct timespec){0, WAIT_NS}, NULL);
 		return false;
 	}
 	uint64_t began = clock_ns();

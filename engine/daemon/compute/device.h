@@ -93,6 +93,8 @@ void device_close(device *d);
 /* Any thread. */
 const char *device_backend_name(const device *d);
 const char *device_description(const device *d);
+/* Return device_options.device. */
+int device_number(const device *d);
 /* Return the number of computing threads: those of the CPU backend, otherwise 1. */
 int device_threads(const device *d);
 /* True if the device can train in bf16. */
@@ -109,7 +111,7 @@ void device_hand_over(device *d, device_history *out);
 
 /* Return the backend or scheduler; NULL: the device is not open. */
 backend *device_training_backend(device *d);
-scheduler *device_scheduler(device *d);
+scheduler *device_scheduler(const device *d);
 /* A task's `prepare`: load the model `id` for DEVICE_LOAD_NS per turn, however many tasks need it. True: device_model
  * returns at once, in this turn. The model of the first waiting task is loaded first. A load that no task requests in a
  * turn is abandoned. */
@@ -118,6 +120,11 @@ bool device_prepare(device *d, const char *id, const char *folder, dtype weights
  * it for the snapshot. STATUS_STORAGE, logged: its folder is damaged or missing. BUSY, CONFLICT, NOMEM and DEVICE as
  * for scheduler_model. */
 status device_model(device *d, const char *id, const char *folder, dtype weights, served_model **out, error *err);
+/* For a `prepare` that waits for another thread, which may change the model `id`: keep a load of it, and end the turn
+ * with a pause if it had no other work. */
+void device_wait(device *d, const char *id);
+/* STATUS_CONFLICT: sessions or requests of this device use the model, or it is being loaded. */
+status device_check_idle(device *d, const char *id, error *err);
 status device_unload(device *d, const char *id, error *err);
 /* Set the work of background turns; there is one at a time. b must stay in place until it leaves. */
 void device_enter_background(device *d, device_background *b);
