@@ -260,6 +260,29 @@ def test_the_sessions_of_a_lost_device_continue_on_the_other_one(calm, tmp_path)
         assert s.stop() == 0
 
 
+def test_a_device_lost_beside_another_works_again_in_a_new_process_once_nothing_would_be_lost(calm, tmp_path):
+    """A session in memory only keeps the process; after its deletion ten quiet seconds end it."""
+    s = calm.start(tmp_path, "--device", "0,1", ADDITIVE_EMULATOR_DEVICES="2", ADDITIVE_EMULATOR_FAULT_DEVICE="1",
+                   **fails_for_good(tmp_path, "launch:900+", processes=1))
+    try:
+        made = {"model": calm.model, "prompt": "9 bottles"}
+        keeps, moves = (s.ok("POST", "/v1/sessions", made)["id"] for _ in range(2))
+        wait_until(lambda: s.request("POST", f"/v1/sessions/{moves}/generate", ASK)[0] != 200)
+        wait_until(lambda: s.ok("GET", "/readyz")["devices"][1]["problem"])
+        assert metric(s, 'additive_device_ok{device="1"}') == 0
+        time.sleep(12)
+        assert metric(s, "additive_engine_process_restarts_total") == 0
+        s.ok("DELETE", f"/v1/sessions/{keeps}")
+        s.request("DELETE", f"/v1/sessions/{moves}")
+        wait_until(lambda: log_lines(s, "a device is lost and nothing runs"), seconds=60)
+        wait_until(lambda: s.request("GET", "/readyz")[0] == 200)
+        assert [d["problem"] for d in s.ok("GET", "/readyz")["devices"]] == [None, None]
+        assert metric(s, "additive_engine_process_restarts_total") == 1
+        assert log_lines(s, "compute device 1 cannot be used") and calm.text_of(s) == calm.text
+    finally:
+        assert s.stop() == 0
+
+
 def test_both_devices_compute_and_the_job_takes_the_free_one(calm, tmp_path):
     s = calm.start(tmp_path, "--device", "1,0", ADDITIVE_EMULATOR_DEVICES="2")
     try:

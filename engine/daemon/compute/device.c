@@ -103,15 +103,15 @@ static status device_start(device *d, error *err)
 static bool device_leave_process(device *d)
 {
 	device_history *h = &d->options.history;
-	const bool may = strcmp(d->name, "cpu") != 0 && h->in_vain < DEVICE_MAX_PROCESSES && !has_others(d);
-	if (!may)
+	d->stats.wants_process = strcmp(d->name, "cpu") != 0 && h->in_vain < DEVICE_MAX_PROCESSES;
+	if (!d->stats.wants_process || has_others(d))
 		return false;
 	const uint64_t wait = h->in_vain ? (uint64_t)SECOND_NS << (h->in_vain - 1) : 0;
 	d->stats.left_ns = clock_ns() + wait;
 	log_line(
 	    LOG_ERROR,
-	    "the compute device does not open in this process: %s; the engine re-executes itself%s (attempt %d of %d)",
-	    d->stats.problem, wait ? " after a pause" : "", h->in_vain + 1, DEVICE_MAX_PROCESSES);
+	    "compute device %d does not open in this process: %s; the engine re-executes itself%s (attempt %d of %d)",
+	    d->options.device, d->stats.problem, wait ? " after a pause" : "", h->in_vain + 1, DEVICE_MAX_PROCESSES);
 	return true;
 }
 
@@ -124,8 +124,10 @@ static void note_problem(device *d, const error *err)
 	              : d->pause_ns < LONGEST_PAUSE_NS / 2 ? 2 * d->pause_ns
 	                                                   : LONGEST_PAUSE_NS;
 	d->retry_ns = clock_ns() + d->pause_ns;
-	log_line(LOG_ERROR, "the compute device cannot be used and is tried again in %d s: %s",
-	         (int)(d->pause_ns / SECOND_NS), d->stats.problem);
+	log_line(LOG_ERROR, "compute device %d cannot be used and is tried again in %d s%s: %s", d->options.device,
+	         (int)(d->pause_ns / SECOND_NS),
+	         d->stats.wants_process ? ", and by a new process as soon as nothing would be lost" : "",
+	         d->stats.problem);
 }
 
 /* --- opening and closing ------------------------------------------------------------ */
@@ -226,6 +228,14 @@ bool device_is_left(device *d)
 	const uint64_t left_ns = d->shared.left_ns;
 	pthread_mutex_unlock(&d->mutex);
 	return left_ns && clock_ns() >= left_ns;
+}
+
+bool device_wants_process(device *d)
+{
+	pthread_mutex_lock(&d->mutex);
+	const bool wants = d->shared.wants_process;
+	pthread_mutex_unlock(&d->mutex);
+	return wants;
 }
 
 void device_hand_over(device *d, device_history *out)
@@ -441,8 +451,9 @@ static void open_again(device *d)
 {
 	error err = ERROR_INIT;
 	if (device_start(d, &err) == STATUS_OK) {
-		log_line(LOG_WARN, "the compute device failed and was opened again");
+		log_line(LOG_WARN, "compute device %d failed and was opened again", d->options.device);
 		d->stats.problem[0] = 0;
+		d->stats.wants_process = false;
 		d->pause_ns = 0;
 	} else {
 		note_problem(d, &err);

@@ -173,6 +173,14 @@ bool fleet_is_left(const fleet *f)
 	return left && !fleet_is_open(f);
 }
 
+bool fleet_wants_process(const fleet *f)
+{
+	bool wants = false;
+	for (int i = 0; i < f->n; i++)
+		wants |= device_wants_process(f->members[i].device);
+	return wants && fleet_is_open(f);
+}
+
 void fleet_hand_over(const fleet *f, device_history *history)
 {
 	for (int i = 0; i < f->n; i++)

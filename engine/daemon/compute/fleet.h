@@ -10,8 +10,8 @@
  * takes half of its time. The first work on a device loads its model there, so each device has its own replica.
  *
  * A session is placed where most slots are free (sessions.h), a training run where the fewest sessions and pieces of
- * work are. While a device is not open, nothing new is placed on it. It is opened again as device.h says, and the
- * process is left only while no device is open.
+ * work are. While a device is not open, nothing new is placed on it. It is opened again as device.h says. The process
+ * is left while no device is open, or when it is quiet (engine.c).
  *
  * Limits: max_models, max_sessions and max_batch are per device, max_generations is for all together.
  *
@@ -51,6 +51,8 @@ int fleet_pending(const fleet *f);
 bool fleet_is_open(const fleet *f);
 /* True if another process must take over. */
 bool fleet_is_left(const fleet *f);
+/* True if a device is open, and another one only needs another process. */
+bool fleet_wants_process(const fleet *f);
 /* Write what that process must know of each device: history[fleet_count]. The executors have ended or are considered
  * dead. */
 void fleet_hand_over(const fleet *f, device_history *history);

@@ -622,6 +622,7 @@ static void sessions_of_a_lost_device_continue_on_the_other(void **state)
 	assert_int_equal(stats_of(d, 1).restarts, 0);
 	assert_false(device_is_open(fleet_device(d->engine.fleet, 0)));
 	assert_true(fleet_is_open(d->engine.fleet));
+	assert_false(fleet_wants_process(d->engine.fleet)); /* a CPU */
 	append(d, 503, gone, "x"); /* it was on the first device only */
 	json_t *said[] = {says(d, kept), says(d, other), says(d, idle)};
 	assert_true(json_equal(said[0], said[1]) && json_equal(said[0], said[2]));
@@ -652,6 +653,28 @@ static void a_full_device_beside_a_lost_one_gives_up_an_idle_session(void **stat
 	for (int i = 0; i < 2 * RIG_SESSIONS; i++)
 		append(d, 0, ids[i], "!");
 	assert_equal_answers(d, ids[0], ids[1]);
+}
+
+static void the_session_that_is_idle_longest_on_any_device_gives_its_slot(void **state)
+{
+	rig *d = *state;
+	char ids[2 * RIG_SESSIONS][STORE_ID_BYTES], id[STORE_ID_BYTES];
+	for (int i = 0; i < 2 * RIG_SESSIONS; i++)
+		create(d, "x", true, ids[i]); /* on the devices in turn */
+	append(d, 0, ids[0], "!");
+	create(d, "x", true, id);
+	assert_int_equal(stats_of(d, 1).scheduler.sessions, RIG_SESSIONS);
+	for (int i = 0; i < 2 * RIG_SESSIONS; i++) {
+		scheduler *s = device_scheduler(fleet_device(d->engine.fleet, i % DEVICES));
+		assert_true((scheduler_session_find(s, ids[i]) == NULL) == (i == 1));
+	}
+	append(d, 0, ids[1], "!"); /* takes the slot of the next one */
+	rig_settle(d);
+	assert_null(scheduler_session_find(device_scheduler(fleet_device(d->engine.fleet, 0)), ids[2]));
+	assert_true(sessions_are_stored(d->engine.sessions));
+	json_decref(rig_ask(d, 0, "session.delete", only(id)));
+	create(d, "x", false, id);
+	assert_false(sessions_are_stored(d->engine.sessions));
 }
 
 static void a_lost_device_is_opened_again_and_takes_sessions(void **state)
@@ -801,9 +824,10 @@ static void the_process_is_left_only_without_any_open_device(void **state)
 	assert_int_equal(stats.left_ns, 0);
 	fleet_snapshot(f, &stats);
 	assert_string_equal(stats.problem, ""); /* one device suffices */
+	assert_true(fleet_wants_process(f));
 	opened[1]->lost = always;
 	assert_true(device_work.foreground(fleet_device(f, 1)));
-	assert_false(fleet_is_open(f));
+	assert_false(fleet_is_open(f) || fleet_wants_process(f));
 	assert_true(fleet_is_left(f));
 	fleet_snapshot(f, &stats);
 	assert_non_null(strstr(stats.problem, "additive-cuda.so"));
@@ -837,6 +861,7 @@ int main(void)
 	    TEST(a_format_is_compiled_for_each_device),
 	    TEST(sessions_of_a_lost_device_continue_on_the_other),
 	    TEST(a_full_device_beside_a_lost_one_gives_up_an_idle_session),
+	    TEST(the_session_that_is_idle_longest_on_any_device_gives_its_slot),
 	    TEST(a_lost_device_is_opened_again_and_takes_sessions),
 	    TEST(a_job_trains_on_the_device_without_sessions),
 	    TEST(a_job_whose_device_is_lost_ends_on_the_other_with_the_same_weights),
