@@ -394,6 +394,9 @@ status scheduler_score(scheduler *s, served_model *m, const score_task_request *
 /* Cancel x: `finished` is called with STATUS_CANCELLED before the next slice. */
 void score_task_cancel(score_task *x);
 
+/* Prepare a plan that later steps would wait for (served_model_prepare). False: there is none. Only while
+ * scheduler_runnable returns false. */
+bool scheduler_prepare(scheduler *s);
 /* True if scheduler_tick would do any work now. */
 bool scheduler_runnable(const scheduler *s);
 /* Run one decode step, one step of prompts or one slice of a score task. A device failure ends all generations and

@@ -149,6 +149,16 @@ bool scheduler_model_loaded(const scheduler *s, const char *id)
 	return scheduler_model_find(s, id) != NULL;
 }
 
+bool scheduler_prepare(scheduler *s)
+{
+	served_model *m = s->models;
+	while (m && m->joined.done)
+		m = m->next;
+	if (m && served_model_prepare(m, &m->joined) != STATUS_OK)
+		m->joined.done = true; /* the device is lost, which the owner notices */
+	return m;
+}
+
 void scheduler_model_free_all(scheduler *s)
 {
 	scheduler_model_abandon(s);

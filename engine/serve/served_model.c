@@ -151,8 +151,11 @@ static status not_loaded(status s, error *err)
 static status load_step(served_model *m, served_model_loading *l, bool *done, error *err)
 {
 	bool read;
-	if (l->equipped)
-		return served_model_prepare(m, &l->plans, done);
+	if (l->equipped) {
+		const status s = served_model_prepare(m, &l->plans);
+		*done = l->plans.done;
+		return s;
+	}
 	if (m->model) {
 		l->equipped = true;
 		return served_model_equip(m, l, err);
@@ -199,6 +202,7 @@ status served_model_new(served_model **out, const char *id, const char *folder, 
 	strcpy(m->id, id);
 	m->weights = weights;
 	m->max_batch = max_batch;
+	m->joined.joined = true;
 	status s = served_model_begin(m, folder, weights, b, max_slots, err);
 	if (s == STATUS_OK)
 		*out = m;

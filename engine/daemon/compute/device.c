@@ -478,8 +478,8 @@ static void restart(device *d)
 static bool foreground(device *d)
 {
 	/* End a turn: the next task that needs a model starts a new one. */
-	const bool only_waits = d->waits && !d->asked;
-	if (d->scheduler && !d->asked)
+	const bool asked = d->asked, only_waits = d->waits && !asked;
+	if (d->scheduler && !asked)
 		scheduler_model_abandon(d->scheduler);
 	d->asked = d->spent = d->waits = false;
 	d->failed_id[0] = 0;
@@ -503,6 +503,8 @@ static bool foreground(device *d)
 			restart(d);
 			return true;
 		}
+		if (!asked && scheduler_prepare(d->scheduler))
+			return true;
 		publish(d); /* includes changes of the previous tasks, such as a deleted session */
 		if (only_waits)
 			nanosleep(&(struct timespec){0, WAIT_NS}, NULL);
