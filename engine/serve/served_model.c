@@ -85,12 +85,10 @@ static status hash_model(served_model *m, const char *folder, error *err)
 	size_t bytes;
 	char *text;
 	TRY(manifest_open_folder(&stored, folder, err));
-	bool known = stored && manifest_file_digest(stored, "config.json", &parts[0]) &&
-	             manifest_file_digest(stored, "model.safetensors", &parts[1]);
+	bool known = stored && manifest_file_digest(stored, "config.json", &parts[0]);
 	status s = known ? STATUS_OK : manifest_read(NULL, folder, "config.json", CONFIG_MAX_BYTES, &text, &bytes, err);
 	if (!known && s == STATUS_OK) {
 		parts[0] = digest_bytes(text, bytes);
-		parts[1] = model_digest(m->model);
 		free(text);
 	}
 	manifest_free(stored);

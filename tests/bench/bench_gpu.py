@@ -295,6 +295,13 @@ def decoding(bench):
     return items
 
 
+def loading(bench):
+    """Random weights, and a model's folder from the page cache to recorded plans."""
+    size, vocab = ("tiny", 512) if bench.quick else ("d2048", VOCAB)
+    config = additive2(*(TINY[:3] if bench.quick else SIZES[size][:3]), 2048, vocab)
+    return {f"{size}, {t}": (60, lambda t=t: bench.lines("bench_serve", "load", config, t)[-1]) for t in ("fp32", "bf16", "int8")}
+
+
 def http(bench):
     shape = TINY[:3] if bench.quick else SIZES["d768"][:3]
     context, streams = (128, 4) if bench.quick else (2048, 256)
@@ -308,7 +315,7 @@ def http(bench):
     return {f"{streams} streams": (90, measure)}
 
 
-PARTS = {f.__name__: f for f in (device, choices, prefill, decoding, http, training, gpt2, rounds)}
+PARTS = {f.__name__: f for f in (device, choices, prefill, decoding, loading, http, training, gpt2, rounds)}
 
 
 def card():

@@ -275,6 +275,19 @@ def decoding(r):
         r.table(["case", "ours", "GPT-2, static cache, graphs"], rows)
 
 
+def loading(r):
+    rows = []
+    for item, found in r.items("loading").items():
+        total = found["weights_ms"] + found["buffers_ms"] + found["plans_ms"]
+        rows.append([item, f"{found['parameters']:,}", *(f"{found[part]:.0f}" for part in ("random_ms", "weights_ms", "buffers_ms", "plans_ms"))])
+        r.want(f"loading, {item}, s", total / 1e3, at_most(3, 2, ""))
+        if item.endswith("fp32"):
+            r.want(f"random weights, {item.split(',')[0]}, s", found["random_ms"] / 1e3, at_most(3, 2, ""))
+    if rows:
+        r.say("### Start of a model, ms\n")
+        r.table(["model", "parameters", "random weights", "loading: weights", "states and buffers", "plans"], rows)
+
+
 def http(r):
     for item, found in r.items("http").items():
         alone, service = found["engine"]["tokens_per_second"], found["service"]["tokens_per_second"]
@@ -299,7 +312,7 @@ def write(parts, table=None):
     r = Report(parts)
     runs(r)
     top = len(r.lines)
-    for part in (device, choices, panels, rounds, training, gpt2, prefill, decoding, http):
+    for part in (device, choices, panels, rounds, training, gpt2, prefill, decoding, loading, http):
         part(r)
     details, r.lines = r.lines[top:], r.lines[:top]
     r.say("### Targets\n")

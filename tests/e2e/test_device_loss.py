@@ -266,14 +266,17 @@ def test_a_device_lost_beside_another_works_again_in_a_new_process_once_nothing_
                    **fails_for_good(tmp_path, "launch:900+", processes=1))
     try:
         made = {"model": calm.model, "prompt": "9 bottles"}
-        keeps, moves = (s.ok("POST", "/v1/sessions", made)["id"] for _ in range(2))
-        wait_until(lambda: s.request("POST", f"/v1/sessions/{moves}/generate", ASK)[0] != 200)
+        keeps, lost = (s.ok("POST", "/v1/sessions", made)["id"] for _ in range(2))
+        status = 200
+        while status == 200:
+            twin = s.ok("POST", f"/v1/sessions/{lost}/fork", {})["id"]  # on the same device
+            status = s.request("POST", f"/v1/sessions/{twin}/generate", ASK)[0]
+            s.request("DELETE", f"/v1/sessions/{twin}")
         wait_until(lambda: s.ok("GET", "/readyz")["devices"][1]["problem"])
         assert metric(s, 'additive_device_ok{device="1"}') == 0
         time.sleep(12)
         assert metric(s, "additive_engine_process_restarts_total") == 0
         s.ok("DELETE", f"/v1/sessions/{keeps}")
-        s.request("DELETE", f"/v1/sessions/{moves}")
         wait_until(lambda: log_lines(s, "a device is lost and nothing runs"), seconds=60)
         wait_until(lambda: s.request("GET", "/readyz")[0] == 200)
         assert [d["problem"] for d in s.ok("GET", "/readyz")["devices"]] == [None, None]

@@ -235,10 +235,17 @@ int sessions_count(const sessions *all)
 	return (int)all->ids.count;
 }
 
+/* True if the session's device is closed while another one is open. */
+static bool was_lost(const sessions *all, const session_entry *e)
+{
+	const fleet *f = all->parts.fleet;
+	return e->live && !device_is_open(fleet_device(f, e->device)) && fleet_is_open(f);
+}
+
 bool sessions_are_stored(const sessions *all)
 {
 	const session_entry *e = all->newest;
-	while (e && e->options.durable && !e->busy)
+	while (e && !e->busy && (e->options.durable || was_lost(all, e)))
 		e = e->older;
 	return !e;
 }
@@ -399,13 +406,6 @@ bool sessions_is_durable(const session_entry *e)
 void sessions_note_damage(session_entry *e, bool damaged)
 {
 	e->damaged = damaged;
-}
-
-/* True if the session's device is closed while another one is open. */
-static bool was_lost(const sessions *all, const session_entry *e)
-{
-	const fleet *f = all->parts.fleet;
-	return e->live && !device_is_open(fleet_device(f, e->device)) && fleet_is_open(f);
 }
 
 session_entry *sessions_take(sessions *all, stream *s, const char *id, session_ticket *ticket, model_entry **c)

@@ -45,7 +45,7 @@ void sessions_free(sessions *all);
 void sessions_tick(sessions *all); /* applies expiry */
 bool sessions_use_model(const sessions *all, const char *id);
 int sessions_count(const sessions *all);
-/* True if no session is in use, and the store has all of them. */
+/* True if no session is in use, and the store has all of them but those that are lost. */
 bool sessions_are_stored(const sessions *all);
 
 /* Add a new session, which is busy. */
