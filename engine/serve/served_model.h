@@ -130,7 +130,7 @@ typedef struct served_row {
 
 /* Prepare the next plan that the first requests of its size would wait for: compile it, or run it, or run and record
  * it. The sizes are decode steps of 1|2|4|…|max_batch rows, and prompts of one row with up to SCHEDULER_PREFILL_CHUNK
- * tokens, smallest first. With p->joined they are steps of prompts of 4|16|…|max_batch rows and up to as many tokens.
+ * tokens, smallest first. With p->joined they are steps of prompts of 4|16|64 rows, with up to as many tokens.
  * p->done: all are prepared; or they take 64 MiB and a quarter of the memory of the weights; or one cannot be compiled
  * or run. A backend that does not record needs none. No step is in flight, and no state changes. STATUS_DEVICE: the
  * device is lost. */

@@ -184,8 +184,9 @@ status served_model_plan(served_model *m, int rows, int64_t tokens, bool log, in
 
 /* --- preparation -------------------------------------------------------------------- */
 
-/* A plan's first run is direct, the second records (plan.h). A longer prompt takes longer than its plan. */
-enum { PREPARE_RUNS = 2, PREPARE_TOKENS = SCHEDULER_PREFILL_CHUNK };
+/* A plan's first run is direct, the second records (plan.h). A longer prompt takes longer than its plan, and
+ * steps with more rows of prompts and streams are rare. */
+enum { PREPARE_RUNS = 2, PREPARE_TOKENS = SCHEDULER_PREFILL_CHUNK, PREPARE_ROWS = 64 };
 static const double PREPARE_BYTES = 64 << 20, PREPARE_SHARE = 0.25; /* share of the weights' memory */
 
 /* Set the size of the next plan of prompts alone or of a decode step (tokens 0); false: there is none. Both take turns,
@@ -208,7 +209,7 @@ static bool next_alone(const served_model *m, served_preparation *p, int *rows, 
 static bool next_joined(const served_model *m, served_preparation *p, int *rows, int64_t *tokens)
 {
 	*rows = prompt_rows(m, p->rows + 1);
-	if (p->tokens == 0 || p->rows == m->max_batch || *rows > p->tokens) {
+	if (p->tokens == 0 || p->rows == m->max_batch || p->rows == PREPARE_ROWS || *rows > p->tokens) {
 		if (p->tokens == PREPARE_TOKENS)
 			return false;
 		p->tokens = prompt_size(m, p->tokens + 1);
