@@ -44,7 +44,7 @@ typedef struct running {
 	bool forced;      /* the deadline passed */
 	bool reexecute;   /* re-execute after stopping */
 	uint64_t busy_ns; /* time of the last work, or when no device wanted another process */
-	uint64_t ticks;   /* of all devices, at the last look */
+	uint64_t ticks;   /* sum of all devices' ticks at the last look */
 } running;
 
 /* --- stopping ------------------------------------------------------------------ */

@@ -100,7 +100,7 @@ struct served_model {
 	bool generations_wait;         /* generations wait while a pass runs, so its steps are short */
 	uint64_t hash;                 /* hash of configuration and weights */
 	served_model_loading *loading; /* NULL: loading is complete */
-	served_preparation joined;     /* of plans after loading */
+	served_preparation joined;     /* progress with plans after loading */
 };
 
 /* Start loading a folder onto b, with weights in a type that panels support, for up to `max_slots` states. Until

@@ -124,8 +124,8 @@ bool device_prepare(device *d, const char *id, const char *folder, dtype weights
  * it for the snapshot. STATUS_STORAGE, logged: its folder is damaged or missing. BUSY, CONFLICT, NOMEM and DEVICE as
  * for scheduler_model. */
 status device_model(device *d, const char *id, const char *folder, dtype weights, served_model **out, error *err);
-/* For a `prepare` that waits for another thread, which may change the model `id`: keep a load of it, and end the turn
- * with a pause if it had no other work. */
+/* Keep the turn's load of the model `id`, for a `prepare` that waits for another thread to change that model. A turn
+ * without other work ends with a pause. */
 void device_wait(device *d, const char *id);
 /* STATUS_CONFLICT: sessions or requests of this device use the model, or it is being loaded. */
 status device_check_idle(device *d, const char *id, error *err);
