@@ -49,12 +49,14 @@ const char *catalog_dtype_name(dtype weights)
 	return dtypes[i].name;
 }
 
-status catalog_close(model_entry *m, bool deleting, error *err)
+status catalog_close(model_entry *m, model_closing purpose, error *err)
 {
 	if (m->gate == MODEL_CLOSED)
 		return error_set(err, STATUS_CONFLICT, "model", "another request changes the model");
+	if (m->loads > 0 && purpose != CLOSE_TO_CHANGE)
+		return error_set(err, STATUS_CONFLICT, "model", "the model is being loaded");
 	m->gate = MODEL_CLOSED;
-	m->deleting = deleting;
+	m->deleting = purpose == CLOSE_TO_DELETE;
 	return STATUS_OK;
 }
 

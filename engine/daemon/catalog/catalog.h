@@ -35,9 +35,12 @@ typedef enum model_gate {
 	MODEL_DELETED /* they fail: STATUS_NOT_FOUND */
 } model_gate;
 
+typedef enum model_closing { CLOSE_TO_CHANGE, CLOSE_TO_UNLOAD, CLOSE_TO_DELETE } model_closing;
+
 typedef struct model_entry {
 	struct model_entry *next;
 	int references;
+	int loads;               /* model.load requests in progress */
 	_Atomic model_gate gate; /* written by the loop */
 	bool deleting;           /* being deleted; new requests do not find it */
 	char id[STORE_ID_BYTES];
@@ -92,8 +95,9 @@ status catalog_add(catalog *all, const char *id, const char *folder, const char 
 /* Return the trie of the entry's vocabulary, made on first use. Any thread with a reference. STATUS_NOMEM. */
 status catalog_token_trie(model_entry *m, const token_trie **out);
 
-/* Close the entry for a change, or for a deletion. STATUS_CONFLICT: it is closed already. */
-status catalog_close(model_entry *m, bool deleting, error *err);
+/* Close the entry. STATUS_CONFLICT: it is closed already, or the model is being loaded, which only CLOSE_TO_CHANGE
+ * waits for. */
+status catalog_close(model_entry *m, model_closing purpose, error *err);
 /* End the change; `deleted`: the store has deleted the model. The caller closed the entry. */
 void catalog_reopen(model_entry *m, bool deleted);
 

@@ -347,7 +347,7 @@ static status close_row(removal *m, size_t i, error *err)
 	model_entry *c;
 	if (catalog_open(m->jobs->queue.parts->catalog, m->rows.items[i].name, &c, NULL) != STATUS_OK)
 		return STATUS_OK;
-	const status s = catalog_close(c, true, err);
+	const status s = catalog_close(c, CLOSE_TO_DELETE, err);
 	if (s == STATUS_OK)
 		m->entries[i] = c;
 	else

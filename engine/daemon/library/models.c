@@ -140,6 +140,7 @@ typedef struct device_task {
 	fleet_round round;
 	stream *stream;
 	model_entry *model;
+	bool loads;      /* counted in the entry's loads */
 	bool closes;     /* the entry is closed until the answer */
 	bool deleted;    /* the store has deleted the model */
 	bool chosen;     /* load: the request named the weights */
@@ -262,6 +263,7 @@ static void device_task_free(device_task *a)
 {
 	if (a->closes)
 		catalog_reopen(a->model, a->deleted);
+	a->model->loads -= a->loads;
 	catalog_release(a->model);
 	free(a);
 }
@@ -276,8 +278,9 @@ static void device_task_done(fleet_round *r)
 	device_task_free(a);
 }
 
-/* Begin work on the entry, which is taken over. `like`: the members that differ between methods. */
-static void device_task_begin(stream *s, model_entry *c, const device_task *like, bool deletes)
+/* Begin work on the entry, which is taken over. `like`: the members that differ between methods. purpose: with
+ * `closes`. */
+static void device_task_begin(stream *s, model_entry *c, const device_task *like, model_closing purpose)
 {
 	device_task *a = memory_new(1, sizeof *a);
 	if (!a) {
@@ -289,7 +292,8 @@ static void device_task_begin(stream *s, model_entry *c, const device_task *like
 	a->stream = s;
 	a->model = c;
 	a->round.done = device_task_done;
-	status result = like->closes ? catalog_close(c, deletes, &a->error) : STATUS_OK;
+	c->loads += a->loads;
+	status result = like->closes ? catalog_close(c, purpose, &a->error) : STATUS_OK;
 	a->closes &= result == STATUS_OK;
 	if (result == STATUS_OK && !fleet_begin_round(library_of(s)->fleet, &a->round))
 		result = error_set(&a->error, STATUS_BUSY, NULL, "too many requests are waiting");
@@ -324,7 +328,8 @@ void models_load(stream *s)
 		                           .undo = undo_change,
 		                           .commit = commit_load,
 		                           .only_open = true};
-	device_task_begin(s, c, &load, false);
+	load.loads = !load.closes;
+	device_task_begin(s, c, &load, CLOSE_TO_CHANGE);
 }
 
 void models_unload(stream *s)
@@ -332,7 +337,7 @@ void models_unload(stream *s)
 	const device_task unload = {.round = {.check = check_idle, .run = run_unload}, .closes = true};
 	model_entry *c = open_target(s);
 	if (c)
-		device_task_begin(s, c, &unload, false);
+		device_task_begin(s, c, &unload, CLOSE_TO_UNLOAD);
 }
 
 void models_delete(stream *s)
@@ -353,7 +358,7 @@ void models_delete(stream *s)
 		stream_refuse(s, STATUS_CONFLICT, "model_in_use", "id", "the model cannot be deleted: %s", user);
 		return;
 	}
-	device_task_begin(s, c, &delete, true);
+	device_task_begin(s, c, &delete, CLOSE_TO_DELETE);
 }
 
 /* --- model.import, model.file, model.files ------------------------------------------------------ */

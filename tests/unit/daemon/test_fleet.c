@@ -485,6 +485,26 @@ static void a_model_that_is_being_changed_is_not_changed_by_another_request(void
 	json_decref(rig_ask(d, 404, "model.load", only("m")));
 }
 
+/* The load has been accepted; no device has begun it. */
+static void a_model_whose_load_waits_is_not_unloaded_or_deleted(void **state)
+{
+	rig *d = *state;
+	rig_hold_device(d, 0);
+	rig_call *load = rig_begin(d, "model.load", only("m"), 0);
+	json_decref(rig_ask(d, 409, "model.unload", only("m")));
+	json_decref(rig_ask(d, 409, "model.delete", only("m")));
+	rig_call *change = rig_begin(d, "model.load", load_int8(), 0);
+	rig_release(d);
+	rig_wait(load);
+	rig_wait(change);
+	assert_false(load->failed || change->failed);
+	for (int at = 0; at < DEVICES; at++)
+		assert_loaded(d, at, DTYPE_PANEL_INT8);
+	rig_call_free(load);
+	rig_call_free(change);
+	json_decref(rig_ask(d, 0, "model.delete", only("m")));
+}
+
 /* --- rounds ------------------------------------------------------------------------------------- */
 
 /* Writes a letter for each call and the number of its device; the call `fails` fails. */
@@ -623,7 +643,7 @@ static void sessions_of_a_lost_device_continue_on_the_other(void **state)
 	assert_false(device_is_open(fleet_device(d->engine.fleet, 0)));
 	assert_true(fleet_is_open(d->engine.fleet));
 	assert_false(fleet_wants_process(d->engine.fleet)); /* a CPU */
-	append(d, 503, gone, "x"); /* it was on the first device only */
+	append(d, 503, gone, "x");                          /* it was on the first device only */
 	json_t *said[] = {says(d, kept), says(d, other), says(d, idle)};
 	assert_true(json_equal(said[0], said[1]) && json_equal(said[0], said[2]));
 	for (int i = 0; i < 3; i++)
@@ -856,6 +876,7 @@ int main(void)
 	    TEST(requests_that_come_during_a_change_use_the_new_weights),
 	    TEST(a_request_that_comes_during_a_deletion_loads_nothing),
 	    TEST(a_model_that_is_being_changed_is_not_changed_by_another_request),
+	    TEST(a_model_whose_load_waits_is_not_unloaded_or_deleted),
 	    TEST(a_round_happens_on_every_device_or_is_undone),
 	    TEST(a_session_is_explained_on_its_device),
 	    TEST(a_format_is_compiled_for_each_device),
