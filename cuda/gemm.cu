@@ -88,7 +88,8 @@ static status library_status(cuda_backend *c, cublasStatus_t e)
 	if (e == CUBLAS_STATUS_ALLOC_FAILED)
 		return STATUS_NOMEM;
 	if (e == CUBLAS_STATUS_NOT_SUPPORTED || e == CUBLAS_STATUS_INVALID_VALUE || c->recording) {
-		log_line(LOG_WARN, "cuBLASLt refuses a product: %s", cublasLtGetStatusString(e));
+		log_line(LOG_WARN, "CUDA device %d: cuBLASLt refuses a product: %s", c->device,
+		         cublasLtGetStatusString(e));
 		return STATUS_UNSUPPORTED; /* while recording: the direct run will show whether the device is lost */
 	}
 	(void)cudaGetLastError();

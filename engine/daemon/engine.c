@@ -27,6 +27,9 @@
 #include "proto/short_slice.h"
 
 enum { ENGINE_STOP_TICK_MS = 10 };
+/* Time without work before a device that is lost beside others is worth a new process, which has to load every model
+ * again. The device has been retried in this process three times by then. */
+#define QUIET_NS 10000000000u
 
 /* The engine with the handles of its loop. */
 typedef struct running {
@@ -40,6 +43,8 @@ typedef struct running {
 	uint64_t stop_ns; /* deadline for stopping; 0: not stopping */
 	bool forced;      /* the deadline passed */
 	bool reexecute;   /* re-execute after stopping */
+	uint64_t busy_ns; /* time of the last work, or when no device wanted another process */
+	uint64_t ticks;   /* sum of all devices' ticks at the last look */
 } running;
 
 /* --- stopping ------------------------------------------------------------------ */
@@ -92,12 +97,29 @@ static void stop(running *r)
 	uv_timer_start(&r->tick, on_tick, 0, ENGINE_STOP_TICK_MS);
 }
 
+/* True if nothing has run for QUIET_NS, and a new process would lose nothing. */
+static bool is_quiet(running *r)
+{
+	const engine *e = &r->engine;
+	device_stats all;
+	fleet_snapshot(e->fleet, &all);
+	const bool busy = all.scheduler.ticks != r->ticks || e->net.streams > 0 || fleet_pending(e->fleet) > 0 ||
+	                  !job_machine_stopped(e->job_machine) || !sessions_are_stored(e->sessions);
+	r->ticks = all.scheduler.ticks;
+	r->busy_ns = busy ? clock_ns() : r->busy_ns;
+	return clock_ns() - r->busy_ns >= QUIET_NS;
+}
+
 static void poll_device(running *r)
 {
 	engine *e = &r->engine;
-	if (!fleet_is_left(e->fleet))
+	const bool wants = fleet_wants_process(e->fleet);
+	if (!wants)
+		r->busy_ns = clock_ns();
+	if (!fleet_is_left(e->fleet) && !(wants && is_quiet(r)))
 		return;
-	log_line(LOG_WARN, "stopping to re-execute the engine");
+	log_line(LOG_WARN, "stopping to re-execute the engine%s",
+	         wants ? ", because a device is lost and nothing runs" : "");
 	r->reexecute = e->net.device_lost = true;
 	stop(r);
 }
@@ -262,7 +284,7 @@ static status listen_and_watch(running *r, error *err)
 static void announce(const engine *e)
 {
 	if (e->options->before->devices[0].processes)
-		log_line(LOG_WARN, "the engine has re-executed itself because its device failed (%d times so far)",
+		log_line(LOG_WARN, "the engine has re-executed itself because a device failed (%d times so far)",
 		         e->options->before->devices[0].processes);
 	log_line(LOG_INFO, "%s on %s, listening on %s", fleet_backend_name(e->fleet), fleet_description(e->fleet),
 	         listener_address(e->listener));

@@ -66,8 +66,8 @@ int64_t model_arena_floats(const model *m);
 /* Return the size of its first part, which has the trained parameters (parameter_spec.fixed). */
 int64_t model_trained_floats(const model *m);
 float *model_arena(const model *m);
-/* Return a hash of the weights as read from a folder, in the arena's types. It depends on neither the file's order nor
- * the backend. 0: not read from a folder. */
+/* Return a hash of the weights as read from a folder: of the file, if the folder has a manifest. Otherwise it is of the
+ * arena's types, and depends on neither the file's order nor the backend. 0: not read from a folder. */
 uint64_t model_digest(const model *m);
 /* Create or update the bf16 copy (round to nearest even); complete on return. Code that changes the arena updates the
  * copy itself (adamw's `narrow`) or calls this. STATUS_UNSUPPORTED: packed weights. STATUS_NOMEM. */

@@ -3,8 +3,9 @@
  * hostile file therefore cannot cause the allocations that its configuration promises.
  *
  * weight_pieces.c reads, verifies, converts and packs pieces of the file, in the order of the file, on all threads of
- * the backend. A step digests and uploads one. The memory of a host backend is mapped before, so that the threads write
- * to it. Memory of a device is mapped as it fills, because clearing all of it would be one long step. */
+ * the backend. A step uploads one, and digests it if the file has no manifest. The memory of a host backend is mapped
+ * before, so that the threads write to it. Memory of a device is mapped as it fills, because clearing all of it would
+ * be one long step. */
 #include "engine/model/model_loader.h"
 
 #include <assert.h>
@@ -23,6 +24,7 @@
 #include "engine/model/safetensors.h"
 #include "engine/model/weight_pieces.h"
 
+#define WEIGHTS "model.safetensors"
 #define COMPILED "_orig_mod." /* prefix of all names in a module that PyTorch has compiled */
 
 /* The arena grows by whole huge pages. */
@@ -37,7 +39,7 @@ struct model_loader {
 	weight_pieces *pieces;
 	size_t extended;       /* bytes of the arena that have memory */
 	int read;              /* number of places that are read */
-	digest_stream *digest; /* over the parameter being read, as uploaded */
+	digest_stream *digest; /* over the parameter being read, as uploaded; NULL: the manifest has a digest */
 	uint64_t *digests;     /* for the parameters read */
 };
 
@@ -152,11 +154,12 @@ static int by_offset(const void *a, const void *b)
 
 static status find_places(model_loader *l, error *err)
 {
-	const model *m = l->model;
+	model *m = l->model;
+	const bool listed = l->manifest && manifest_file_digest(l->manifest, WEIGHTS, &m->digest);
 	l->places = memory_new((size_t)m->parameters.count, sizeof *l->places);
 	l->digests = memory_new((size_t)m->parameters.count, sizeof *l->digests);
-	l->digest = digest_stream_new();
-	if (!l->places || !l->digests || !l->digest)
+	l->digest = listed ? NULL : digest_stream_new();
+	if (!l->places || !l->digests || (!l->digest && !listed))
 		return error_no_memory(err, "a model");
 	for (int i = 0; i < m->parameters.count; i++) {
 		const parameter_spec *p = &m->parameters.items[i];
@@ -217,7 +220,7 @@ static status model_loader_prepare(model_loader *l, const char *folder, dtype we
 {
 	char path[PATH_MAX];
 	const backend *b = l->backend;
-	if ((size_t)snprintf(path, sizeof path, "%s/model.safetensors", folder) >= sizeof path)
+	if ((size_t)snprintf(path, sizeof path, "%s/" WEIGHTS, folder) >= sizeof path)
 		return error_set(err, STATUS_INVALID, NULL, "path too long");
 	TRY(manifest_open_folder(&l->manifest, folder, err));
 	TRY(model_loader_read_config(&l->model, l->manifest, folder, weights, err));
@@ -267,7 +270,8 @@ void model_loader_free(model_loader *l)
 static status upload(model_loader *l, const weight_piece *piece, error *err)
 {
 	char *to = (char *)l->model->arena + piece->at;
-	digest_stream_add(l->digest, piece->data, piece->bytes);
+	if (l->digest)
+		digest_stream_add(l->digest, piece->data, piece->bytes);
 	TRY(extend(l, piece->at + piece->bytes, err));
 	status s = piece->data == to ? STATUS_OK : l->backend->upload(l->backend, to, piece->data, piece->bytes);
 	return s == STATUS_OK ? s : error_set(err, s, NULL, "cannot copy the weights to %s", l->backend->name);
@@ -282,14 +286,14 @@ status model_loader_step(model_loader *l, bool *done, error *err)
 		TRY(weight_pieces_next(l->pieces, &piece, err));
 		if (piece.bytes && l->backend)
 			TRY(upload(l, &piece, err));
-		if (piece.last) {
+		if (piece.last && l->digest) {
 			l->digests[l->places[piece.place].parameter] = digest_stream_value(l->digest);
 			digest_stream_reset(l->digest);
-			l->read++;
 		}
+		l->read += piece.last;
 	}
 	*done = l->read == m->parameters.count;
-	if (*done)
+	if (*done && l->digest)
 		m->digest = digest_bytes(l->digests, (size_t)m->parameters.count * sizeof *l->digests);
 	if (*done && l->backend) /* padding after the last parameter */
 		TRY(extend(l, (size_t)m->floats * sizeof(float), err));

@@ -71,8 +71,9 @@ status scheduler_model_step(scheduler *s, const char *id, const char *folder, dt
 bool scheduler_model_loading(const scheduler *s, const char *id);
 /* Abandon the load that scheduler_model_step started, if any. */
 void scheduler_model_abandon(scheduler *s);
-/* Unload the model; STATUS_OK if it is not loaded. STATUS_CONFLICT while it is being loaded or while sessions,
- * generations or score tasks use it. */
+/* STATUS_CONFLICT while the model is being loaded or while sessions, generations or score tasks use it. */
+status scheduler_model_check_idle(const scheduler *s, const char *id, error *err);
+/* Unload the model; STATUS_OK if it is not loaded. STATUS_CONFLICT as for scheduler_model_check_idle. */
 status scheduler_model_unload(scheduler *s, const char *id, error *err);
 bool scheduler_model_loaded(const scheduler *s, const char *id);
 /* Return a part of a loaded model, borrowed while the model is loaded. */
@@ -393,6 +394,9 @@ status scheduler_score(scheduler *s, served_model *m, const score_task_request *
 /* Cancel x: `finished` is called with STATUS_CANCELLED before the next slice. */
 void score_task_cancel(score_task *x);
 
+/* Prepare a plan that later steps would wait for (served_model_prepare). False: there is none. Only while
+ * scheduler_runnable returns false. */
+bool scheduler_prepare(scheduler *s);
 /* True if scheduler_tick would do any work now. */
 bool scheduler_runnable(const scheduler *s);
 /* Run one decode step, one step of prompts or one slice of a score task. A device failure ends all generations and

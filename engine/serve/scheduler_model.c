@@ -124,14 +124,21 @@ status scheduler_model(scheduler *s, const char *id, const char *folder, dtype w
 	return STATUS_OK;
 }
 
-status scheduler_model_unload(scheduler *s, const char *id, error *err)
+status scheduler_model_check_idle(const scheduler *s, const char *id, error *err)
 {
-	served_model *m = scheduler_model_find(s, id);
+	const served_model *m = scheduler_model_find(s, id);
 	if (scheduler_model_loading(s, id))
 		return error_set(err, STATUS_CONFLICT, "model", "the model is being loaded");
 	if (m && m->users > 0)
 		return error_set(err, STATUS_CONFLICT, "model", "the model is in use by %d sessions or requests",
 		                 m->users);
+	return STATUS_OK;
+}
+
+status scheduler_model_unload(scheduler *s, const char *id, error *err)
+{
+	TRY(scheduler_model_check_idle(s, id, err));
+	served_model *m = scheduler_model_find(s, id);
 	if (m)
 		unload(s, m);
 	return STATUS_OK;
@@ -140,6 +147,16 @@ status scheduler_model_unload(scheduler *s, const char *id, error *err)
 bool scheduler_model_loaded(const scheduler *s, const char *id)
 {
 	return scheduler_model_find(s, id) != NULL;
+}
+
+bool scheduler_prepare(scheduler *s)
+{
+	served_model *m = s->models;
+	while (m && m->joined.done)
+		m = m->next;
+	if (m && served_model_prepare(m, &m->joined) != STATUS_OK)
+		m->joined.done = true; /* the device is lost, which the owner notices */
+	return m;
 }
 
 void scheduler_model_free_all(scheduler *s)

@@ -85,12 +85,10 @@ static status hash_model(served_model *m, const char *folder, error *err)
 	size_t bytes;
 	char *text;
 	TRY(manifest_open_folder(&stored, folder, err));
-	bool known = stored && manifest_file_digest(stored, "config.json", &parts[0]) &&
-	             manifest_file_digest(stored, "model.safetensors", &parts[1]);
+	bool known = stored && manifest_file_digest(stored, "config.json", &parts[0]);
 	status s = known ? STATUS_OK : manifest_read(NULL, folder, "config.json", CONFIG_MAX_BYTES, &text, &bytes, err);
 	if (!known && s == STATUS_OK) {
 		parts[0] = digest_bytes(text, bytes);
-		parts[1] = model_digest(m->model);
 		free(text);
 	}
 	manifest_free(stored);
@@ -151,8 +149,11 @@ static status not_loaded(status s, error *err)
 static status load_step(served_model *m, served_model_loading *l, bool *done, error *err)
 {
 	bool read;
-	if (l->equipped)
-		return served_model_prepare(m, &l->plans, done);
+	if (l->equipped) {
+		const status s = served_model_prepare(m, &l->plans);
+		*done = l->plans.done;
+		return s;
+	}
 	if (m->model) {
 		l->equipped = true;
 		return served_model_equip(m, l, err);
@@ -199,6 +200,7 @@ status served_model_new(served_model **out, const char *id, const char *folder, 
 	strcpy(m->id, id);
 	m->weights = weights;
 	m->max_batch = max_batch;
+	m->joined.joined = true;
 	status s = served_model_begin(m, folder, weights, b, max_slots, err);
 	if (s == STATUS_OK)
 		*out = m;

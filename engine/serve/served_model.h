@@ -10,7 +10,7 @@
  *             (on a host 256 for each of up to four threads, and max_batch more for streams)
  *
  * A device also runs and records the first ones (served_model_prepare) while the model is loaded, so that the first
- * requests do not wait for that.
+ * requests do not wait for that. In idle turns after it, plans for prompts beside streams follow.
  *
  * Each plan has two variants, with and without a log. A step runs whole, or cut into parts of its rows that run in
  * parallel (served_part.h, thread_choice.h). On the CPU a step runs with its own numbers of rows and tokens and
@@ -59,6 +59,18 @@ typedef struct prefix {
 	scheduler *scheduler;
 } prefix;
 
+/* Progress of served_model_prepare; starts zeroed. */
+typedef struct served_preparation {
+	bool joined;    /* prepare steps that read prompts beside streams; set by the caller */
+	bool sampling;  /* the plans that sample from the host's logits are prepared */
+	int rows;       /* rows of the last step that was compiled (not joined: of the last decode step) */
+	int64_t tokens; /* tokens of the last step of prompts that was compiled */
+	served_plan *plan;
+	int runs; /* runs of this plan that remain */
+	size_t bytes;
+	bool done;
+} served_preparation;
+
 struct served_model {
 	served_model *next; /* link of the scheduler's list */
 	char id[SCHEDULER_ID_BYTES];
@@ -88,6 +100,7 @@ struct served_model {
 	bool generations_wait;         /* generations wait while a pass runs, so its steps are short */
 	uint64_t hash;                 /* hash of configuration and weights */
 	served_model_loading *loading; /* NULL: loading is complete */
+	served_preparation joined;     /* progress with plans after loading */
 };
 
 /* Start loading a folder onto b, with weights in a type that panels support, for up to `max_slots` states. Until
@@ -115,22 +128,13 @@ typedef struct served_row {
 	                * read `tokens` */
 } served_row;
 
-/* Progress of served_model_prepare; starts zeroed. */
-typedef struct served_preparation {
-	bool sampling;  /* the plans that sample from the host's logits are prepared */
-	int rows;       /* rows of the last decode step that was compiled */
-	int64_t tokens; /* tokens of the last prompt that was compiled */
-	served_plan *plan;
-	int runs; /* runs of this plan that remain */
-	size_t bytes;
-} served_preparation;
-
 /* Prepare the next plan that the first requests of its size would wait for: compile it, or run it, or run and record
  * it. The sizes are decode steps of 1|2|4|…|max_batch rows, and prompts of one row with up to SCHEDULER_PREFILL_CHUNK
- * tokens, smallest first. *done: all are prepared; or they take 64 MiB and a quarter of the memory of the weights; or
- * one cannot be compiled or run. A backend that does not record needs none. No state changes. STATUS_DEVICE: the device
- * is lost. */
-status served_model_prepare(served_model *m, served_preparation *p, bool *done);
+ * tokens, smallest first. With p->joined they are steps of prompts of 4|16|64 rows, with up to as many tokens.
+ * p->done: all are prepared; or they take 64 MiB and a quarter of the memory of the weights; or one cannot be compiled
+ * or run. A backend that does not record needs none. No step is in flight, and no state changes. STATUS_DEVICE: the
+ * device is lost. */
+status served_model_prepare(served_model *m, served_preparation *p);
 /* Free all plans of steps. The model has no step in flight. */
 void served_model_free_plans(served_model *m);
 /* Return the maximum rows of prompts in a step. */

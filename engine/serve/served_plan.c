@@ -14,7 +14,7 @@ struct served_plan {
 	served_shape most;
 	served_part *parts[SERVED_MODEL_PARTS];    /* the first also runs whole steps */
 	int n_parts;                               /* parts of the largest step that is cut; 1: steps are never cut */
-	int n_used, first[SERVED_MODEL_PARTS + 1]; /* parts of the last step and their first rows */
+	int n_used, first[SERVED_MODEL_PARTS + 1]; /* parts of the last step and their first rows; n_used 0: no step */
 	bool ran;                                  /* the last step got as far as its parts' runs */
 	thread_choice threads;
 };
@@ -64,6 +64,12 @@ static int64_t prompt_size(const served_model *m, int64_t tokens)
 	                       : size_for(tokens, 2 * CHUNK, 2, served_model_step_tokens(m));
 }
 
+/* Return the rows of the smallest plan for a step of prompts. */
+static int prompt_rows(const served_model *m, int rows)
+{
+	return (int)size_for(rows, 1, 4, m->max_batch);
+}
+
 /* Return the number of parts for a step; 1: it is not cut. There are two parts for each thread, so a thread that shares
  * its core runs fewer. More parts would have fewer rows each and use each weight that a product loads less often. */
 static int parts_for(const backend *b, int64_t rows, int64_t tokens)
@@ -94,6 +100,7 @@ static void served_plan_free(served_plan *p)
 
 void served_model_free_plans(served_model *m)
 {
+	m->joined.runs = 0;
 	while (m->plans) {
 		served_plan *p = m->plans;
 		m->plans = p->next;
@@ -161,7 +168,7 @@ status served_model_plan(served_model *m, int rows, int64_t tokens, bool log, in
 {
 	assert(rows >= 1 && rows <= m->max_batch && tokens >= 0 && tokens <= served_model_step_tokens(m));
 	served_shape most = {.prompt = tokens > 0, .log = log};
-	most.rows = size_for(rows, 1, most.prompt ? 4 : 2, m->max_batch);
+	most.rows = most.prompt ? prompt_rows(m, rows) : size_for(rows, 1, 2, m->max_batch);
 	most.tokens = most.prompt ? prompt_size(m, tokens) : most.rows;
 	assert(rows <= most.rows);
 	served_plan *p = known(m, &most);
@@ -177,24 +184,40 @@ status served_model_plan(served_model *m, int rows, int64_t tokens, bool log, in
 
 /* --- preparation -------------------------------------------------------------------- */
 
-/* A plan's first run is direct, the second records (plan.h). A longer prompt takes longer than its plan. */
-enum { PREPARE_RUNS = 2, PREPARE_TOKENS = SCHEDULER_PREFILL_CHUNK };
+/* A plan's first run is direct, the second records (plan.h). A longer prompt takes longer than its plan, and
+ * steps with more rows of prompts and streams are rare. */
+enum { PREPARE_RUNS = 2, PREPARE_TOKENS = SCHEDULER_PREFILL_CHUNK, PREPARE_ROWS = 64 };
 static const double PREPARE_BYTES = 64 << 20, PREPARE_SHARE = 0.25; /* share of the weights' memory */
 
-/* Compile the next plan. Prompts and decode steps take turns, so that small sizes come first. */
-static status prepare_next(served_model *m, served_preparation *p)
+/* Set the size of the next plan of prompts alone or of a decode step (tokens 0); false: there is none. Both take turns,
+ * so that small sizes come first. */
+static bool next_alone(const served_model *m, served_preparation *p, int *rows, int64_t *tokens)
 {
+	if (p->rows == m->max_batch && p->tokens == PREPARE_TOKENS)
+		return false;
 	const bool prompt = p->tokens < PREPARE_TOKENS && (p->tokens <= p->rows || p->rows == m->max_batch);
 	if (prompt)
-		p->tokens = size_for(p->tokens + 1, 1, 2, PREPARE_TOKENS);
+		p->tokens = prompt_size(m, p->tokens + 1);
 	else
 		p->rows = (int)size_for(p->rows + 1, 1, 2, m->max_batch);
-	TRY(served_model_plan(m, prompt ? 1 : p->rows, prompt ? p->tokens : 0, false, 0, &p->plan, NULL));
-	if (prompt)
-		p->tokens = p->plan->most.tokens;
-	p->bytes += served_part_bytes(p->plan->parts[0]);
-	p->runs = PREPARE_RUNS;
-	return STATUS_OK;
+	*rows = prompt ? 1 : p->rows;
+	*tokens = prompt ? p->tokens : 0;
+	return true;
+}
+
+/* Set the size of the next plan for prompts beside streams; false: there is none. Each row has a token. */
+static bool next_joined(const served_model *m, served_preparation *p, int *rows, int64_t *tokens)
+{
+	*rows = prompt_rows(m, p->rows + 1);
+	if (p->tokens == 0 || p->rows == m->max_batch || p->rows == PREPARE_ROWS || *rows > p->tokens) {
+		if (p->tokens == PREPARE_TOKENS)
+			return false;
+		p->tokens = prompt_size(m, p->tokens + 1);
+		*rows = prompt_rows(m, 2);
+	}
+	p->rows = *rows;
+	*tokens = p->tokens;
+	return true;
 }
 
 /* Run the plans that sample from rows of logits on the host. */
@@ -207,37 +230,43 @@ static status prepare_sampling(const served_model *m)
 	return STATUS_OK;
 }
 
-static bool is_prepared(const served_model *m, const served_preparation *p)
+static bool is_full(const served_model *m, const served_preparation *p)
 {
 	const double weights = (double)model_arena_floats(m->model) * sizeof(float);
-	return (p->rows == m->max_batch && p->tokens == PREPARE_TOKENS) ||
-	       (double)p->bytes > PREPARE_BYTES + PREPARE_SHARE * weights;
+	return (double)p->bytes > PREPARE_BYTES + PREPARE_SHARE * weights;
 }
 
-/* Compile or run the next plan. *done: there is none. */
-static status prepare(served_model *m, served_preparation *p, bool *done)
+/* Compile or run the next plan. The logits of a plan that requests already use may still be needed. */
+static status prepare(served_model *m, served_preparation *p)
 {
-	if (!p->sampling) {
+	int rows;
+	int64_t tokens;
+	if (!p->sampling && !p->joined) {
 		p->sampling = true;
 		return prepare_sampling(m);
 	}
-	if (p->runs > 0) {
+	if (p->runs > 0 && p->plan->n_used == 0) {
 		p->runs--; /* padding alone: no state is read or changed */
 		TRY(served_part_load(p->plan->parts[0], m, NULL, 0, NULL));
 		return served_part_run(p->plan->parts[0]);
 	}
-	*done = is_prepared(m, p);
-	return *done ? STATUS_OK : prepare_next(m, p);
+	p->done = is_full(m, p) || !(p->joined ? next_joined : next_alone)(m, p, &rows, &tokens);
+	if (p->done)
+		return STATUS_OK;
+	TRY(served_model_plan(m, rows, tokens, false, 0, &p->plan, NULL));
+	p->bytes += served_part_bytes(p->plan->parts[0]);
+	p->runs = PREPARE_RUNS;
+	return STATUS_OK;
 }
 
-status served_model_prepare(served_model *m, served_preparation *p, bool *done)
+status served_model_prepare(served_model *m, served_preparation *p)
 {
 	backend *b = model_backend(m->model);
-	*done = !b->records || !model_dimensions(m->model)->form->stepwise;
-	if (*done)
+	p->done |= !b->records || !model_dimensions(m->model)->form->stepwise || (p->joined && m->max_batch == 1);
+	if (p->done)
 		return STATUS_OK;
-	status s = prepare(m, p, done);
-	*done |= s != STATUS_OK; /* the model serves without */
+	status s = prepare(m, p);
+	p->done |= s != STATUS_OK; /* the model serves without */
 	return s == STATUS_DEVICE && backend_is_lost(b) ? s : STATUS_OK;
 }
 

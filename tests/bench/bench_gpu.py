@@ -15,7 +15,8 @@ approximate times; --report measures nothing.
     prefill    prompts of 2,048, 32,768 and 131,072 tokens, 64 of 512 at once, and prompts beside streams; GPT-2
     decoding   one session, 256 and 4096 of them, 10,000 that live; latency by position, and beside training; drawing tokens
     models     1 to 1,024 sessions, greedy and drawn; int8; other architectures; 355 million
-               and 1.3 billion parameters, with the time to open them                        (no PyTorch)
+               and 1.3 billion parameters                                                    (no PyTorch)
+    loading    random weights, and a model's folder until it can serve: d 2048 in each type     (no PyTorch)
     http       256 streams through the service beside the engine alone; prompts of 512 tokens
                of a vocabulary of 32,768                                                     (no PyTorch)
     training   whole steps at d 128, 768 and 2048 beside the same model in PyTorch, eager and compiled
@@ -331,6 +332,13 @@ def models(bench):
     return items
 
 
+def loading(bench):
+    """Random weights, and a model's folder from the page cache to recorded plans."""
+    size, vocab = ("tiny", 512) if bench.quick else ("d2048", VOCAB)
+    config = additive2(*(TINY[:3] if bench.quick else SIZES[size][:3]), 2048, vocab)
+    return {f"{size}, {t}": (60, lambda t=t: bench.lines("bench_serve", "load", config, t)[-1]) for t in ("fp32", "bf16", "int8")}
+
+
 def http(bench):
     shape = TINY[:3] if bench.quick else SIZES["d768"][:3]
     context, streams = (128, 4) if bench.quick else (2048, 256)
@@ -347,7 +355,7 @@ def http(bench):
             f"{streams} streams, prompts of {prompt} tokens, vocabulary {vocab:,}": (120, lambda: measure(vocab, prompt))}
 
 
-PARTS = {f.__name__: f for f in (device, choices, prefill, decoding, models, http, training, gpt2, rounds)}
+PARTS = {f.__name__: f for f in (device, choices, prefill, decoding, models, loading, http, training, gpt2, rounds)}
 
 
 def card():

@@ -8,13 +8,14 @@
  *                                                 (all), and of one: greedy tokens, and drawn ones
  *   bench_serve beams CONFIG DTYPE COUNT          milliseconds of a step: a beam search with COUNT beams, COUNT greedy
  *                                                 streams with log-probabilities, and as many without
- *   bench_serve prefill CONFIG DTYPE TOKENS       tokens per second and growth of memory of one prompt, after another;
- *                                                 milliseconds in which the model is loaded
+ *   bench_serve prefill CONFIG DTYPE TOKENS       tokens per second and growth of memory of one prompt, after another
  *   bench_serve prompts CONFIG DTYPE COUNT TOKENS [ROUNDS]
  *                                                 COUNT requests at once with prompts of TOKENS tokens: milliseconds to
  *                                                 the first token, the median, p99 and that of the last
  *   bench_serve beside CONFIG DTYPE COUNT TOKENS  COUNT streams beside one prompt of TOKENS tokens after another:
  *                                                 milliseconds between two tokens of a stream, and tokens per second
+ *   bench_serve load CONFIG DTYPE                 milliseconds to draw random weights, and of the phases of loading a
+ *                                                 folder with a manifest: weights; states and buffers; plans
  *   bench_serve state CONFIG                      bytes of a session's state
  *
  * Sessions that are compared take turns in short bouts, so that a machine that becomes slower or faster does so for all
@@ -24,7 +25,10 @@
 #include <string.h>
 
 #include "engine/base/clock.h"
+#include "engine/base/file.h"
+#include "engine/base/manifest.h"
 #include "engine/cpu/threads.h"
+#include "engine/serve/served_model.h"
 #include "tests/bench/support/serving.h"
 
 enum {
@@ -248,9 +252,8 @@ static void prefill(char **arguments)
 	uint64_t began = clock_ns();
 	serving_read(&s, x, tokens);
 	double seconds = (double)(clock_ns() - began) * 1e-9;
-	printf("{\"tokens\": %lld, \"tokens_per_second\": %.0f, \"peak_growth_bytes\": %.0f, \"state_bytes\": %lld, "
-	       "\"load_ms\": %.0f}\n",
-	       (long long)tokens, (double)tokens / seconds, bench_peak() - before, state_bytes(x), s.load_ms);
+	printf("{\"tokens\": %lld, \"tokens_per_second\": %.0f, \"peak_growth_bytes\": %.0f, \"state_bytes\": %lld}\n",
+	       (long long)tokens, (double)tokens / seconds, bench_peak() - before, state_bytes(x));
 	serving_close(&s);
 }
 
@@ -381,6 +384,51 @@ static void state(char **arguments)
 	backend_close(b);
 }
 
+/* --- load ------------------------------------------------------------------------- */
+
+static double random_weights_ms(const char *config, backend *b)
+{
+	error err = ERROR_INIT;
+	const uint64_t began = clock_ns();
+	model *m = bench_model(config, b);
+	bench_check(b->synchronize ? b->synchronize(b) : STATUS_OK, &err);
+	const double ms = (double)(clock_ns() - began) * 1e-6;
+	model_free(m);
+	return ms;
+}
+
+static void load(char **arguments)
+{
+	enum { ROWS = 256, SLOTS = 1024, PHASES = 3 };
+	char folder[BENCH_FOLDER_BYTES];
+	uint64_t at[PHASES + 1];
+	bool done = false;
+	error err = ERROR_INIT;
+	served_model *m;
+	backend *b = bench_backend();
+	const double random_ms = random_weights_ms(arguments[0], b);
+	bench_model_folder(folder, arguments[0], b);
+	bench_check(manifest_write(folder, "model", "m", NULL, &err), &err);
+	at[0] = clock_ns();
+	bench_check(served_model_new(&m, "m", folder, bench_dtype(arguments[1]), b, ROWS, SLOTS, &err), &err);
+	while (!m->model)
+		bench_check(served_model_load(m, &done, &err), &err);
+	at[1] = clock_ns();
+	bench_check(served_model_load(m, &done, &err), &err);
+	at[2] = clock_ns();
+	while (!done)
+		bench_check(served_model_load(m, &done, &err), &err);
+	bench_check(b->synchronize ? b->synchronize(b) : STATUS_OK, &err);
+	at[3] = clock_ns();
+	printf("{\"parameters\": %lld, \"random_ms\": %.1f, \"weights_ms\": %.1f, \"buffers_ms\": %.1f, \"plans_ms\": "
+	       "%.1f}\n",
+	       (long long)model_scalar_count(m->model), random_ms, (double)(at[1] - at[0]) * 1e-6,
+	       (double)(at[2] - at[1]) * 1e-6, (double)(at[3] - at[2]) * 1e-6);
+	served_model_free(m);
+	backend_close(b);
+	file_remove_tree(folder, NULL);
+}
+
 int main(int argc, char **argv)
 {
 	threads_sleep_when_idle(argv);
@@ -400,11 +448,14 @@ int main(int argc, char **argv)
 		prompts(argv + 2, n);
 	else if (strcmp(mode, "beside") == 0 && n == 4)
 		beside(argv + 2);
+	else if (strcmp(mode, "load") == 0 && n == 2)
+		load(argv + 2);
 	else if (strcmp(mode, "state") == 0 && n == 1)
 		state(argv + 2);
 	else
-		bench_fail("usage: bench_serve decode|flat|batch|beams|prefill|prompts|beside|state CONFIG …, see the "
-		           "source's "
-		           "first lines");
+		bench_fail(
+		    "usage: bench_serve decode|flat|batch|beams|prefill|prompts|beside|load|state CONFIG …, see the "
+		    "source's "
+		    "first lines");
 	return EXIT_SUCCESS;
 }

@@ -284,9 +284,8 @@ def models(r):
         lines = found if isinstance(found, list) else [found["batch"]]
         if lines is not found:
             prompt = found["prompt"]
-            rows.append([item, f"prompt of {prompt['tokens']:,}", f"{prompt['tokens_per_second']:,.0f}", "", f"loaded in {prompt['load_ms']:,.0f} ms"])
+            rows.append([item, f"prompt of {prompt['tokens']:,}", f"{prompt['tokens_per_second']:,.0f}", "", ""])
             r.want(f"prefill, {item}, tokens/s", prompt["tokens_per_second"], COUNT)
-            r.want(f"{item}, loaded in ms", prompt["load_ms"], COUNT)
         for line in lines:
             rows.append([item, f"{line['sessions']:,}", f"{line['tokens_per_second']:,.0f}", f"{line['drawn']:,.0f}", f"{line['state_bytes']:,} bytes each"])
             for kind, rate in (("greedy", line["tokens_per_second"]), ("drawn", line["drawn"])):
@@ -295,6 +294,19 @@ def models(r):
     if rows:
         r.say("### Sessions at once in bf16 or int8, through the scheduler\n")
         r.table(["model", "sessions", "greedy, tokens/s", "drawn, tokens/s", ""], rows)
+
+
+def loading(r):
+    rows = []
+    for item, found in r.items("loading").items():
+        total = found["weights_ms"] + found["buffers_ms"] + found["plans_ms"]
+        rows.append([item, f"{found['parameters']:,}", *(f"{found[part]:.0f}" for part in ("random_ms", "weights_ms", "buffers_ms", "plans_ms"))])
+        r.want(f"loading, {item}, s", total / 1e3, at_most(3, 2, ""))
+        if item.endswith("fp32"):
+            r.want(f"random weights, {item.split(',')[0]}, s", found["random_ms"] / 1e3, at_most(3, 2, ""))
+    if rows:
+        r.say("### Start of a model, ms\n")
+        r.table(["model", "parameters", "random weights", "loading: weights", "states and buffers", "plans"], rows)
 
 
 def http(r):
@@ -323,7 +335,7 @@ def write(parts, table=None):
     r = Report(parts)
     runs(r)
     top = len(r.lines)
-    for part in (device, choices, panels, rounds, training, gpt2, prefill, decoding, models, http):
+    for part in (device, choices, panels, rounds, training, gpt2, prefill, decoding, models, loading, http):
         part(r)
     details, r.lines = r.lines[top:], r.lines[:top]
     r.say("### Targets\n")

@@ -1,5 +1,6 @@
 """A CUDA device that fails under the service. Always the emulated one: a real one does not fail on command."""
 
+import concurrent.futures
 import shutil
 import time
 
@@ -232,7 +233,7 @@ def test_a_job_under_which_the_device_always_fails_ends_before_the_engine_gives_
 def test_the_sessions_of_a_lost_device_continue_on_the_other_one(calm, tmp_path):
     """The second device fails for good: its sessions have their next tokens on the first, where a job then trains."""
     s = calm.start(tmp_path, "--device", "0,1", ADDITIVE_EMULATOR_DEVICES="2", ADDITIVE_EMULATOR_FAULT_DEVICE="1",
-                   **fails_for_good(tmp_path, "launch:900+"))
+                   **fails_for_good(tmp_path, "launch:2000+"))
     try:
         pid = s.engine_pid()
         made = {"model": calm.model, "prompt": "9 bottles", "durable": True}
@@ -256,6 +257,67 @@ def test_the_sessions_of_a_lost_device_continue_on_the_other_one(calm, tmp_path)
         assert metric(s, 'additive_device_training_steps_total{device="0"}') == 8
         assert metric(s, "additive_engine_process_restarts_total") == 0 and s.engine_pid() == pid
         assert log_lines(s, "is tried again in")
+    finally:
+        assert s.stop() == 0
+
+
+def test_a_device_lost_beside_another_works_again_in_a_new_process_once_nothing_would_be_lost(calm, tmp_path):
+    """A session in memory only keeps the process; after its deletion ten quiet seconds end it."""
+    s = calm.start(tmp_path, "--device", "0,1", ADDITIVE_EMULATOR_DEVICES="2", ADDITIVE_EMULATOR_FAULT_DEVICE="1",
+                   **fails_for_good(tmp_path, "launch:2000+", processes=1))
+    try:
+        made = {"model": calm.model, "prompt": "9 bottles"}
+        keeps, lost = (s.ok("POST", "/v1/sessions", made)["id"] for _ in range(2))
+        status = 200
+        while status == 200:
+            twin = s.ok("POST", f"/v1/sessions/{lost}/fork", {})["id"]  # on the same device
+            status = s.request("POST", f"/v1/sessions/{twin}/generate", ASK)[0]
+            s.request("DELETE", f"/v1/sessions/{twin}")
+        wait_until(lambda: s.ok("GET", "/readyz")["devices"][1]["problem"])
+        assert metric(s, 'additive_device_ok{device="1"}') == 0
+        time.sleep(12)
+        assert metric(s, "additive_engine_process_restarts_total") == 0
+        s.ok("DELETE", f"/v1/sessions/{keeps}")
+        wait_until(lambda: log_lines(s, "a device is lost and nothing runs"), seconds=60)
+        wait_until(lambda: s.request("GET", "/readyz")[0] == 200)
+        assert [d["problem"] for d in s.ok("GET", "/readyz")["devices"]] == [None, None]
+        assert metric(s, "additive_engine_process_restarts_total") == 1
+        assert log_lines(s, "compute device 1 cannot be used") and calm.text_of(s) == calm.text
+    finally:
+        assert s.stop() == 0
+
+
+def test_a_models_weights_change_on_both_devices_beside_requests_and_its_deletion_leaves_none(calm, tmp_path):
+    s = calm.start(tmp_path, "--device", "0,1", ADDITIVE_EMULATOR_DEVICES="2")
+    try:
+        s.ok("DELETE", f"/v1/sessions/{calm.session}")
+        for session in s.ok("GET", "/v1/sessions")["data"]:  # their states belong to the weights
+            s.ok("DELETE", f"/v1/sessions/{session['id']}")
+        ask = {"model": calm.model, "prompt": "9 bottles", "max_tokens": 3, "temperature": 0}
+        model = f"/v1/models/{calm.model}"
+
+        def answers(n):
+            return [s.request("POST", "/v1/completions", ask, timeout=SECONDS) for _ in range(n)]
+
+        def loaded():
+            return [d["models_loaded"] for d in s.ok("GET", "/readyz")["devices"]]
+
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            streams = [pool.submit(answers, 4) for _ in range(4)]
+            status = 409
+            while status == 409:
+                status, changed, _ = s.request("POST", f"{model}/load", {"dtype": "int8"}, timeout=SECONDS)
+            assert status == 200 and changed["additive"]["dtype"] == "int8" and loaded() == [1, 1]
+            assert {status for one in streams for status, _, _ in one.result()} == {200}
+            texts = {a["choices"][0]["text"] for one in [pool.submit(answers, 1) for _ in range(4)] for _, a, _ in one.result()}
+            assert len(texts) == 1
+            streams = [pool.submit(answers, 4) for _ in range(4)]
+            status = 409
+            while status == 409:
+                status = s.request("DELETE", model, timeout=SECONDS)[0]
+            assert status == 200
+            assert {status for one in streams for status, _, _ in one.result()} <= {200, 404}
+        assert loaded() == [0, 0] and s.request("GET", model)[0] == 404
     finally:
         assert s.stop() == 0
 

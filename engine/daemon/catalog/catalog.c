@@ -1,4 +1,4 @@
-/* catalog.c - entries are in a list ordered by last use; the last one is dropped first. */
+/* catalog.c - entries are in a list ordered by last use; the last one that nothing uses is dropped first. */
 #include "engine/daemon/catalog/catalog.h"
 
 #include <errno.h>
@@ -49,13 +49,36 @@ const char *catalog_dtype_name(dtype weights)
 	return dtypes[i].name;
 }
 
+status catalog_close(model_entry *m, model_closing purpose, error *err)
+{
+	if (m->gate == MODEL_CLOSED)
+		return error_set(err, STATUS_CONFLICT, "model", "another request changes the model");
+	if (m->loads > 0 && purpose != CLOSE_TO_CHANGE)
+		return error_set(err, STATUS_CONFLICT, "model", "the model is being loaded");
+	m->gate = MODEL_CLOSED;
+	m->deleting = purpose == CLOSE_TO_DELETE;
+	return STATUS_OK;
+}
+
+void catalog_reopen(model_entry *m, bool deleted)
+{
+	m->deleting = deleted;
+	m->gate = deleted ? MODEL_DELETED : MODEL_OPEN;
+}
+
 bool catalog_prepare(const model_entry *m, device *d)
 {
-	return device_prepare(d, m->id, m->folder, m->weights);
+	const model_gate gate = m->gate;
+	if (gate == MODEL_CLOSED)
+		device_wait(d, m->id);
+	return gate == MODEL_DELETED || (gate == MODEL_OPEN && device_prepare(d, m->id, m->folder, m->weights));
 }
 
 status catalog_model(model_entry *m, device *d, served_model **out, error *err)
 {
+	*out = NULL;
+	if (m->gate == MODEL_DELETED)
+		return error_set(err, STATUS_NOT_FOUND, "model", "there is no model \"%.64s\"", m->id);
 	return catalog_load(m, d, m->weights, out, err);
 }
 
@@ -311,12 +334,15 @@ static model_entry **find_entry(catalog *all, const char *id)
 	return link;
 }
 
+/* Drop the least recently used entry without other references, if any. */
 static void drop_oldest(catalog *all)
 {
-	model_entry **last = &all->first;
-	while ((*last)->next)
-		last = &(*last)->next;
-	catalog_release(unlink_entry(all, last));
+	model_entry **last = NULL;
+	for (model_entry **link = &all->first; *link; link = &(*link)->next)
+		if ((*link)->references == 1)
+			last = link;
+	if (last)
+		catalog_release(unlink_entry(all, last));
 }
 
 store_table catalog_table(const model_entry *m)
@@ -430,12 +456,11 @@ void catalog_note_damage(catalog *all)
 			store_note_damage(all->store, catalog_table(m), m->id, m->load_problem);
 }
 
-status catalog_keep_weights(catalog *all, const model_entry *m, error *err)
+status catalog_set_weights(catalog *all, model_entry *m, dtype weights, error *err)
 {
-	model_entry **known = find_entry(all, m->id);
-	if (*known) /* may differ from m, which the table may have dropped */
-		(*known)->weights = m->weights;
-	return store_dtype_put(all->store, m->id, catalog_dtype_name(m->weights), err);
+	TRY(store_dtype_put(all->store, m->id, catalog_dtype_name(weights), err));
+	m->weights = weights;
+	return STATUS_OK;
 }
 
 void catalog_forget(catalog *all, const char *id)

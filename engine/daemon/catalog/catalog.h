@@ -2,9 +2,15 @@
  *
  * A name is a model of the store ("ft:additive:demo:1a2b3c4d") or a checkpoint of a job ("ckpt-<24 hex digits of the
  * job>-<step>"). Requests need a model's configuration, vocabulary and tokenizer before it is on the device. These are
- * read once and kept as a model_entry; the scheduler keeps the weights. Entries are reference-counted, so a request can
- * finish on a model that is being deleted. Loop thread only, except catalog_model and the tokenizer of an entry with a
- * reference. */
+ * read once and kept as a model_entry; the scheduler keeps the weights. Entries are reference-counted. A model has one
+ * entry as long as anything refers to it.
+ *
+ * Changes: a request begins to use a model's weights in a task with catalog_prepare, on its device. A change of the
+ * weights' type, an unload and a deletion first close the entry. These tasks then wait, on every device. So what the
+ * change finds idle stays idle until the entry is open again, and all devices have the weights before the change, or
+ * all have those after it. Requests that run make the change fail (STATUS_CONFLICT).
+ *
+ * Loop thread only, except catalog_model and the tokenizer of an entry with a reference. */
 #ifndef ENGINE_DAEMON_CATALOG_CATALOG_H
 #define ENGINE_DAEMON_CATALOG_CATALOG_H
 
@@ -23,10 +29,20 @@ typedef struct catalog catalog;
 
 enum { MODEL_ENTRY_PROBLEM_BYTES = 256 };
 
+typedef enum model_gate {
+	MODEL_OPEN,
+	MODEL_CLOSED, /* tasks that would begin to use the weights wait */
+	MODEL_DELETED /* they fail: STATUS_NOT_FOUND */
+} model_gate;
+
+typedef enum model_closing { CLOSE_TO_CHANGE, CLOSE_TO_UNLOAD, CLOSE_TO_DELETE } model_closing;
+
 typedef struct model_entry {
 	struct model_entry *next;
 	int references;
-	bool deleting; /* being deleted; new requests do not find it */
+	int loads;               /* model.load requests in progress */
+	_Atomic model_gate gate; /* written by the loop */
+	bool deleting;           /* being deleted; new requests do not find it */
 	char id[STORE_ID_BYTES];
 	char folder[PATH_MAX];
 	const architecture *architecture;
@@ -36,7 +52,8 @@ typedef struct model_entry {
 	json_t *class_names;        /* with HEAD_CLASSES: an array of strings; otherwise NULL */
 	model_dims dims;
 	int64_t parameters, state_bytes;
-	_Atomic dtype weights; /* weight type for serving, which panels support; written by the executor on loading */
+	_Atomic dtype weights; /* weight type for serving, which panels support; written by the loop, after open only
+	                        * while closed */
 	tokenizer *tokenizer;
 	token_trie *trie;                        /* trie of its tokens; NULL before catalog_token_trie */
 	kept_constraints constraints[FLEET_MAX]; /* constraints compiled for these tokens; one for each
@@ -78,14 +95,20 @@ status catalog_add(catalog *all, const char *id, const char *folder, const char 
 /* Return the trie of the entry's vocabulary, made on first use. Any thread with a reference. STATUS_NOMEM. */
 status catalog_token_trie(model_entry *m, const token_trie **out);
 
+/* Close the entry. STATUS_CONFLICT: it is closed already, or the model is being loaded, which only CLOSE_TO_CHANGE
+ * waits for. */
+status catalog_close(model_entry *m, model_closing purpose, error *err);
+/* End the change; `deleted`: the store has deleted the model. The caller closed the entry. */
+void catalog_reopen(model_entry *m, bool deleted);
+
 /* Executor thread. catalog_prepare is the `prepare` of a task that calls catalog_model (device_prepare); catalog_model
- * returns the entry's model (device_model). */
+ * returns the entry's model (device_model). STATUS_NOT_FOUND: it has been deleted. */
 bool catalog_prepare(const model_entry *m, device *d);
 status catalog_model(model_entry *m, device *d, served_model **out, error *err);
-/* Load it with another type of weights. */
+/* Load it with another type of weights, for a change. */
 status catalog_load(model_entry *m, device *d, dtype weights, served_model **out, error *err);
-/* Store the type of the weights with which the model is now loaded. */
-status catalog_keep_weights(catalog *all, const model_entry *m, error *err);
+/* Store and set the type of the model's weights. */
+status catalog_set_weights(catalog *all, model_entry *m, dtype weights, error *err);
 /* Parse "fp32", "bf16" or "int8". False: unknown name. */
 bool catalog_find_dtype(const char *name, dtype *out);
 const char *catalog_dtype_name(dtype weights);

@@ -26,8 +26,8 @@ struct device {
 	char name[16], description[96];
 	bool bf16;
 	/* Loading in the current turn: asked: a load was requested; spent: its time is used up; failed_id: the load
-	 * that failed. */
-	bool asked, spent;
+	 * that failed. waits: a task waits for another thread. */
+	bool asked, spent, waits;
 	char failed_id[SCHEDULER_ID_BYTES]; /* "": none */
 	char loading[SCHEDULER_ID_BYTES];   /* the model being loaded, as the death log has it; "": none */
 	error failed;
@@ -36,6 +36,7 @@ struct device {
 };
 
 #define SECOND_NS 1000000000u
+enum { WAIT_NS = 1000000 };
 #define LONGEST_PAUSE_NS (300 * (uint64_t)SECOND_NS)
 
 /* --- opening ------------------------------------------------------------------- */
@@ -102,15 +103,15 @@ static status device_start(device *d, error *err)
 static bool device_leave_process(device *d)
 {
 	device_history *h = &d->options.history;
-	const bool may = strcmp(d->name, "cpu") != 0 && h->in_vain < DEVICE_MAX_PROCESSES && !has_others(d);
-	if (!may)
+	d->stats.wants_process = strcmp(d->name, "cpu") != 0 && h->in_vain < DEVICE_MAX_PROCESSES;
+	if (!d->stats.wants_process || has_others(d))
 		return false;
 	const uint64_t wait = h->in_vain ? (uint64_t)SECOND_NS << (h->in_vain - 1) : 0;
 	d->stats.left_ns = clock_ns() + wait;
 	log_line(
 	    LOG_ERROR,
-	    "the compute device does not open in this process: %s; the engine re-executes itself%s (attempt %d of %d)",
-	    d->stats.problem, wait ? " after a pause" : "", h->in_vain + 1, DEVICE_MAX_PROCESSES);
+	    "compute device %d does not open in this process: %s; the engine re-executes itself%s (attempt %d of %d)",
+	    d->options.device, d->stats.problem, wait ? " after a pause" : "", h->in_vain + 1, DEVICE_MAX_PROCESSES);
 	return true;
 }
 
@@ -123,8 +124,10 @@ static void note_problem(device *d, const error *err)
 	              : d->pause_ns < LONGEST_PAUSE_NS / 2 ? 2 * d->pause_ns
 	                                                   : LONGEST_PAUSE_NS;
 	d->retry_ns = clock_ns() + d->pause_ns;
-	log_line(LOG_ERROR, "the compute device cannot be used and is tried again in %d s: %s",
-	         (int)(d->pause_ns / SECOND_NS), d->stats.problem);
+	log_line(LOG_ERROR, "compute device %d cannot be used and is tried again in %d s%s: %s", d->options.device,
+	         (int)(d->pause_ns / SECOND_NS),
+	         d->stats.wants_process ? ", and by a new process as soon as nothing would be lost" : "",
+	         d->stats.problem);
 }
 
 /* --- opening and closing ------------------------------------------------------------ */
@@ -227,6 +230,14 @@ bool device_is_left(device *d)
 	return left_ns && clock_ns() >= left_ns;
 }
 
+bool device_wants_process(device *d)
+{
+	pthread_mutex_lock(&d->mutex);
+	const bool wants = d->shared.wants_process;
+	pthread_mutex_unlock(&d->mutex);
+	return wants;
+}
+
 void device_hand_over(device *d, device_history *out)
 {
 	device_stats now;
@@ -271,7 +282,7 @@ backend *device_training_backend(device *d)
 	return d->training_backend;
 }
 
-scheduler *device_scheduler(device *d)
+scheduler *device_scheduler(const device *d)
 {
 	return d->scheduler;
 }
@@ -391,6 +402,17 @@ status device_model(device *d, const char *id, const char *folder, dtype weights
 	return s == STATUS_OK ? s : error_set(err, s, reason.param, "%s", error_message(&reason));
 }
 
+void device_wait(device *d, const char *id)
+{
+	d->waits = true;
+	d->asked |= d->scheduler && scheduler_model_loading(d->scheduler, id);
+}
+
+status device_check_idle(device *d, const char *id, error *err)
+{
+	return d->scheduler ? scheduler_model_check_idle(d->scheduler, id, err) : STATUS_OK;
+}
+
 status device_unload(device *d, const char *id, error *err)
 {
 	if (!d->scheduler)
@@ -429,8 +451,9 @@ static void open_again(device *d)
 {
 	error err = ERROR_INIT;
 	if (device_start(d, &err) == STATUS_OK) {
-		log_line(LOG_WARN, "the compute device failed and was opened again");
+		log_line(LOG_WARN, "compute device %d failed and was opened again", d->options.device);
 		d->stats.problem[0] = 0;
+		d->stats.wants_process = false;
 		d->pause_ns = 0;
 	} else {
 		note_problem(d, &err);
@@ -455,14 +478,15 @@ static void restart(device *d)
 static bool foreground(device *d)
 {
 	/* End a turn: the next task that needs a model starts a new one. */
-	if (d->scheduler && !d->asked)
+	const bool asked = d->asked, only_waits = d->waits && !asked;
+	if (d->scheduler && !asked)
 		scheduler_model_abandon(d->scheduler);
-	d->asked = d->spent = false;
+	d->asked = d->spent = d->waits = false;
 	d->failed_id[0] = 0;
 	d->failed = (error)ERROR_INIT;
 	if (!d->scheduler) {
 		/* Between attempts the executor runs tasks, which receive an error. */
-		struct timespec pause = {0, 10000000};
+		const struct timespec pause = {0, 10000000};
 		if (d->stats.left_ns && has_others(d)) { /* one was opened meanwhile */
 			d->stats.left_ns = 0;
 			publish(d);
@@ -479,7 +503,11 @@ static bool foreground(device *d)
 			restart(d);
 			return true;
 		}
+		if (!asked && scheduler_prepare(d->scheduler))
+			return true;
 		publish(d); /* includes changes of the previous tasks, such as a deleted session */
+		if (only_waits)
+			nanosleep(&(struct timespec){0, WAIT_NS}, NULL);
 		return false;
 	}
 	uint64_t began = clock_ns();

@@ -20,7 +20,8 @@
  * therefore left: device_is_left returns true. Once all requests are answered, the owner re-executes the engine with
  * what device_hand_over returns. A process was in vain unless its device has worked for DEVICE_STEADY_NS. The delay
  * before leaving doubles with each further process in vain, from 1 s. While no device is open, every task gets
- * STATUS_DEVICE with the reason. */
+ * STATUS_DEVICE with the reason. While another device is open, the process is left only when it is quiet
+ * (device_wants_process). */
 #ifndef ENGINE_DAEMON_COMPUTE_DEVICE_H
 #define ENGINE_DAEMON_COMPUTE_DEVICE_H
 
@@ -76,9 +77,10 @@ typedef struct device_stats {
 	uint64_t training_steps, training_tokens;
 	double training_tokens_per_second; /* 0: no training */
 	uint64_t restarts;
-	int processes;     /* see device_history */
-	char problem[320]; /* why the device is not open; "": it is open */
-	uint64_t left_ns;  /* time (clock_ns) from which on it is left; 0: not left */
+	int processes;      /* see device_history */
+	char problem[320];  /* why the device is not open; "": it is open */
+	uint64_t left_ns;   /* time (clock_ns) from which on it is left; 0: not left */
+	bool wants_process; /* it does not open in this process, and another one may open it */
 	int n_loaded;
 	char loaded[DEVICE_MAX_MODELS][SCHEDULER_ID_BYTES];
 } device_stats;
@@ -106,12 +108,14 @@ bool device_is_open(device *d);
 bool device_has_loaded(device *d, const char *id);
 /* True if another process must take over. */
 bool device_is_left(device *d);
+/* True if another process may open the device that this one cannot. */
+bool device_wants_process(device *d);
 /* Return the data for that process. The executor has ended or is considered dead. */
 void device_hand_over(device *d, device_history *out);
 
 /* Return the backend or scheduler; NULL: the device is not open. */
 backend *device_training_backend(device *d);
-scheduler *device_scheduler(device *d);
+scheduler *device_scheduler(const device *d);
 /* A task's `prepare`: load the model `id` for DEVICE_LOAD_NS per turn, however many tasks need it. True: device_model
  * returns at once, in this turn. The model of the first waiting task is loaded first. A load that no task requests in a
  * turn is abandoned. */
@@ -120,6 +124,11 @@ bool device_prepare(device *d, const char *id, const char *folder, dtype weights
  * it for the snapshot. STATUS_STORAGE, logged: its folder is damaged or missing. BUSY, CONFLICT, NOMEM and DEVICE as
  * for scheduler_model. */
 status device_model(device *d, const char *id, const char *folder, dtype weights, served_model **out, error *err);
+/* Keep the turn's load of the model `id`, for a `prepare` that waits for another thread to change that model. A turn
+ * without other work ends with a pause. */
+void device_wait(device *d, const char *id);
+/* STATUS_CONFLICT: sessions or requests of this device use the model, or it is being loaded. */
+status device_check_idle(device *d, const char *id, error *err);
 status device_unload(device *d, const char *id, error *err);
 /* Set the work of background turns; there is one at a time. b must stay in place until it leaves. */
 void device_enter_background(device *d, device_background *b);

@@ -160,6 +160,14 @@ bool fleet_is_left(const fleet *f)
 	return left && !fleet_is_open(f);
 }
 
+bool fleet_wants_process(const fleet *f)
+{
+	bool wants = false;
+	for (int i = 0; i < f->n; i++)
+		wants |= device_wants_process(f->members[i].device);
+	return wants && fleet_is_open(f);
+}
+
 void fleet_hand_over(const fleet *f, device_history *history)
 {
 	for (int i = 0; i < f->n; i++)
@@ -297,36 +305,62 @@ static bool prepare_round(task *t, device *d)
 static void run_round(task *t, device *d)
 {
 	fleet_round *r = TASK_OWNER(t, fleet_round, task);
-	r->result = r->run(r, d);
+	if (r->stage == FLEET_UNDO)
+		r->undo(r, d);
+	else
+		r->result = r->stage == FLEET_CHECK ? r->check(r, d) : r->run(r, d);
 }
 
-/* Set r->at to the next device of the round, from r->at on; false: there is none. */
+/* Set r->at to the next device of the stage, from r->at on; false: there is none. */
 static bool find_next(fleet_round *r)
 {
 	const fleet *f = r->fleet;
 	const bool skip = r->only_open && fleet_is_open(f);
-	while (r->at < f->n && skip && !device_is_open(f->members[r->at].device))
+	while (r->at <= r->last && skip && !device_is_open(f->members[r->at].device))
 		r->at++;
-	return r->at < f->n;
+	return r->at <= r->last;
+}
+
+/* Return the executor of the first device of a stage. If the last open device was lost meanwhile, its error becomes the
+ * result. */
+static executor *begin_stage(fleet_round *r, fleet_stage stage, int last)
+{
+	r->stage = stage;
+	r->at = 0;
+	r->last = last;
+	if (!find_next(r))
+		r->at = 0;
+	return r->fleet->members[r->at].executor;
+}
+
+/* Return the executor of the round's next task; NULL: the round is over. */
+static executor *continue_round(fleet_round *r)
+{
+	const int at = r->at++;
+	const bool failed = r->stage != FLEET_UNDO && r->result != STATUS_OK;
+	if (!failed && find_next(r))
+		return r->fleet->members[r->at].executor;
+	if (!failed && r->stage == FLEET_CHECK)
+		return begin_stage(r, FLEET_RUN, r->last);
+	if (!failed && r->stage == FLEET_RUN && r->commit)
+		r->result = r->commit(r);
+	return r->stage == FLEET_RUN && r->result != STATUS_OK && r->undo ? begin_stage(r, FLEET_UNDO, at) : NULL;
 }
 
 static void round_done(task *t)
 {
 	fleet_round *r = TASK_OWNER(t, fleet_round, task);
-	r->at++;
-	if (r->result == STATUS_OK && find_next(r))
-		executor_control(r->fleet->members[r->at].executor, t);
+	executor *next = continue_round(r);
+	if (next)
+		executor_control(next, t);
 	else
 		r->done(r);
 }
 
-bool fleet_begin_round(fleet *f, fleet_round *r)
+bool fleet_begin_round(const fleet *f, fleet_round *r)
 {
 	r->fleet = f;
-	r->at = 0;
 	r->result = STATUS_OK;
 	r->task = (task){.prepare = r->prepare ? prepare_round : NULL, .run = run_round, .done = round_done};
-	if (!find_next(r))
-		r->at = 0; /* the last open device was lost meanwhile; its error is the result */
-	return executor_submit(f->members[r->at].executor, &r->task);
+	return executor_submit(begin_stage(r, r->check ? FLEET_CHECK : FLEET_RUN, f->n - 1), &r->task);
 }

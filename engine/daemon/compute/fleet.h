@@ -10,8 +10,8 @@
  * takes half of its time. The first work on a device loads its model there, so each device has its own replica.
  *
  * A session is placed where most slots are free (sessions.h), a training run where the fewest sessions and pieces of
- * work are. While a device is not open, nothing new is placed on it. It is opened again as device.h says, and the
- * process is left only while no device is open.
+ * work are. While a device is not open, nothing new is placed on it. It is opened again as device.h says. The process
+ * is left while no device is open, or when it is quiet (engine.c).
  *
  * Limits: max_models, max_sessions and max_batch are per device, max_generations is for all together.
  *
@@ -52,6 +52,8 @@ int fleet_pending(const fleet *f);
 bool fleet_is_open(const fleet *f);
 /* True if another process must take over. */
 bool fleet_is_left(const fleet *f);
+/* True if a device is open, and another one only needs another process. */
+bool fleet_wants_process(const fleet *f);
 /* Write what that process must know of each device: history[fleet_count]. The executors have ended or are considered
  * dead. */
 void fleet_hand_over(const fleet *f, device_history *history);
@@ -74,21 +76,31 @@ int fleet_sessions(const fleet *f, int i);
 /* Return the open device with the fewest sessions, the less loaded of two. If none is open, device 0. */
 int fleet_emptiest(const fleet *f);
 
-/* A task that runs on every device in turn and ends at the first failure; a member of the caller's object. */
+/* A change on every device or on none; a member of the caller's object. `check` runs on each device in turn, then `run`
+ * on each in turn, then `commit`. The first failure of a check ends the round, and nothing has happened. After a
+ * failure of `run` or `commit`, `undo` runs on each device on which `run` was called. */
+typedef enum fleet_stage { FLEET_CHECK, FLEET_RUN, FLEET_UNDO } fleet_stage;
 typedef struct fleet_round fleet_round;
 struct fleet_round {
-	/* Set by the caller: */
-	bool (*prepare)(fleet_round *r, device *d); /* as in a task; may be NULL */
+	/* Set by the caller; executor threads: */
+	bool (*prepare)(fleet_round *r, device *d); /* as in a task, before each of the three; may be NULL */
+	status (*check)(fleet_round *r, device *d); /* may be NULL */
 	status (*run)(fleet_round *r, device *d);
-	void (*done)(fleet_round *r);
-	bool only_open; /* skip devices that are not open, if any is */
+	void (*undo)(fleet_round *r, device *d); /* may be NULL */
+	/* Loop thread: */
+	status (*commit)(fleet_round *r); /* may be NULL */
+	void (*done)(fleet_round *r);     /* `result` is the first failure */
+	bool only_open;                   /* skip devices that are not open, if any is */
+	/* For the callbacks to read: */
+	const fleet *fleet;
+	fleet_stage stage;
+	int at; /* the device's index in the fleet */
+	status result;
 	/* Private. */
 	task task;
-	fleet *fleet;
-	int at;
-	status result;
+	int last; /* FLEET_UNDO: the last device */
 };
 /* Start a round. False: the first executor's queue is full. */
-bool fleet_begin_round(fleet *f, fleet_round *r);
+bool fleet_begin_round(const fleet *f, fleet_round *r);
 
 #endif

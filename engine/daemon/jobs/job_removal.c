@@ -1,5 +1,5 @@
 /* A client's removal first asks the executor, as model.delete does, because only the executor knows whether generations
- * use the weights. Until it answers, the entries are marked, so no request starts to use them. */
+ * use the weights. Until it answers, the entries are closed, so no request starts to use them. */
 #include "engine/daemon/jobs/job_removal.h"
 
 #include <dirent.h>
@@ -260,7 +260,8 @@ typedef struct removal {
 	const jobs *jobs;
 	bool with_job;
 	rows rows;
-	model_entry **entries; /* one per row; NULL if unreadable, so nothing uses it */
+	bool removed;
+	model_entry **entries; /* one per row, closed; NULL if unreadable, so nothing uses it */
 	error error;
 } removal;
 
@@ -268,7 +269,7 @@ static void removal_free(removal *m)
 {
 	for (size_t i = 0; m->entries && i < m->rows.n; i++) {
 		if (m->entries[i])
-			m->entries[i]->deleting = false;
+			catalog_reopen(m->entries[i], m->removed);
 		catalog_release(m->entries[i]);
 	}
 	free(m->entries);
@@ -282,6 +283,14 @@ static void job_removal_refuse(removal *m, status result, const error *err)
 	error_settle(&words, result);
 	stream_error(m->stream, &words, words.status == STATUS_CONFLICT ? "model_in_use" : NULL);
 	removal_free(m);
+}
+
+static status check_removal(fleet_round *r, device *d)
+{
+	removal *m = (removal *)r;
+	for (size_t i = 0; i < m->rows.n; i++)
+		TRY(device_check_idle(d, m->rows.items[i].name, &m->error));
+	return STATUS_OK;
 }
 
 static status run_removal(fleet_round *r, device *d)
@@ -310,12 +319,19 @@ static status remove_all(const removal *m, error *err)
 	return STATUS_OK;
 }
 
-static void removed(fleet_round *r)
+static status commit_removal(fleet_round *r)
 {
 	removal *m = (removal *)r;
-	status s = r->result == STATUS_OK ? remove_all(m, &m->error) : r->result;
-	if (s != STATUS_OK) {
-		job_removal_refuse(m, s, &m->error);
+	TRY(remove_all(m, &m->error));
+	m->removed = true;
+	return STATUS_OK;
+}
+
+static void removal_done(fleet_round *r)
+{
+	removal *m = (removal *)r;
+	if (r->result != STATUS_OK) {
+		job_removal_refuse(m, r->result, &m->error);
 		return;
 	}
 	stream_result(m->stream,
@@ -325,7 +341,21 @@ static void removed(fleet_round *r)
 	removal_free(m);
 }
 
-/* Mark the entries and ask the executors to unload the weights. m->rows is set. */
+/* Close the entry of row i, unless it is unreadable. */
+static status close_row(removal *m, size_t i, error *err)
+{
+	model_entry *c;
+	if (catalog_open(m->jobs->queue.parts->catalog, m->rows.items[i].name, &c, NULL) != STATUS_OK)
+		return STATUS_OK;
+	const status s = catalog_close(c, CLOSE_TO_DELETE, err);
+	if (s == STATUS_OK)
+		m->entries[i] = c;
+	else
+		catalog_release(c);
+	return s;
+}
+
+/* Close the entries and ask the executors to unload the weights. m->rows is set. */
 static void begin_removal(removal *m)
 {
 	const job_parts *e = m->jobs->queue.parts;
@@ -336,10 +366,11 @@ static void begin_removal(removal *m)
 		const char *name = m->rows.items[i].name;
 		if (is_used(m->jobs, name))
 			s = error_set(&err, STATUS_CONFLICT, "id", "%s is in use by a session or a job", name);
-		else if (catalog_open(e->catalog, name, &m->entries[i], NULL) == STATUS_OK)
-			m->entries[i]->deleting = true;
+		else
+			s = close_row(m, i, &err);
 	}
-	m->unload = (fleet_round){.run = run_removal, .done = removed};
+	m->unload =
+	    (fleet_round){.check = check_removal, .run = run_removal, .commit = commit_removal, .done = removal_done};
 	if (s == STATUS_OK && !fleet_begin_round(e->fleet, &m->unload))
 		s = error_set(&err, STATUS_BUSY, NULL, "too many requests are waiting");
 	if (s != STATUS_OK)

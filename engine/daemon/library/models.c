@@ -1,6 +1,6 @@
-/* models.c - deletion first asks the executors, because only they know whether sessions or generations use the weights.
- * Until they answer, the entry is marked, so no request starts on the model. Tasks run in order, so a request that
- * started before counts as a user. */
+/* models.c - a change first asks the executors, because only they know whether sessions or generations use the weights.
+ * Until it is over the entry is closed, so no request starts to use them (catalog.h). Tasks run in order, so a request
+ * that started before counts as a user. */
 #include "engine/daemon/library/models.h"
 
 #include <stdio.h>
@@ -140,34 +140,96 @@ typedef struct device_task {
 	fleet_round round;
 	stream *stream;
 	model_entry *model;
-	dtype weights; /* load */
-	dtype before;  /* load: the weights before */
-	bool chosen;   /* load: the request named the weights */
-	bool changed;  /* load: this one has changed the entry's weights; executor threads, one after another */
-	status result; /* the answer's */
+	bool loads;      /* counted in the entry's loads */
+	bool closes;     /* the entry is closed until the answer */
+	bool deleted;    /* the store has deleted the model */
+	bool chosen;     /* load: the request named the weights */
+	dtype weights;   /* load: the weights to load */
+	dtype before;    /* change: those before */
+	unsigned loaded; /* change: bit i: device i had the model loaded before */
 	error error;
 } device_task;
 
-static dtype wanted_weights(const device_task *a)
+/* Name the device in an error, if there are several. */
+static status name_device(device_task *a, const device *d, status s, const error *reason)
 {
-	return a->chosen ? a->weights : a->model->weights;
+	if (s == STATUS_OK)
+		return s;
+	const char *words = reason->message[0] ? reason->message : status_text(s);
+	return fleet_count(a->round.fleet) == 1
+	           ? error_set(&a->error, s, reason->param, "%s", words)
+	           : error_set(&a->error, s, reason->param, "%.400s (device %d)", words, device_number(d));
+}
+
+static status check_idle(fleet_round *r, device *d)
+{
+	device_task *a = (device_task *)r;
+	return device_check_idle(d, a->model->id, &a->error);
 }
 
 static bool prepare_load(fleet_round *r, device *d)
 {
-	const device_task *a = (device_task *)r;
-	return device_prepare(d, a->model->id, a->model->folder, wanted_weights(a));
+	return catalog_prepare(((device_task *)r)->model, d);
 }
 
 static status run_load(fleet_round *r, device *d)
 {
 	device_task *a = (device_task *)r;
 	served_model *loaded;
-	dtype weights = wanted_weights(a);
-	TRY(catalog_load(a->model, d, weights, &loaded, &a->error));
-	/* set here, so that the next request sees it */
-	a->changed |= atomic_exchange(&a->model->weights, weights) != weights;
-	return STATUS_OK;
+	error reason = ERROR_INIT;
+	return name_device(a, d, catalog_model(a->model, d, &loaded, &reason), &reason);
+}
+
+static status commit_load(fleet_round *r)
+{
+	device_task *a = (device_task *)r;
+	return a->chosen ? catalog_set_weights(library_of(a->stream)->catalog, a->model, a->weights, &a->error)
+	                 : STATUS_OK;
+}
+
+static bool is_loaded(const device *d, const char *id)
+{
+	return device_scheduler(d) && scheduler_model_loaded(device_scheduler(d), id);
+}
+
+/* A load that has begun is completed first. */
+static bool prepare_change(fleet_round *r, device *d)
+{
+	const device_task *a = (device_task *)r;
+	const char *id = a->model->id;
+	if (r->stage == FLEET_RUN)
+		return device_prepare(d, id, a->model->folder, a->weights);
+	const bool loads = r->stage == FLEET_CHECK
+	                       ? device_scheduler(d) && scheduler_model_loading(device_scheduler(d), id)
+	                       : a->loaded & 1u << r->at;
+	return !loads || device_prepare(d, id, a->model->folder, a->before);
+}
+
+static status check_change(fleet_round *r, device *d)
+{
+	device_task *a = (device_task *)r;
+	a->loaded |= (unsigned)is_loaded(d, a->model->id) << r->at;
+	return check_idle(r, d);
+}
+
+static status run_change(fleet_round *r, device *d)
+{
+	device_task *a = (device_task *)r;
+	served_model *loaded;
+	error reason = ERROR_INIT;
+	return name_device(a, d, catalog_load(a->model, d, a->weights, &loaded, &reason), &reason);
+}
+
+static void undo_change(fleet_round *r, device *d)
+{
+	const device_task *a = (device_task *)r;
+	served_model *loaded;
+	error err = ERROR_INIT;
+	const status s = a->loaded & 1u << r->at ? catalog_load(a->model, d, a->before, &loaded, &err)
+	                                         : device_unload(d, a->model->id, &err);
+	if (s != STATUS_OK)
+		log_line(LOG_WARN, "the model \"%s\" is loaded again only when it is used: %s", a->model->id,
+		         error_message(&err));
 }
 
 static status run_unload(fleet_round *r, device *d)
@@ -176,111 +238,112 @@ static status run_unload(fleet_round *r, device *d)
 	return device_unload(d, a->model->id, &a->error);
 }
 
+static status commit_delete(fleet_round *r)
+{
+	device_task *a = (device_task *)r;
+	TRY(store_model_delete(library_of(a->stream)->store, a->model->id, &a->error));
+	catalog_forget(library_of(a->stream)->catalog, a->model->id);
+	a->deleted = true;
+	return STATUS_OK;
+}
+
+static json_t *device_task_object(const device_task *a)
+{
+	return a->deleted ? json_pack("{s:s, s:s, s:b}", "id", a->model->id, "object", "model", "deleted", 1)
+	                  : model_object(library_of(a->stream), a->model);
+}
+
+static void device_task_refuse(device_task *a, status result)
+{
+	error_set(&a->error, result, NULL, "%s", status_text(result));
+	stream_error(a->stream, &a->error, result == STATUS_CONFLICT ? "model_in_use" : NULL);
+}
+
 static void device_task_free(device_task *a)
 {
+	if (a->closes)
+		catalog_reopen(a->model, a->deleted);
+	a->model->loads -= a->loads;
 	catalog_release(a->model);
 	free(a);
 }
 
-static void answer(device_task *a)
+static void device_task_done(fleet_round *r)
 {
-	if (a->result != STATUS_OK) {
-		error_set(&a->error, a->result, NULL, "%s", status_text(a->result));
-		stream_error(a->stream, &a->error, a->result == STATUS_CONFLICT ? "model_in_use" : NULL);
-	} else {
-		stream_result(a->stream, model_object(library_of(a->stream), a->model));
-	}
+	device_task *a = (device_task *)r;
+	if (r->result == STATUS_OK)
+		stream_result(a->stream, device_task_object(a));
+	else
+		device_task_refuse(a, r->result);
 	device_task_free(a);
 }
 
-static void answer_unloaded(fleet_round *r)
-{
-	device_task *a = (device_task *)r;
-	a->result = r->result;
-	answer(a);
-}
-
-static void answer_loaded(fleet_round *r)
-{
-	device_task *a = (device_task *)r;
-	dtype failed = a->weights;
-	a->result = r->result;
-	if (a->result == STATUS_OK && a->chosen)
-		a->result = catalog_keep_weights(library_of(a->stream)->catalog, a->model, &a->error);
-	else if (a->changed) /* a device has them, another one has not */
-		atomic_compare_exchange_strong(&a->model->weights, &failed, a->before);
-	answer(a);
-}
-
-static void answer_deleted(fleet_round *r)
-{
-	device_task *a = (device_task *)r;
-	stream *s = a->stream;
-	a->result = r->result;
-	if (a->result == STATUS_OK)
-		a->result = store_model_delete(library_of(s)->store, a->model->id, &a->error);
-	if (a->result == STATUS_OK) {
-		catalog_forget(library_of(s)->catalog, a->model->id);
-		stream_result(s, json_pack("{s:s, s:s, s:b}", "id", a->model->id, "object", "model", "deleted", 1));
-	} else {
-		a->model->deleting = false;
-		error_set(&a->error, a->result, NULL, "%s", status_text(a->result));
-		stream_error(s, &a->error, a->result == STATUS_CONFLICT ? "model_in_use" : NULL);
-	}
-	device_task_free(a);
-}
-
-/* Begin work on the entry, which is taken over. chosen: the type of weights to load, or NULL. */
-static void send_device_task(stream *s, model_entry *c, status (*run)(fleet_round *r, device *d),
-                             void (*done)(fleet_round *r), const dtype *chosen)
+/* Begin work on the entry, which is taken over. `like`: the members that differ between methods. purpose: with
+ * `closes`. */
+static void device_task_begin(stream *s, model_entry *c, const device_task *like, model_closing purpose)
 {
 	device_task *a = memory_new(1, sizeof *a);
-	if (a)
-		*a = (device_task){.round = {.prepare = run == run_load ? prepare_load : NULL,
-		                             .run = run,
-		                             .done = done,
-		                             .only_open = run == run_load},
-		                   .stream = s,
-		                   .model = c,
-		                   .weights = chosen ? *chosen : 0,
-		                   .before = c->weights,
-		                   .chosen = chosen};
-	if (a && fleet_begin_round(library_of(s)->fleet, &a->round))
+	if (!a) {
+		catalog_release(c);
+		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
 		return;
-	c->deleting = false;
-	catalog_release(c);
-	stream_refuse(s, a ? STATUS_BUSY : STATUS_NOMEM, NULL, NULL, "%s",
-	              a ? "too many requests are waiting" : "out of memory");
-	free(a);
+	}
+	*a = *like;
+	a->stream = s;
+	a->model = c;
+	a->round.done = device_task_done;
+	c->loads += a->loads;
+	status result = like->closes ? catalog_close(c, purpose, &a->error) : STATUS_OK;
+	a->closes &= result == STATUS_OK;
+	if (result == STATUS_OK && !fleet_begin_round(library_of(s)->fleet, &a->round))
+		result = error_set(&a->error, STATUS_BUSY, NULL, "too many requests are waiting");
+	if (result == STATUS_OK)
+		return;
+	device_task_refuse(a, result);
+	device_task_free(a);
 }
 
 void models_load(stream *s)
 {
 	const char *name = json_string_value(json_object_get(s->params, "dtype"));
-	dtype weights;
+	device_task load = {
+	    .round = {.prepare = prepare_load, .run = run_load, .commit = commit_load, .only_open = true}};
 	model_entry *c = open_target(s);
 	if (!c)
 		return;
-	bool chosen = name && catalog_find_dtype(name, &weights);
+	load.chosen = name && catalog_find_dtype(name, &load.weights);
+	load.before = c->weights;
+	load.closes = load.chosen && load.weights != load.before;
 	/* The state of a durable session depends on the type of weights, also while it is only stored. */
-	if (chosen && weights != c->weights && sessions_use_model(library_of(s)->sessions, c->id)) {
+	if (load.closes && sessions_use_model(library_of(s)->sessions, c->id)) {
 		catalog_release(c);
 		stream_refuse(s, STATUS_CONFLICT, "model_in_use", "dtype",
 		              "the model's dtype cannot be changed: a session uses it");
 		return;
 	}
-	send_device_task(s, c, run_load, answer_loaded, chosen ? &weights : NULL);
+	if (load.closes)
+		load.round = (fleet_round){.prepare = prepare_change,
+		                           .check = check_change,
+		                           .run = run_change,
+		                           .undo = undo_change,
+		                           .commit = commit_load,
+		                           .only_open = true};
+	load.loads = !load.closes;
+	device_task_begin(s, c, &load, CLOSE_TO_CHANGE);
 }
 
 void models_unload(stream *s)
 {
+	const device_task unload = {.round = {.check = check_idle, .run = run_unload}, .closes = true};
 	model_entry *c = open_target(s);
 	if (c)
-		send_device_task(s, c, run_unload, answer_unloaded, NULL);
+		device_task_begin(s, c, &unload, CLOSE_TO_UNLOAD);
 }
 
 void models_delete(stream *s)
 {
+	const device_task delete = {.round = {.check = check_idle, .run = run_unload, .commit = commit_delete},
+	                            .closes = true};
 	char of[STORE_ID_BYTES];
 	int64_t step;
 	model_entry *c = inspect_target(s);
@@ -295,8 +358,7 @@ void models_delete(stream *s)
 		stream_refuse(s, STATUS_CONFLICT, "model_in_use", "id", "the model cannot be deleted: %s", user);
 		return;
 	}
-	c->deleting = true;
-	send_device_task(s, c, run_unload, answer_deleted, NULL);
+	device_task_begin(s, c, &delete, CLOSE_TO_DELETE);
 }
 
 /* --- model.import, model.file, model.files ------------------------------------------------------ */

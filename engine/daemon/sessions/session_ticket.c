@@ -52,7 +52,7 @@ static void import(session_ticket *t, scheduler *s, served_model *m)
 		scheduler_transfer_fini(&t->import);
 }
 
-bool session_ticket_prepare(session_ticket *t, const model_entry *c, device *d)
+bool session_ticket_prepare(session_ticket *t, model_entry *c, device *d)
 {
 	served_model *m;
 	error ignored = ERROR_INIT; /* session_ticket_redeem returns it again */
@@ -60,7 +60,7 @@ bool session_ticket_prepare(session_ticket *t, const model_entry *c, device *d)
 		return true;
 	if (!catalog_prepare(c, d))
 		return false;
-	if (device_model(d, c->id, c->folder, c->weights, &m, &ignored) != STATUS_OK)
+	if (catalog_model(c, d, &m, &ignored) != STATUS_OK)
 		return true;
 	scheduler *s = device_scheduler(d);
 	if (!t->import.blob && (!t->state[0] || scheduler_session_find(s, t->id)))

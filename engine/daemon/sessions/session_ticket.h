@@ -37,7 +37,7 @@ bool session_ticket_has_work(const session_ticket *t);
 void session_ticket_fetch(session_ticket *t);
 /* Executor thread, in a task's `prepare`: load the model and import a limited part of the state, if there is one. True:
  * complete, or failed. */
-bool session_ticket_prepare(session_ticket *t, const model_entry *c, device *d);
+bool session_ticket_prepare(session_ticket *t, model_entry *c, device *d);
 /* Find, create or restore the session. STATUS_STORAGE, logged: the stored state is damaged or missing. Executor
  * thread. */
 status session_ticket_redeem(session_ticket *t, model_entry *c, device *d, session **out, error *err);

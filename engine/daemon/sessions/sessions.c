@@ -1,6 +1,6 @@
 /* sessions.c - entries are found by id in a hash table and listed newest first. Those whose slot may be taken are also
- * in a list, longest idle first. The tick visits all entries only when one of them may have expired: a use moves expiry
- * later, so the earliest expiry of the last visit is a lower bound. */
+ * in a list of their device, longest idle first. The tick visits all entries only when one of them may have expired: a
+ * use moves expiry later, so the earliest expiry of the last visit is a lower bound. */
 #include "engine/daemon/sessions/sessions.h"
 
 #include <assert.h>
@@ -29,7 +29,8 @@ typedef struct eviction {
 
 struct session_entry {
 	struct session_entry *older, *newer;             /* in the order of creation */
-	struct session_entry *idle_next, *idle_previous; /* links of the list of entries whose slot may be taken */
+	struct session_entry *idle_next, *idle_previous; /* links of its device's list of entries whose slot may be
+	                                                  * taken */
 	string_node node;                                /* in the table, by id */
 	struct model_use *use;                           /* the count of sessions of its model */
 	struct eviction *eviction;                       /* allocated while live, so giving the slot up needs no
@@ -42,15 +43,22 @@ struct session_entry {
 	                        * session */
 	uint64_t expires_ns;   /* on the monotonic clock; 0: never */
 	int device;            /* number of the device of its slot, while live */
+	uint64_t idle_since;   /* while idle: order in which entries became idle */
 	bool busy, live, idle; /* idle: in the list of entries whose slot may be taken */
 	bool was_live;         /* live when it was taken */
 	bool damaged;          /* durable: its stored state was unreadable when last needed */
 };
 
+/* Entries whose slot may be taken, longest idle first. */
+typedef struct idle_list {
+	session_entry *first, *last;
+} idle_list;
+
 struct sessions {
 	session_parts parts;
 	session_entry *newest, *oldest;
-	session_entry *idle_first, *idle_last;
+	idle_list idle[FLEET_MAX]; /* one for each device */
+	uint64_t idle_clock;
 	string_table ids, models;
 	uint64_t soonest_ns; /* no entry expires earlier */
 	status opened;       /* status of reading the stored sessions */
@@ -163,17 +171,19 @@ static status link_entry(sessions *all, session_entry *e)
 
 static void set_idle(sessions *all, session_entry *e, bool idle)
 {
+	idle_list *list = &all->idle[e->device];
 	if (e->idle) {
-		*(e->idle_previous ? &e->idle_previous->idle_next : &all->idle_first) = e->idle_next;
-		*(e->idle_next ? &e->idle_next->idle_previous : &all->idle_last) = e->idle_previous;
+		*(e->idle_previous ? &e->idle_previous->idle_next : &list->first) = e->idle_next;
+		*(e->idle_next ? &e->idle_next->idle_previous : &list->last) = e->idle_previous;
 	}
 	e->idle = idle;
 	if (!idle)
 		return;
+	e->idle_since = ++all->idle_clock;
 	e->idle_next = NULL;
-	e->idle_previous = all->idle_last;
-	*(all->idle_last ? &all->idle_last->idle_next : &all->idle_first) = e;
-	all->idle_last = e;
+	e->idle_previous = list->last;
+	*(list->last ? &list->last->idle_next : &list->first) = e;
+	list->last = e;
 }
 
 static void set_live(sessions *all, session_entry *e, bool live)
@@ -225,6 +235,21 @@ int sessions_count(const sessions *all)
 	return (int)all->ids.count;
 }
 
+/* True if the session's device is closed while another one is open. */
+static bool was_lost(const sessions *all, const session_entry *e)
+{
+	const fleet *f = all->parts.fleet;
+	return e->live && !device_is_open(fleet_device(f, e->device)) && fleet_is_open(f);
+}
+
+bool sessions_are_stored(const sessions *all)
+{
+	const session_entry *e = all->newest;
+	while (e && !e->busy && (e->options.durable || was_lost(all, e)))
+		e = e->older;
+	return !e;
+}
+
 /* --- slots: those of durable sessions that are idle can be given to others ---------------- */
 
 static void run_eviction(task *t, device *d)
@@ -253,6 +278,20 @@ static void evict(sessions *all, session_entry *e)
 	set_live(all, e, false);
 }
 
+/* Return the session that has been idle longest on an open device, or on any if none is open; NULL: there is none. */
+static session_entry *find_longest_idle(const sessions *all)
+{
+	const fleet *f = all->parts.fleet;
+	const bool open = fleet_is_open(f);
+	session_entry *best = NULL;
+	for (int i = 0; i < fleet_count(f); i++) {
+		session_entry *e = all->idle[i].first;
+		if (e && (!best || e->idle_since < best->idle_since) && (!open || device_is_open(fleet_device(f, i))))
+			best = e;
+	}
+	return best;
+}
+
 /* Choose the device of a new slot: `preferred` if it is open and has a free one, otherwise the one with most free
  * slots. If none is free, the session that has been idle longest on an open device is evicted. */
 static void sessions_place(sessions *all, session_entry *e, int preferred)
@@ -264,9 +303,7 @@ static void sessions_place(sessions *all, session_entry *e, int preferred)
 	e->device = stays ? preferred : fleet_emptiest(f);
 	if (fleet_sessions(f, e->device) < most)
 		return;
-	session_entry *idle = all->idle_first;
-	while (idle && fleet_is_open(f) && !device_is_open(fleet_device(f, idle->device)))
-		idle = idle->idle_next;
+	session_entry *idle = find_longest_idle(all);
 	if (idle) {
 		e->device = idle->device;
 		evict(all, idle);
@@ -369,13 +406,6 @@ bool sessions_is_durable(const session_entry *e)
 void sessions_note_damage(session_entry *e, bool damaged)
 {
 	e->damaged = damaged;
-}
-
-/* True if the session's device is closed while another one is open. */
-static bool was_lost(const sessions *all, const session_entry *e)
-{
-	const fleet *f = all->parts.fleet;
-	return e->live && !device_is_open(fleet_device(f, e->device)) && fleet_is_open(f);
 }
 
 session_entry *sessions_take(sessions *all, stream *s, const char *id, session_ticket *ticket, model_entry **c)

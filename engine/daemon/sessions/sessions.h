@@ -45,6 +45,8 @@ void sessions_free(sessions *all);
 void sessions_tick(sessions *all); /* applies expiry */
 bool sessions_use_model(const sessions *all, const char *id);
 int sessions_count(const sessions *all);
+/* True if no session is in use, and the store has all of them but those that are lost. */
+bool sessions_are_stored(const sessions *all);
 
 /* Add a new session, which is busy. */
 status sessions_add(sessions *all, const model_entry *c, const session_options *o, int64_t ttl, session_entry **out,

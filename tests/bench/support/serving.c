@@ -15,9 +15,7 @@ void serving_open(serving *s, backend *b, const char *config, const char *weight
 	s->backend = b;
 	bench_model_folder(folder, config, s->backend);
 	bench_check(scheduler_new(&s->scheduler, s->backend, &limits), &err);
-	const uint64_t began = clock_ns();
 	bench_check(scheduler_model(s->scheduler, "m", folder, bench_dtype(weights), &s->model, &err), &err);
-	s->load_ms = (double)(clock_ns() - began) * 1e-6;
 	s->vocab = model_dimensions(served_model_model(s->model))->outputs;
 	file_remove_tree(folder, NULL);
 }

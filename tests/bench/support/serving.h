@@ -14,7 +14,6 @@ typedef struct serving {
 	scheduler *scheduler;
 	served_model *model;
 	int64_t vocab;
-	double load_ms; /* milliseconds to load the model's folder */
 } serving;
 
 /* Serve a model of this configuration on b, for `sessions` sessions, `rows` of them in a step. Takes b. */

@@ -21,6 +21,7 @@
 #include "engine/cpu/cpu.h"
 #include "engine/daemon/queue/job_machine.h"
 #include "engine/daemon/sessions/sessions.h"
+#include "engine/serve/scheduler_state.h"
 #include "tests/unit/support/rig.h"
 
 enum { DEVICES = 2, STEPS = 12 };
@@ -52,6 +53,19 @@ static status failing_linear(backend *b, const op_call *call)
 	return STATUS_DEVICE;
 }
 
+/* The next allocation on the device `refusing` is refused, once. */
+static status (*real_allocate)(backend *b, size_t bytes, void **out);
+static _Atomic int refusing;
+
+static status refusing_allocate(backend *b, size_t bytes, void **out)
+{
+	if (refusing < 0 || opened[refusing] != b)
+		return real_allocate(b, bytes, out);
+	refusing = -1;
+	*out = NULL;
+	return STATUS_NOMEM;
+}
+
 static status open_numbered(backend **out, int threads, error *err)
 {
 	const bool again = n_opened == DEVICES;
@@ -60,6 +74,8 @@ static status open_numbered(backend **out, int threads, error *err)
 	TRY(cpu_open(out, threads, err));
 	real_linear = (*out)->kernel[OP_linear];
 	(*out)->kernel[OP_linear] = failing_linear;
+	real_allocate = (*out)->allocate;
+	(*out)->allocate = refusing_allocate;
 	opened[again ? lost : n_opened++] = *out;
 	return STATUS_OK;
 }
@@ -68,7 +84,7 @@ static int setup(void **state)
 {
 	ahead = 0;
 	n_opened = 0;
-	failing = lost = -1;
+	failing = lost = refusing = -1;
 	repaired = false;
 	*state = rig_new_fleet(open_numbered, DEVICES);
 	log_init("test", LOG_NOTHING);
@@ -272,6 +288,7 @@ static void a_model_is_loaded_and_unloaded_on_every_device(void **state)
 			rig_grant(first, 1000);
 			rig_wait(first);
 			json_decref(rig_ask(d, 409, "model.unload", only("m")));
+			assert_int_equal(stats_of(d, 0).n_loaded, 1);
 			rig_grant(second, 1000);
 			rig_wait(second);
 			rig_call_free(first);
@@ -308,6 +325,224 @@ static void weights_that_one_device_cannot_change_stay(void **state)
 	assert_string_equal(weights_of(d, name), "int8");
 	rig_call_free(first);
 	rig_call_free(second);
+}
+
+/* --- a change on every device or on none ------------------------------------------------------ */
+
+static void assert_loaded(rig *d, int at, dtype weights)
+{
+	rig_settle(d);
+	const served_model *m = device_scheduler(fleet_device(d->engine.fleet, at))->models;
+	assert_true(m && !m->next && m->weights == weights);
+}
+
+static json_t *load_int8(void)
+{
+	return json_pack("{s:s, s:s}", "id", "m", "dtype", "int8");
+}
+
+static void weights_that_one_device_has_no_room_for_are_loaded_on_none(void **state)
+{
+	rig *d = *state;
+	char name[16];
+	json_decref(rig_ask(d, 0, "model.load", only("m")));
+	refusing = 1;
+	json_t *refused = rig_ask(d, 503, "model.load", load_int8());
+	assert_int_equal(refusing, -1);
+	assert_non_null(strstr(json_string_value(json_object_get(refused, "message")), "(device 1)"));
+	json_decref(refused);
+	assert_string_equal(weights_of(d, name), "fp32");
+	for (int at = 0; at < DEVICES; at++)
+		assert_loaded(d, at, DTYPE_PANEL_F32);
+	json_decref(rig_ask(d, 0, "model.load", load_int8()));
+	assert_string_equal(weights_of(d, name), "int8");
+	for (int at = 0; at < DEVICES; at++)
+		assert_loaded(d, at, DTYPE_PANEL_INT8);
+}
+
+typedef struct turn {
+	task task;
+	bool done;
+} turn;
+
+static void run_nothing(task *t, device *d)
+{
+	(void)t, (void)d;
+}
+
+static void turn_done(task *t)
+{
+	((turn *)t)->done = true;
+}
+
+/* Give device `at` a few turns after the tasks submitted so far, with those that the pool still prepares. */
+static void pass(rig *d, int at)
+{
+	for (int i = 0; i < 8; i++) {
+		turn one = {.task = {.run = run_nothing, .done = turn_done}};
+		while (d->engine.loop.active_reqs.count > 0)
+			uv_run(&d->engine.loop, UV_RUN_NOWAIT);
+		executor_control(fleet_executor(d->engine.fleet, at), &one.task);
+		while (!one.done)
+			uv_run(&d->engine.loop, UV_RUN_NOWAIT);
+	}
+}
+
+static void requests_that_come_during_a_change_use_the_new_weights(void **state)
+{
+	rig *d = *state;
+	json_decref(rig_ask(d, 0, "model.load", only("m")));
+	rig_hold_device(d, 0);
+	rig_call *change = rig_begin(d, "model.load", load_int8(), 0);
+	rig_call *both[] = {begin_stream(d, 1), begin_stream(d, 1)}; /* one on each device */
+	pass(d, 1);
+	rig_release(d);
+	rig_wait(change);
+	assert_false(change->failed);
+	json_t *said[DEVICES];
+	for (int i = 0; i < DEVICES; i++) {
+		assert_loaded(d, i, DTYPE_PANEL_INT8);
+		rig_grant(both[i], 1000);
+		rig_wait(both[i]);
+		assert_false(both[i]->failed);
+		said[i] = tokens_in(both[i]);
+		rig_call_free(both[i]);
+	}
+	assert_true(json_equal(said[0], said[1]));
+	json_decref(said[0]);
+	json_decref(said[1]);
+	rig_call_free(change);
+}
+
+/* The request has found the model before the deletion, and reaches the first device after it. */
+static void a_request_that_comes_during_a_deletion_loads_nothing(void **state)
+{
+	rig *d = *state;
+	json_decref(rig_ask(d, 0, "model.load", only("m")));
+	rig_hold_device(d, 1);
+	rig_call *late = rig_begin(d, "completion.create",
+	                           json_pack("{s:s, s:s, s:i, s:{s:s}}", "model", "m", "prompt", "word", "max_tokens",
+	                                     4, "response_format", "type", "json_object"),
+	                           1000);
+	rig_call *deletion = rig_begin(d, "model.delete", only("m"), 0);
+	pass(d, 0);
+	rig_release(d);
+	rig_wait(deletion);
+	assert_false(deletion->failed);
+	rig_wait(late);
+	assert_true(late->failed);
+	assert_int_equal(json_integer_value(json_object_get(late->answer, "status")), 404);
+	for (int at = 0; at < DEVICES; at++)
+		assert_int_equal(stats_of(d, at).n_loaded, 0);
+	rig_call_free(late);
+	rig_call_free(deletion);
+}
+
+static void a_model_that_is_being_changed_is_not_changed_by_another_request(void **state)
+{
+	static const char *const methods[] = {"model.unload", "model.delete", "model.load"};
+	rig *d = *state;
+	rig_hold_device(d, 1);
+	rig_call *change = rig_begin(d, "model.load", load_int8(), 0);
+	for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
+		json_decref(rig_ask(d, 409, methods[i], i < 2 ? only("m") : load_int8()));
+	rig_release(d);
+	rig_wait(change);
+	assert_false(change->failed);
+	rig_call_free(change);
+	json_decref(rig_ask(d, 0, "model.unload", only("m")));
+	json_decref(rig_ask(d, 0, "model.delete", only("m")));
+	json_decref(rig_ask(d, 404, "model.load", only("m")));
+}
+
+/* The load has been accepted; no device has begun it. */
+static void a_model_whose_load_waits_is_not_unloaded_or_deleted(void **state)
+{
+	rig *d = *state;
+	rig_hold_device(d, 0);
+	rig_call *load = rig_begin(d, "model.load", only("m"), 0);
+	json_decref(rig_ask(d, 409, "model.unload", only("m")));
+	json_decref(rig_ask(d, 409, "model.delete", only("m")));
+	rig_call *change = rig_begin(d, "model.load", load_int8(), 0);
+	rig_release(d);
+	rig_wait(load);
+	rig_wait(change);
+	assert_false(load->failed || change->failed);
+	for (int at = 0; at < DEVICES; at++)
+		assert_loaded(d, at, DTYPE_PANEL_INT8);
+	rig_call_free(load);
+	rig_call_free(change);
+	json_decref(rig_ask(d, 0, "model.delete", only("m")));
+}
+
+/* --- rounds ------------------------------------------------------------------------------------- */
+
+/* Writes a letter for each call and the number of its device; the call `fails` fails. */
+typedef struct diary {
+	fleet_round round;
+	char calls[32];
+	const char *fails;
+	bool done;
+} diary;
+
+static status note_call(fleet_round *r, char stage)
+{
+	diary *x = (diary *)r;
+	const size_t n = strlen(x->calls);
+	snprintf(x->calls + n, sizeof x->calls - n, "%c%d", stage, r->at);
+	return strcmp(x->calls + n, x->fails) == 0 ? STATUS_NOMEM : STATUS_OK;
+}
+
+static status diary_check(fleet_round *r, device *d)
+{
+	(void)d;
+	return note_call(r, 'c');
+}
+
+static status diary_run(fleet_round *r, device *d)
+{
+	(void)d;
+	return note_call(r, 'r');
+}
+
+static void diary_undo(fleet_round *r, device *d)
+{
+	(void)d;
+	note_call(r, 'u');
+}
+
+static status diary_commit(fleet_round *r)
+{
+	return note_call(r, '!');
+}
+
+static void diary_done(fleet_round *r)
+{
+	((diary *)r)->done = true;
+}
+
+static void a_round_happens_on_every_device_or_is_undone(void **state)
+{
+	static const struct {
+		const char *fails, *calls;
+	} cases[] = {
+	    {"", "c0c1r0r1!2"}, {"c0", "c0"},           {"c1", "c0c1"},
+	    {"r0", "c0c1r0u0"}, {"r1", "c0c1r0r1u0u1"}, {"!2", "c0c1r0r1!2u0u1"},
+	};
+	rig *d = *state;
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		diary x = {.fails = cases[i].fails,
+		           .round = {.check = diary_check,
+		                     .run = diary_run,
+		                     .undo = diary_undo,
+		                     .commit = diary_commit,
+		                     .done = diary_done}};
+		assert_true(fleet_begin_round(d->engine.fleet, &x.round));
+		while (!x.done)
+			uv_run(&d->engine.loop, UV_RUN_NOWAIT);
+		assert_string_equal(x.calls, cases[i].calls);
+		assert_int_equal(x.round.result, *cases[i].fails ? STATUS_NOMEM : STATUS_OK);
+	}
 }
 
 static void a_session_is_explained_on_its_device(void **state)
@@ -377,7 +612,8 @@ static void sessions_of_a_lost_device_continue_on_the_other(void **state)
 	assert_int_equal(stats_of(d, 1).restarts, 0);
 	assert_false(device_is_open(fleet_device(d->engine.fleet, 0)));
 	assert_true(fleet_is_open(d->engine.fleet));
-	append(d, 503, gone, "x"); /* it was on the first device only */
+	assert_false(fleet_wants_process(d->engine.fleet)); /* a CPU */
+	append(d, 503, gone, "x");                          /* it was on the first device only */
 	json_t *said[] = {says(d, kept), says(d, other), says(d, idle)};
 	assert_true(json_equal(said[0], said[1]) && json_equal(said[0], said[2]));
 	for (int i = 0; i < 3; i++)
@@ -407,6 +643,28 @@ static void a_full_device_beside_a_lost_one_gives_up_an_idle_session(void **stat
 	for (int i = 0; i < 2 * RIG_SESSIONS; i++)
 		append(d, 0, ids[i], "!");
 	assert_equal_answers(d, ids[0], ids[1]);
+}
+
+static void the_session_that_is_idle_longest_on_any_device_gives_its_slot(void **state)
+{
+	rig *d = *state;
+	char ids[2 * RIG_SESSIONS][STORE_ID_BYTES], id[STORE_ID_BYTES];
+	for (int i = 0; i < 2 * RIG_SESSIONS; i++)
+		create(d, "x", true, ids[i]); /* on the devices in turn */
+	append(d, 0, ids[0], "!");
+	create(d, "x", true, id);
+	assert_int_equal(stats_of(d, 1).scheduler.sessions, RIG_SESSIONS);
+	for (int i = 0; i < 2 * RIG_SESSIONS; i++) {
+		scheduler *s = device_scheduler(fleet_device(d->engine.fleet, i % DEVICES));
+		assert_true((scheduler_session_find(s, ids[i]) == NULL) == (i == 1));
+	}
+	append(d, 0, ids[1], "!"); /* takes the slot of the next one */
+	rig_settle(d);
+	assert_null(scheduler_session_find(device_scheduler(fleet_device(d->engine.fleet, 0)), ids[2]));
+	assert_true(sessions_are_stored(d->engine.sessions));
+	json_decref(rig_ask(d, 0, "session.delete", only(id)));
+	create(d, "x", false, id);
+	assert_false(sessions_are_stored(d->engine.sessions));
 }
 
 static void a_lost_device_is_opened_again_and_takes_sessions(void **state)
@@ -556,9 +814,10 @@ static void the_process_is_left_only_without_any_open_device(void **state)
 	assert_int_equal(stats.left_ns, 0);
 	fleet_snapshot(f, &stats);
 	assert_string_equal(stats.problem, ""); /* one device suffices */
+	assert_true(fleet_wants_process(f));
 	opened[1]->lost = always;
 	assert_true(device_work.foreground(fleet_device(f, 1)));
-	assert_false(fleet_is_open(f));
+	assert_false(fleet_is_open(f) || fleet_wants_process(f));
 	assert_true(fleet_is_left(f));
 	fleet_snapshot(f, &stats);
 	assert_non_null(strstr(stats.problem, "additive-cuda.so"));
@@ -582,10 +841,17 @@ int main(void)
 	    TEST(a_fork_stays_with_its_session_while_there_is_a_slot),
 	    TEST(a_model_is_loaded_and_unloaded_on_every_device),
 	    TEST(weights_that_one_device_cannot_change_stay),
+	    TEST(weights_that_one_device_has_no_room_for_are_loaded_on_none),
+	    TEST(requests_that_come_during_a_change_use_the_new_weights),
+	    TEST(a_request_that_comes_during_a_deletion_loads_nothing),
+	    TEST(a_model_that_is_being_changed_is_not_changed_by_another_request),
+	    TEST(a_model_whose_load_waits_is_not_unloaded_or_deleted),
+	    TEST(a_round_happens_on_every_device_or_is_undone),
 	    TEST(a_session_is_explained_on_its_device),
 	    TEST(a_format_is_compiled_for_each_device),
 	    TEST(sessions_of_a_lost_device_continue_on_the_other),
 	    TEST(a_full_device_beside_a_lost_one_gives_up_an_idle_session),
+	    TEST(the_session_that_is_idle_longest_on_any_device_gives_its_slot),
 	    TEST(a_lost_device_is_opened_again_and_takes_sessions),
 	    TEST(a_job_trains_on_the_device_without_sessions),
 	    TEST(a_job_whose_device_is_lost_ends_on_the_other_with_the_same_weights),

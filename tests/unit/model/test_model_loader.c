@@ -128,8 +128,8 @@ static void the_number_of_threads_changes_no_bit_and_no_step(void **state)
 {
 	(void)state;
 	static const dtype types[] = {DTYPE_F32, DTYPE_PANEL_F32, DTYPE_PANEL_BF16, DTYPE_PANEL_INT8};
-	for (int kind = 0; kind < KINDS; kind++) {
-		model_free(saved(kind, true));
+	for (int kind = 0; kind < 2 * KINDS; kind++) { /* with a manifest and without */
+		model_free(saved(kind / 2, kind % 2));
 		for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
 			int steps, alone_steps;
 			model *alone = load(types[t], device, &alone_steps, NULL);
@@ -249,6 +249,24 @@ static void one_flipped_bit_of_the_weights_is_found_with_its_place(void **state)
 	}
 }
 
+static void the_digest_of_a_model_with_a_manifest_is_that_of_its_file(void **state)
+{
+	uint64_t expected, digests[2];
+	manifest *about;
+	int steps;
+	(void)state;
+	for (int sealed = 0; sealed < 2; sealed++) {
+		model_free(saved(0, sealed));
+		model *m = load(DTYPE_PANEL_INT8, device, &steps, NULL);
+		digests[sealed] = model_digest(m);
+		model_free(m);
+	}
+	assert_int_equal(manifest_open_folder(&about, folder, NULL), STATUS_OK);
+	assert_true(manifest_file_digest(about, "model.safetensors", &expected));
+	manifest_free(about);
+	assert_true(digests[1] == expected && digests[0] != expected && digests[0] != 0);
+}
+
 static void a_damaged_or_missing_file_of_a_sealed_folder_is_named(void **state)
 {
 	(void)state;
@@ -337,6 +355,7 @@ int main(void)
 	    cmocka_unit_test(a_file_in_another_order_loads_to_the_same_bits),
 	    cmocka_unit_test(numbers_of_another_type_are_converted_across_chunks),
 	    cmocka_unit_test(one_flipped_bit_of_the_weights_is_found_with_its_place),
+	    cmocka_unit_test(the_digest_of_a_model_with_a_manifest_is_that_of_its_file),
 	    cmocka_unit_test(a_damaged_or_missing_file_of_a_sealed_folder_is_named),
 	    cmocka_unit_test(a_file_truncated_while_it_is_read_is_an_error),
 	    cmocka_unit_test(a_loader_may_be_abandoned_at_any_step),

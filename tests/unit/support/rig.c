@@ -63,7 +63,8 @@ static void open_parts(rig *d, backend_opener cpu)
 	engine *e = &d->engine;
 	device_options on[FLEET_MAX];
 	for (int i = 0; i < d->options.n_devices; i++)
-		on[i] = (device_options){.backend = "cpu", .threads = 1, .limits = d->options.limits, .cpu = cpu};
+		on[i] = (device_options){
+		    .backend = "cpu", .device = i, .threads = 1, .limits = d->options.limits, .cpu = cpu};
 	*e = (engine){.options = &d->options};
 	assert_int_equal(uv_loop_init(&e->loop), 0);
 	e->net = (net){.loop = &e->loop, .owner = e};
@@ -295,12 +296,17 @@ static void run_hold(task *t, device *d)
 	uv_sem_wait(&TASK_OWNER(t, rig, hold)->held);
 }
 
-void rig_hold(rig *d)
+void rig_hold_device(rig *d, int at)
 {
 	d->hold = (task){.run = run_hold};
 	assert_int_equal(uv_sem_init(&d->held, 0), 0);
 	d->holds = true;
-	executor_control(fleet_executor(d->engine.fleet, 0), &d->hold);
+	executor_control(fleet_executor(d->engine.fleet, at), &d->hold);
+}
+
+void rig_hold(rig *d)
+{
+	rig_hold_device(d, 0);
 }
 
 void rig_release(rig *d)

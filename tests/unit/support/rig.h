@@ -54,7 +54,9 @@ void rig_cancel(rig_call *c);
 void rig_wait(rig_call *c);
 /* Turn the loop until every executor is idle and nothing is in progress. */
 void rig_settle(rig *d);
-/* Block the executor of the first device before its next task, until rig_release, which also settles. */
+/* Block the executor of a device before its next task, until rig_release, which also settles. */
+void rig_hold_device(rig *d, int at);
+/* Block that of the first device. */
 void rig_hold(rig *d);
 void rig_release(rig *d);
 void rig_call_free(rig_call *c);
