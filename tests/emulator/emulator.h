@@ -140,8 +140,8 @@ struct fibre {
 	size_t committed;
 	bool products_fenced;
 	moment publishing, published; /* stores before it are published: now, as of the last barrier */
-	unsigned arrivals, waits; /* at the cluster's barrier */
-	moment arrived[2];        /* the last two arrivals: number n is at n % 2 */
+	unsigned arrivals, waits;     /* at the cluster's barrier */
+	moment arrived[2];            /* the last two arrivals: number n is at n % 2 */
 };
 
 struct shadow; /* check.cc */

@@ -222,14 +222,14 @@ void copy_to_block(void *from, unsigned bytes, void *barrier, unsigned rank)
 		fail("cluster: a copy to block %u, which has ended\n  at %s", to->number, code_place(code).c_str());
 	if ((uintptr_t)from % 16 != 0 || bytes % 16 != 0)
 		fail("misaligned: a copy of %u bytes at %p\n  at %s", bytes, from, code_place(code).c_str());
-	unsigned char *there = to->shared + shared_offset(from);
+	unsigned char *into = to->shared + shared_offset(from);
 	touch_published(from, bytes, code);
-	touch_of(to, there, bytes, COPY, code);
+	touch_of(to, into, bytes, COPY, code);
 	touch_of(to, to->shared + shared_offset(barrier), 8, ATOMIC_READ, code);
 	if (checked)
 		order_release(to->shared + shared_offset(barrier));
-	const unsigned char *bytes_now = (const unsigned char *)from;
-	b->in->copies.push_back({b, to, bytes_now, there, to->shared + shared_offset(barrier), {bytes_now, bytes_now + bytes}, code});
+	const unsigned char *first = (const unsigned char *)from;
+	b->in->copies.push_back({b, to, first, into, to->shared + shared_offset(barrier), {first, first + bytes}, code});
 }
 
 static void arrive(const block_copy &c)

@@ -425,10 +425,10 @@ enum paired {
 	ODD_BYTES,
 	NO_SUCH_RANK
 };
-enum { PAIR_ROUNDS = 6, PAIR_WORDS = 256 /* of a stage */ };
+enum { PAIR_ROUNDS = 6, PAIR_WORDS = 256 /* words of a stage */ };
 
-/* Rounds of one product each, as our kernels have it: the blocks of a pair make half of b each, two rounds before its
- * product, and copy it to the other one round before. */
+/* Rounds of one product each, as our kernels have it. Each block of a pair stores half of b two rounds before its product,
+ * and copies it to the other block one round before. */
 template <int how> __global__ void pairs(float *out)
 {
 	enum { PLACES = how == TWO_PLACES ? 2 : 3 };
