@@ -208,6 +208,13 @@ status cuda_launch_early(backend *b, void (*kernel)(P...), dim3 grid, unsigned t
 {
 	return cuda_launch_as(b, {true, 1}, kernel, grid, threads, shared, (A &&) args...);
 }
+/* Launch early, in clusters of `cluster` blocks that are neighbours along y; 1: none. */
+template <class... P, class... A>
+status cuda_launch_early_clusters(backend *b, void (*kernel)(P...), unsigned cluster, dim3 grid, unsigned threads,
+                                  size_t shared, A &&...args)
+{
+	return cuda_launch_as(b, {true, cluster}, kernel, grid, threads, shared, (A &&) args...);
+}
 
 /* Number of blocks for `count` elements at `each` per block, at most 16 for each processor. */
 static inline unsigned cuda_blocks(const backend *b, int64_t count, int64_t each)

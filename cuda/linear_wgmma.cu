@@ -454,8 +454,8 @@ int64_t cuda_panels_wgmma_clocks(const backend *b, const panel_product &p, const
 template <class W, class T> static status run(backend *b, const panel_product &p, const panel_siblings &siblings)
 {
 	const dim3 grid(cuda_parts(p.rows, T::ROWS_HELD), cuda_extent(panel_blocks<T::PANELS>(p, siblings)));
-	return cuda_launch_as(b, {true, T::BLOCKS}, wgmma_kernel<W, T>, grid, T::THREADS, wgmma_memory<W, T>::BYTES, p,
-	                      siblings);
+	return cuda_launch_early_clusters(b, wgmma_kernel<W, T>, T::BLOCKS, grid, T::THREADS, wgmma_memory<W, T>::BYTES, p,
+	                                  siblings);
 }
 
 /* Run the first tile that takes the least clocks. */
