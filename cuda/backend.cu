@@ -399,6 +399,7 @@ static status choose_wgmma(cuda_backend *c)
 	pthread_mutex_lock(&devices_mutex);
 	wgmma_bits bits = d->wgmma;
 	pthread_mutex_unlock(&devices_mutex);
+	c->clusters = c->clusters && cuda_wgmma_fits_clusters(c);
 	if (bits == BITS_UNKNOWN) {
 		bool same;
 		const status s = cuda_wgmma_check(c, &same);
@@ -475,6 +476,7 @@ static status open_device(backend **out, const backend_options *o, error *err)
 	c->cache_bytes = prop.l2CacheSize;
 	c->early = prop.major >= 9 && is_on("ADDITIVE_CUDA_EARLY", true);
 	c->wgmma = prop.major == 9 && prop.minor == 0 && is_on("ADDITIVE_CUDA_WGMMA", USES_WGMMA);
+	c->clusters = is_on("ADDITIVE_CUDA_CLUSTERS", true);
 	c->fused = is_on("ADDITIVE_CUDA_FUSE", true);
 	c->ahead = is_on("ADDITIVE_CUDA_AHEAD", false);
 	c->each_waits = is_on("ADDITIVE_CUDA_WAIT", false);

@@ -43,6 +43,7 @@ typedef struct cuda_backend {
 	int64_t cache_bytes;        /* size of the L2 cache */
 	bool early;                 /* kernels that contain the wait may begin early (devices from 9.0 on) */
 	bool wgmma;                 /* products use wgmma, which has shown mma.sync's bits (linear_wgmma.cu) */
+	bool clusters;              /* some of these products use clusters */
 	bool recorded, fused;       /* plans are recorded; neighbours are fused */
 	bool ahead;                 /* products of few rows prefetch the weights of the product after the next */
 	bool each_waits;            /* for debugging: each launch waits for its end, so that a fault names its kernel */
@@ -94,6 +95,8 @@ status cuda_check(cuda_backend *c);
 /* Set `same` to true if wgmma and mma.sync give equal bits here, on several products. STATUS_NOMEM, STATUS_DEVICE.
  * Waits for the stream. Clears c->wgmma. Needs compute capability 9.0 (linear_wgmma.cu). */
 status cuda_wgmma_check(cuda_backend *c, bool *same);
+/* True if the device has room for the clusters of these products. */
+bool cuda_wgmma_fits_clusters(cuda_backend *c);
 /* For tests, looked up by name in the plug-in: launch a kernel that writes to an invalid address. The launch succeeds;
  * the device is lost when the kernel runs. */
 extern "C" status additive_cuda_plant_fault(backend *b);
@@ -150,11 +153,16 @@ static inline unsigned cuda_parts(int64_t count, int64_t each)
 }
 enum { CUDA_MOST_YZ = 65535 }; /* most blocks along y and along z */
 
+typedef struct cuda_launch_form {
+	bool early;       /* see cuda_launch_early */
+	unsigned cluster; /* blocks of a cluster, neighbours along y */
+} cuda_launch_form;
+
 /* Launch a grid with `threads` threads and `shared` bytes of shared memory per block. Arguments are converted to the
  * kernel's parameters. An empty grid does nothing; one beyond CUDA's limits is STATUS_UNSUPPORTED. */
 template <class... P, class... A>
-status cuda_launch_as(backend *b, bool early, void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared,
-                      A &&...args)
+status cuda_launch_as(backend *b, cuda_launch_form form, void (*kernel)(P...), dim3 grid, unsigned threads,
+                      size_t shared, A &&...args)
 {
 	cuda_backend *c = cuda_of(b);
 	TRY(cuda_enter(c));
@@ -168,32 +176,44 @@ status cuda_launch_as(backend *b, bool early, void (*kernel)(P...), dim3 grid, u
 		if (s != STATUS_OK)
 			return s;
 	}
-	cudaLaunchAttribute attribute = {};
-	attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-	attribute.val.programmaticStreamSerializationAllowed = 1;
+	cudaLaunchAttribute attributes[2] = {};
 	cudaLaunchConfig_t config = {};
 	config.gridDim = grid;
 	config.blockDim = dim3(threads);
 	config.dynamicSmemBytes = shared;
 	config.stream = c->stream;
-	config.attrs = &attribute;
+	config.attrs = attributes;
 	/* only a kernel of ours lets the next one begin early; looked up first, so that it is known before plans are
 	 * recorded */
-	config.numAttrs = early && c->early && cuda_may_begin_early(c, (const void *)kernel) && c->after_kernel;
+	if (form.early && c->early && cuda_may_begin_early(c, (const void *)kernel) && c->after_kernel) {
+		attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+		attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+	}
+	if (form.cluster > 1) {
+		attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+		attributes[config.numAttrs++].val.clusterDim = {1, form.cluster, 1};
+	}
 	c->after_kernel = true;
 	return cuda_launched(c, cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...), (const void *)kernel);
 }
 template <class... P, class... A>
 status cuda_launch(backend *b, void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared, A &&...args)
 {
-	return cuda_launch_as(b, false, kernel, grid, threads, shared, (A &&) args...);
+	return cuda_launch_as(b, {false, 1}, kernel, grid, threads, shared, (A &&) args...);
 }
 /* Launch a kernel that may begin before the previous one has ended. Each of its threads calls wait_for_previous
  * (ptx.cuh) before it touches anything but its arguments and weights, and ends after that. */
 template <class... P, class... A>
 status cuda_launch_early(backend *b, void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared, A &&...args)
 {
-	return cuda_launch_as(b, true, kernel, grid, threads, shared, (A &&) args...);
+	return cuda_launch_as(b, {true, 1}, kernel, grid, threads, shared, (A &&) args...);
+}
+/* Launch early, in clusters of `cluster` blocks that are neighbours along y; 1: none. */
+template <class... P, class... A>
+status cuda_launch_early_clusters(backend *b, void (*kernel)(P...), unsigned cluster, dim3 grid, unsigned threads,
+                                  size_t shared, A &&...args)
+{
+	return cuda_launch_as(b, {true, cluster}, kernel, grid, threads, shared, (A &&) args...);
 }
 
 /* Number of blocks for `count` elements at `each` per block, at most 16 for each processor. */

@@ -217,11 +217,25 @@ struct bf16_words {
 		split(x.z, x.w, o.y, o.w);
 		return o;
 	}
-	/* A step adds TERMS products, in this order. */
+	/* A step adds TERMS products, in this order; a lane's two words of x in each: */
+	static __device__ __forceinline__ uint2 words(operand x, int term)
+	{
+		return term ? make_uint2(x.x, x.y) : make_uint2(x.z, x.w);
+	}
 	static __device__ __forceinline__ void term(sum d[4], const unsigned a[4], operand x, int i)
 	{
-		const unsigned low[2] = {x.z, x.w}, high[2] = {x.x, x.y};
-		mma_bf16(d, a, i ? high : low);
+		const uint2 w = words(x, i);
+		const unsigned b[2] = {w.x, w.y};
+		mma_bf16(d, a, b);
+	}
+	template <int n>
+	static __device__ __forceinline__ void group_term(sum (&d)[n], const unsigned a[4], wgmma_view x, bool add)
+	{
+		wgmma_bf16(d, a, x, add);
+	}
+	static __device__ __forceinline__ float real(sum total, float, float)
+	{
+		return total;
 	}
 	static __device__ __forceinline__ void product(sum d[4], const unsigned a[4], operand x)
 	{
@@ -247,10 +261,23 @@ struct int8_words {
 	{
 		return x;
 	}
+	static __device__ __forceinline__ uint2 words(operand x, int)
+	{
+		return x;
+	}
 	static __device__ __forceinline__ void term(sum d[4], const unsigned a[4], operand x, int)
 	{
 		const unsigned b[2] = {x.x, x.y};
 		mma_int8(d, a, b);
+	}
+	template <int n>
+	static __device__ __forceinline__ void group_term(sum (&d)[n], const unsigned a[4], wgmma_view x, bool add)
+	{
+		wgmma_int8(d, a, x, add);
+	}
+	static __device__ __forceinline__ float real(sum total, float row_scale, float weight_scale)
+	{
+		return with_scales(total, row_scale, weight_scale);
 	}
 	static __device__ __forceinline__ void product(sum d[4], const unsigned a[4], operand x)
 	{

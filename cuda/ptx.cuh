@@ -148,19 +148,19 @@ __device__ __forceinline__ void prefetch_bytes(const unsigned char *from, int64_
 #endif
 }
 
-/* --- wgmma: products of four warps, in code for sm_90a only ------------------------------------------------ */
+/* --- wgmma: products of four warps, and clusters, in code for sm_90a only ----------------------------------------- */
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 enum { HAS_WGMMA = true };
-#define WGMMA(...) asm volatile(__VA_ARGS__)
+#define SM90A(...) asm volatile(__VA_ARGS__)
 #else
 enum { HAS_WGMMA = false };
-#define WGMMA(...)
+#define SM90A(...)
 #endif
 
 /* View of b [k 16, n] in shared memory (PTX ISA, matrix descriptor without swizzle). Eight columns of eight k are 128
  * bytes, 16 for each column. From k 0 to k 8 are `k_bytes`, from column 0 to column 8 `column_bytes`. Each is a
- * multiple of 16 below 2^18. */
+ * multiple of 16 below 2^18. A b of bytes is [k 32, n], with 16 k in place of eight. */
 typedef uint64_t wgmma_view;
 __device__ __forceinline__ wgmma_view wgmma_view_of(const void *shared, unsigned k_bytes, unsigned column_bytes)
 {
@@ -168,67 +168,126 @@ __device__ __forceinline__ wgmma_view wgmma_view_of(const void *shared, unsigned
 	return (at & 0x3ffff) >> 4 | (wgmma_view)(k_bytes >> 4) << 16 | (wgmma_view)(column_bytes >> 4) << 32;
 }
 
-/* Begin d = a b + (add ? d : 0) for four warps, the first a multiple of 4: a [64, 16], b [16, N] bf16, d [64, N] f32.
- * Warp i has rows 16 i … 16 i + 15 of a and d; its lanes hold them as in mma_bf16, d as N / 8 products side by side.
+/* wgmma_bf16(d, a, b, add) begins d = a b + (add ? d : 0) for four warps, the first a multiple of 4: a [64, 16],
+ * b [16, N] bf16, d [64, N] f32. Warp i has rows 16 i … 16 i + 15 of a and d; its lanes hold them as in mma_bf16, d as
+ * N / 8 products side by side. wgmma_int8 is the same for signed bytes, a [64, 32] and b [32, N] as in mma_int8.
  *
  * The product runs until wgmma_wait: until then nothing may touch d, change a or write b. wgmma_fence comes before the
  * first product, and again after d or a was touched. Threads that write b call wgmma_publish before the barrier after
  * which it is read. */
-#define WGMMA_4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define WGMMA_16(d, i) WGMMA_4(d, i), WGMMA_4(d, i + 4), WGMMA_4(d, i + 8), WGMMA_4(d, i + 12)
-__device__ __forceinline__ void wgmma_bf16(float (&d)[16], const unsigned a[4], wgmma_view b, bool add)
-{
-	WGMMA("{.reg .pred p; setp.ne.b32 p, %21, 0;"
-	      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
-	      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, {%16, %17, %18, %19}, %20, p, 1, 1, 0;}"
-	      : WGMMA_16(d, 0)
-	      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)add));
-}
-__device__ __forceinline__ void wgmma_bf16(float (&d)[32], const unsigned a[4], wgmma_view b, bool add)
-{
-	WGMMA("{.reg .pred p; setp.ne.b32 p, %37, 0;"
-	      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
-	      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-	      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, p, 1, 1, 0;}"
-	      : WGMMA_16(d, 0), WGMMA_16(d, 16)
-	      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)add));
-}
-__device__ __forceinline__ void wgmma_bf16(float (&d)[64], const unsigned a[4], wgmma_view b, bool add)
-{
-	WGMMA("{.reg .pred p; setp.ne.b32 p, %69, 0;"
-	      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
-	      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-	      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-	      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-	      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, {%64, %65, %66, %67}, %68, p, 1, 1, 0;}"
-	      : WGMMA_16(d, 0), WGMMA_16(d, 16), WGMMA_16(d, 32), WGMMA_16(d, 48)
-	      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)add));
-}
+#define WGMMA_4(how, d, i) how(d[i]), how(d[i + 1]), how(d[i + 2]), how(d[i + 3])
+#define WGMMA_16(how, d, i) WGMMA_4(how, d, i), WGMMA_4(how, d, i + 4), WGMMA_4(how, d, i + 8), WGMMA_4(how, d, i + 12)
+#define WGMMA_32(how, d, i) WGMMA_16(how, d, i), WGMMA_16(how, d, i + 16)
+#define WGMMA_64(how, d, i) WGMMA_32(how, d, i), WGMMA_32(how, d, i + 32)
+#define WGMMA_NAMES_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define WGMMA_NAMES_32 WGMMA_NAMES_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define WGMMA_NAMES_64 \
+	WGMMA_NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+	               "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+/* A function for `n` sums per lane: name(sum (&d)[n], …). others: the names of a, b; add: the name of add. */
+#define WGMMA_FUNCTION(name, sum, how, n, form, others, add_name, signs) \
+	__device__ __forceinline__ void name(sum(&d)[n], const unsigned a[4], wgmma_view b, bool add) \
+	{ \
+		SM90A("{.reg .pred p; setp.ne.b32 p, " add_name ", 0; wgmma.mma_async.sync.aligned." form \
+		      " {" WGMMA_NAMES_##n "}, " others ", p" signs ";}" \
+		      : WGMMA_##n(how, d, 0) \
+		      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)add)); \
+	}
+#define WGMMA_FUNCTIONS(n, columns, others, add_name) \
+	WGMMA_FUNCTION(wgmma_bf16, float, "+f", n, "m64n" columns "k16.f32.bf16.bf16", others, add_name, ", 1, 1, 0") \
+	WGMMA_FUNCTION(wgmma_int8, int, "+r", n, "m64n" columns "k32.s32.s8.s8", others, add_name, "")
+WGMMA_FUNCTIONS(16, "32", "{%16, %17, %18, %19}, %20", "%21")
+WGMMA_FUNCTIONS(32, "64", "{%32, %33, %34, %35}, %36", "%37")
+WGMMA_FUNCTIONS(64, "128", "{%64, %65, %66, %67}, %68", "%69")
 __device__ __forceinline__ void wgmma_fence(void)
 {
-	WGMMA("wgmma.fence.sync.aligned;" ::: "memory");
+	SM90A("wgmma.fence.sync.aligned;" ::: "memory");
 }
 /* Commit the products since the last commit as a group. */
 __device__ __forceinline__ void wgmma_commit(void)
 {
-	WGMMA("wgmma.commit_group.sync.aligned;" ::: "memory");
+	SM90A("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 /* Wait for all products. The empty statements keep the compiler from reading d earlier. */
 template <int n> __device__ __forceinline__ void wgmma_wait(float (&d)[n])
 {
-	WGMMA("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+	SM90A("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
 	for (int i = 0; i < n; i++)
-		WGMMA("" : "+f"(d[i])::"memory");
+		SM90A("" : "+f"(d[i])::"memory");
+}
+template <int n> __device__ __forceinline__ void wgmma_wait(int (&d)[n])
+{
+	SM90A("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#pragma unroll
+	for (int i = 0; i < n; i++)
+		SM90A("" : "+r"(d[i])::"memory");
 }
 /* Make this thread's earlier stores to shared memory visible to products after the next barrier. */
 __device__ __forceinline__ void wgmma_publish(void)
 {
-	WGMMA("fence.proxy.async.shared::cta;" ::: "memory");
+	SM90A("fence.proxy.async.shared::cta;" ::: "memory");
 }
+
+/* Barrier of all threads of a cluster. They arrive and wait in turn. What a thread did before it arrived is visible to
+ * all after their wait. A thread that has ended counts as arrived. */
+__device__ __forceinline__ void cluster_arrive(void)
+{
+	SM90A("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void cluster_wait(void)
+{
+	SM90A("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+/* A barrier in shared memory that counts bytes. A phase ends when one thread has called copy_barrier_expect and that
+ * many bytes have arrived; they may arrive before the call. One thread calls copy_barrier_init before a barrier of the
+ * cluster. copy_barrier_wait returns when the phase with this parity has ended, the first being 0. */
+typedef uint64_t copy_barrier;
+__device__ __forceinline__ void copy_barrier_init(copy_barrier *at)
+{
+	SM90A("mbarrier.init.shared::cta.b64 [%0], 1; fence.mbarrier_init.release.cluster;" ::"r"(
+	          (unsigned)__cvta_generic_to_shared(at))
+	      : "memory");
+}
+__device__ __forceinline__ void copy_barrier_expect(copy_barrier *at, unsigned bytes)
+{
+	SM90A("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"((unsigned)__cvta_generic_to_shared(at)),
+	      "r"(bytes)
+	      : "memory");
+}
+__device__ __forceinline__ void copy_barrier_wait(copy_barrier *at, unsigned parity)
+{
+	unsigned ended = HAS_WGMMA ? 0 : 1;
+	do {
+		SM90A("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
+		      : "=r"(ended)
+		      : "r"((unsigned)__cvta_generic_to_shared(at)), "r"(parity)
+		      : "memory");
+	} while (!ended);
+}
+/* Start to copy bytes (a multiple of 16, as the address) of this block's shared memory to the same place in the
+ * cluster's block `rank`, which has begun. They count at that block's copy barrier at the same place as `at`. Threads
+ * that stored them have called wgmma_publish before a barrier. Products may read them after copy_barrier_wait. Until
+ * then no thread may change them here or read them there, and neither block may end. */
+__device__ __forceinline__ void copy_to_block(void *from, unsigned bytes, copy_barrier *at, unsigned rank)
+{
+	SM90A("{.reg .b32 to, bar; mapa.shared::cluster.u32 to, %0, %3; mapa.shared::cluster.u32 bar, %2, %3;"
+	      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [to], [%0], %1, [bar];}" ::"r"(
+	          (unsigned)__cvta_generic_to_shared(from)),
+	      "r"(bytes), "r"((unsigned)__cvta_generic_to_shared(at)), "r"(rank)
+	      : "memory");
+}
+#undef WGMMA_FUNCTIONS
+#undef WGMMA_FUNCTION
+#undef WGMMA_NAMES_64
+#undef WGMMA_NAMES_32
+#undef WGMMA_NAMES_16
+#undef WGMMA_64
+#undef WGMMA_32
 #undef WGMMA_16
 #undef WGMMA_4
-#undef WGMMA
+#undef SM90A
 
 #endif
 

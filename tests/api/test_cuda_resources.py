@@ -80,8 +80,9 @@ def test_ptx_for_older_devices_needs_no_wait(run):
     assert run(disassembly(WHOLE - {"ptx"}, ptx="sm_80")).returncode == 0
 
 
-def test_an_early_kernel_that_was_not_compiled_is_named(run):
-    done = run(disassembly(WHOLE), source=SOURCE + "cuda_launch_early(b,\n\trenamed_kernel, 1);")
+@pytest.mark.parametrize("launch", ["cuda_launch_early", "cuda_launch_early_clusters"])
+def test_an_early_kernel_that_was_not_compiled_is_named(run, launch):
+    done = run(disassembly(WHOLE), source=SOURCE + f"{launch}(b,\n\trenamed_kernel, 1);")
     assert done.returncode == 1
     assert "cuda_launch_early of renamed_kernel: no kernel of this name was compiled" in done.stderr
 

@@ -7,7 +7,7 @@
  *   ceilings  copies at several sizes, bf16 products at the shapes of three models, the cost of a node of a recorded
  * plan rounds    of additive attention, each beside a copy of as many bytes ops       what else decides a training step
  *   choices   products: the library's best guess beside its next ones (cuda/gemm.h)
- *   panels    products of serving, with bf16 panels
+ *   panels    products of serving, with bf16 and int8 panels
  *
  * Ops have the bytes that must move (inputs read once, outputs written once) or the FLOPs of their products.
  *
@@ -88,7 +88,7 @@ static void fill(backend *b, plan *p, value v)
 	if (!shape_bytes(info->shape, info->type, &bytes))
 		bench_fail("a shape is too large");
 	const bool halves = info->type == DTYPE_BF16 || info->type == DTYPE_PANEL_BF16;
-	int64_t n = halves ? (int64_t)(bytes / sizeof(uint16_t)) : shape_count(info->shape);
+	int64_t n = (int64_t)(bytes / (halves ? sizeof(uint16_t) : sizeof(float)));
 	char *host = malloc(bytes);
 	if (!host)
 		bench_fail("out of memory");
@@ -469,10 +469,10 @@ static void choices(backend *b)
 
 /* --- panels ----------------------------------------------------------------------------------- */
 
-static void build_panels(graph *g, const int64_t *arg) /* rows, N, K */
+static void build_panels(graph *g, const int64_t *arg) /* rows, N, K, type */
 {
 	const value x = graph_input(g, "x", DTYPE_F32, SHAPE2(arg[0], arg[2])),
-	            w = graph_input(g, "w", DTYPE_PANEL_BF16, SHAPE2(arg[1], arg[2]));
+	            w = graph_input(g, "w", (dtype)arg[3], SHAPE2(arg[1], arg[2]));
 	graph_output(g, op_linear(g, x, w, VALUE_NONE, 1), "y");
 }
 
@@ -481,18 +481,21 @@ static void panels(backend *b)
 {
 	static const int64_t rows[] = {64, 128, 256, 2048},
 	                     shapes[][2] = {{768, 768}, {2304, 768}, {3072, 768}, {768, 3072}};
-	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-		for (size_t j = 0; j < sizeof shapes / sizeof *shapes; j++) {
-			const int64_t less = quick ? 12 : 1, m = quick ? 64 : rows[i], n = shapes[j][0] / less,
-			              k = shapes[j][1] / less;
-			char name[64];
-			snprintf(name, sizeof name, "%lld x %lld x %lld", (long long)m, (long long)n, (long long)k);
-			run_case(b,
-			         &(bench_case){"panels", name, build_panels, {m, n, k}, 0, 2.0 * (double)(m * n * k)},
-			         false);
-			if (quick && j == 1)
-				return;
-		}
+	for (size_t i = 0; i < (quick ? 1 : sizeof rows / sizeof *rows); i++)
+		for (size_t j = 0; j < (quick ? 2 : sizeof shapes / sizeof *shapes); j++)
+			for (int int8 = 0; int8 < 2; int8++) {
+				const int64_t less = quick ? 12 : 1, m = rows[i], n = shapes[j][0] / less,
+				              k = shapes[j][1] / less,
+				              type = int8 ? DTYPE_PANEL_INT8 : DTYPE_PANEL_BF16;
+				char name[64];
+				snprintf(name, sizeof name, "%lld x %lld x %lld%s", (long long)m, (long long)n,
+				         (long long)k, int8 ? ", int8" : "");
+				run_case(
+				    b,
+				    &(bench_case){
+				        "panels", name, build_panels, {m, n, k, type}, 0, 2.0 * (double)(m * n * k)},
+				    false);
+			}
 }
 
 static bool is_asked(int argc, char **argv, const char *part)

@@ -174,8 +174,10 @@ def device(bench):
 def choices(bench):
     quick = ["quick"] if bench.quick else []
     return {"products": (60, lambda: bench.lines("bench_device", *quick, "choices")),
-            **{name: (10, lambda use=use: bench.lines("bench_device", *quick, "panels", ADDITIVE_CUDA_WGMMA=use))
-               for name, use in (("panels, wgmma", "1"), ("panels, mma.sync", "0"))}}
+            **{f"panels, {name}": (15, lambda use=use: bench.lines("bench_device", *quick, "panels", **use))
+               for name, use in (("wgmma", {"ADDITIVE_CUDA_WGMMA": "1"}),
+                                 ("no pairs", {"ADDITIVE_CUDA_WGMMA": "1", "ADDITIVE_CUDA_CLUSTERS": "0"}),
+                                 ("mma.sync", {"ADDITIVE_CUDA_WGMMA": "0"}))}}
 
 
 ROUND = dict(batch=8, length=16384, width=1024, heads=16)  # 268 MB in bf16

@@ -138,17 +138,23 @@ def choices(r):
     r.want("products: guess over best, worst of all shapes", max(x["ns"][0] / max(min(x["ns"]), 1) for x in found))
 
 
+def times(x):
+    """µs and TFLOP/s."""
+    return (f"{x['median_ns'] / 1e3:.1f}", f"{x['flops'] / x['median_ns'] / 1e3:.0f}") if x else ("-", "-")
+
+
 def panels(r):
-    by = {name: {x["case"]: x for x in r.of("choices", f"panels, {name}", []) if x.get("op") == "panels"} for name in ("wgmma", "mma.sync")}
+    by = {name: {x["case"]: x for x in r.of("choices", f"panels, {name}", []) if x.get("op") == "panels"}
+          for name in ("wgmma", "no pairs", "mma.sync")}
     both = [(x, by["mma.sync"][case]) for case, x in by["wgmma"].items() if case in by["mma.sync"]]
     if not both:
         return
     r.say("### Packed products of serving, by wgmma and by mma.sync (rows x outputs x inputs)\n")
     if not all(x["wgmma"] for x, _ in both):
         r.say("The device refused wgmma (see the log), so both are mma.sync.\n")
-    r.table(["product", "wgmma µs", "TFLOP/s", "mma.sync µs", "TFLOP/s", "mma.sync / wgmma"],
-            [[x["case"], *(f for y in (x, other) for f in (f"{y['median_ns'] / 1e3:.1f}", f"{y['flops'] / y['median_ns'] / 1e3:.0f}")),
-              f"{other['median_ns'] / x['median_ns']:.2f} ×"] for x, other in both])
+    r.table(["product", "wgmma µs", "TFLOP/s", "without pairs µs", "mma.sync µs", "TFLOP/s", "mma.sync / wgmma"],
+            [[x["case"], *times(x), *times(by["no pairs"].get(x["case"]))[:1], *times(other), f"{other['median_ns'] / x['median_ns']:.2f} ×"]
+             for x, other in both])
     for x, _ in both:
         if x["case"] == "2048 x 3072 x 768":
             r.want("packed product, 2048 x 3072 x 768, TFLOP/s", x["flops"] / x["median_ns"] / 1e3)

@@ -90,7 +90,8 @@ void shadow_free(shadow *s)
 struct place {
 	shadow *marks;
 	size_t offset;
-	const allocation *memory; /* NULL: shared memory */
+	const allocation *memory; /* NULL: shared memory of a block that began at `since` */
+	moment since;
 };
 
 /* True if the address is in a segment of this plug-in that no kernel may write. */
@@ -157,7 +158,7 @@ static bool find(uintptr_t at, size_t bytes, access_kind kind, const void *code,
 	if (offset < SHARED_STRIDE) {
 		if (offset + bytes > now.l->shared_bytes)
 			fail_outside(at, bytes, kind, code);
-		*out = {now.b->shared_shadow, offset, nullptr};
+		*out = {now.b->shared_shadow, offset, nullptr, now.b->began};
 		return true;
 	}
 	if (!last || at - (uintptr_t)last->base >= last->bytes || !last->live)
@@ -165,7 +166,7 @@ static bool find(uintptr_t at, size_t bytes, access_kind kind, const void *code,
 	if (last && last->live && at - (uintptr_t)last->base + bytes <= last->bytes) {
 		if (!last->marks)
 			last->marks = shadow_new(last->bytes);
-		*out = {last->marks, at - (uintptr_t)last->base, last};
+		*out = {last->marks, at - (uintptr_t)last->base, last, now.began};
 		return true;
 	}
 	if (kind == READ && at - (uintptr_t)now.l->arguments.get() < now.l->argument_bytes)
@@ -209,6 +210,10 @@ static inline bool ordered(stamp s, moment since)
 		if (thread / 32 == f->thread / 32 && (when < f->w->together || when < f->met[thread % 32]))
 			return true;
 	}
+	if (f->waits > 0)
+		if (const fibre *other = in_cluster(number_of(s), thread_of(s)))
+			if (cluster_orders(f, other, when))
+				return true;
 	return order_known(number_of(s), thread_of(s), when);
 }
 
@@ -221,8 +226,8 @@ static inline bool ordered(stamp s, moment since)
 	else
 		snprintf(memory, sizeof memory, "shared memory + %zu", p.offset);
 	bool same_block = number_of(other) == now.id >> 11;
-	const char *hint = !same_block ? "no fences order them" : "no barrier orders them";
-	std::string here = code_place(code), other_place = code_place((const void *)(code_base() + at));
+	const char *hint = same_block ? "no barrier orders them" : p.memory ? "no fences order them" : "no barrier of the cluster orders them";
+	std::string here = code_place(code), other_place = at ? code_place((const void *)(code_base() + at)) : "a copy of the cluster";
 	fail("race: %s of %zu bytes at %s, and the %s by block %u, thread %u: %s\n  at %s\n  the other at %s", verb(kind), bytes, memory,
 	     what, number_of(other), thread_of(other), hint, here.c_str(), other_place.c_str());
 }
@@ -261,13 +266,13 @@ template <access_kind kind> static inline void mark(cell *c, const place &p, siz
 	const bool writes = kind != READ && kind != ATOMIC_READ;
 	if (writes ? c->write == s && !c->read[0] : c->read[0] == s)
 		return;
-	const moment since = p.memory ? now.began : now.b->began;
+	const moment since = p.since;
 	if (!ordered(c->write, since) && !(atomic && c->write & 1))
 		fail_race(p, bytes, kind, code, c->write, c->write_code, c->write & 1 ? "atomic operation" : "write");
 	if (kind != WRITE && kind != COPY && !p.memory && when_of(c->write) < since)
 		fail("uninitialised: %s of %zu bytes at shared memory + %zu, which no thread of this block has written\n  at %s", verb(kind),
 		     bytes, p.offset, code_place(code).c_str());
-	uint32_t where = (uint32_t)((uintptr_t)code - code_base());
+	uint32_t where = code == COPIED ? 0 : (uint32_t)((uintptr_t)code - code_base());
 	if (!writes) {
 		remember_read(c, s, where);
 		return;
@@ -396,12 +401,25 @@ void touch_published(const void *at, size_t bytes, const void *code)
 	for (size_t i = p.offset / 4; i < (p.offset + bytes + 3) / 4; i++) {
 		const stamp s = p.marks->cells[i].write;
 		const fibre &writer = now.b->fibres[thread_of(s)];
-		if (when_of(s) >= writer.published)
+		if (p.marks->cells[i].write_code != 0 && when_of(s) >= writer.published)
 			fail("wgmma: shared memory + %zu was written by thread %u, which has not called wgmma_publish before the last barrier\n"
 			     "  at %s\n  the other at %s",
 			     4 * i, writer.thread, code_place(code).c_str(),
 			     code_place((const void *)(code_base() + p.marks->cells[i].write_code)).c_str());
 	}
+}
+
+void touch_of(const block *b, const void *at, size_t bytes, access_kind kind, const void *code)
+{
+	if (!checked)
+		return;
+	const place p = {b->shared_shadow, (size_t)((uintptr_t)at - (uintptr_t)b->shared), nullptr, b->began};
+	if (p.offset + bytes > now.l->shared_bytes)
+		fail_outside((uintptr_t)now.b->shared + p.offset, bytes, kind, code);
+	if (kind == COPY)
+		mark_all<COPY>(p, bytes, code);
+	else
+		mark_all<ATOMIC_READ>(p, bytes, code);
 }
 
 void touch_read(const void *at, size_t bytes)

@@ -92,7 +92,7 @@ struct warp {
 	moment together = 0; /* the last __syncwarp of all 32 lanes */
 };
 
-enum fibre_state { READY, AT_BARRIER, AT_WARP, DONE };
+enum fibre_state { READY, AT_BARRIER, AT_CLUSTER, AT_WARP, DONE };
 
 struct async_copy {
 	void *to;
@@ -109,11 +109,11 @@ struct product_sums {
 /* An unfinished wgmma: a lane's two rows of a, and b in shared memory. */
 struct group_product {
 	const unsigned *a;
-	unsigned words[4]; /* copy of a */
-	float rows[2][16];
+	unsigned words[4];   /* copy of a */
+	unsigned rows[2][8]; /* pairs of bf16, or four bytes each */
 	const unsigned char *b;
 	int k_bytes, column_bytes, columns;
-	bool add;
+	bool add, bytes;
 	size_t sums; /* index in the fibre's */
 };
 
@@ -140,12 +140,40 @@ struct fibre {
 	size_t committed;
 	bool products_fenced;
 	moment publishing, published; /* stores before it are published: now, as of the last barrier */
+	unsigned arrivals, waits;     /* at the cluster's barrier */
+	moment arrived[2];            /* the last two arrivals: number n is at n % 2 */
 };
 
 struct shadow; /* check.cc */
 
+/* A barrier in shared memory that counts bytes of copies. */
+struct copy_barrier {
+	int armings = 1; /* missing in this phase */
+	long bytes = 0;  /* expected and not arrived; negative: arrived before they are expected */
+	unsigned phase = 0;
+};
+/* A copy from shared memory to that of another block, which has not arrived. */
+struct block_copy {
+	block *from_block, *to_block;
+	const unsigned char *from;
+	unsigned char *to;
+	const void *barrier;
+	std::vector<unsigned char> bytes; /* as they were at the request */
+	const void *code;
+};
+
+/* Blocks that are resident together and reach each other's shared memory. */
+struct cluster {
+	std::vector<block *> blocks; /* by rank */
+	int threads = 0, arrived = 0, done = 0;
+	unsigned rounds = 0; /* completed barriers */
+	std::vector<block_copy> copies;
+};
+
 struct block {
 	uint3 index;
+	std::shared_ptr<cluster> in;
+	std::map<const void *, copy_barrier> copy_barriers; /* by address */
 	uint32_t number;
 	unsigned char *shared; /* SHARED_STRIDE bytes of address space */
 	shadow *shared_shadow;
@@ -179,7 +207,7 @@ extern previous_work overlapped; /* work that the running launch may overlap wit
 /* A kernel with its arguments. Each thread runs call(arguments) once. */
 struct launch {
 	const void *kernel;
-	dim3 grid, block;
+	dim3 grid, block, cluster;
 	size_t shared_bytes;
 	void (*call)(const void *arguments);
 	std::shared_ptr<void> arguments;
@@ -206,12 +234,20 @@ extern moment present; /* for all launches, on any host thread */
 /* Run all blocks of a launch to their end. */
 void run(const launch &l);
 
+/* The thread with these numbers, if its block is in the running thread's cluster; else NULL. */
+fibre *in_cluster(uint32_t block, unsigned thread);
+/* True if the last barrier of the cluster that `f` waited for orders an access of `other` before it. */
+bool cluster_orders(const fibre *f, const fibre *other, moment when);
+
 /* order.cc */
 void tick();
 void order_barrier(block *b);
 void order_meet(block *b, warp *w, size_t first, unsigned mask);
 bool order_known(uint32_t block, unsigned thread, moment when);
 void order_forget(const void *from, size_t bytes);
+/* Release at this address everything that the running thread may; acquire what was released. */
+void order_release(const void *at);
+void order_acquire(const void *at);
 
 /* --- memory ---------------------------------------------------------------------------- */
 
@@ -261,8 +297,12 @@ void driver_reset();
 enum access_kind { READ, WRITE, ATOMIC_READ, ATOMIC_WRITE, COPY };
 /* Report an access of the running thread that the compiler does not report. */
 void touch(const void *at, size_t bytes, access_kind kind, const void *code);
-/* Report a read of shared memory by a product: what threads of this block wrote there must be published. */
+/* Report a read of shared memory by a product or a copy: what threads of this block wrote there must be published. */
 void touch_published(const void *at, size_t bytes, const void *code);
+/* Check an access of the running thread to another block's shared memory: COPY or ATOMIC_READ. */
+void touch_of(const block *b, const void *at, size_t bytes, access_kind kind, const void *code);
+/* In place of the code of a write: bytes that arrive by a copy of the cluster, which products may read unpublished. */
+constexpr const void *COPIED = nullptr;
 /* Fail unless the memory of a copy or a matrix product is live. */
 void need_device(const void *at, size_t bytes, const char *what);
 shadow *shadow_new(size_t bytes);

@@ -78,6 +78,8 @@ static void fibre_run(void *)
 		fail("early launch: the thread ends without wait_for_previous");
 	if (!now.self->products.empty())
 		fail("wgmma: the thread ends without a wait for its products");
+	if (now.self->arrivals != now.self->waits)
+		fail("cluster: the thread ends without a wait for the barrier at which it arrived");
 	wait_as(DONE, nullptr);
 	abort();
 }
@@ -116,6 +118,161 @@ void barrier()
 {
 	now.b->waiting++;
 	wait_as(AT_BARRIER, __builtin_return_address(0));
+}
+
+/* --- clusters ------------------------------------------------------------------------------ */
+
+fibre *in_cluster(uint32_t number, unsigned thread)
+{
+	for (block *b : now.b->in->blocks)
+		if (b->number == number)
+			return &b->fibres[thread];
+	return nullptr;
+}
+
+bool cluster_orders(const fibre *f, const fibre *other, moment when)
+{
+	return f->waits > 0 && other->arrivals >= f->waits && when < other->arrived[f->waits % 2];
+}
+
+/* Threads that have ended count as arrived. */
+static void release_cluster(cluster *c)
+{
+	if (c->arrived == 0 || c->arrived + c->done < c->threads)
+		return;
+	c->arrived = 0;
+	c->rounds++;
+	now.moved = true;
+	for (block *b : c->blocks)
+		for (fibre &f : b->fibres)
+			if (f.state == AT_CLUSTER)
+				f.state = READY;
+}
+
+/* Orders accesses before it, not those between it and the wait. */
+void cluster_arrive()
+{
+	fibre *f = now.self;
+	if (f->arrivals != f->waits)
+		fail("cluster: the thread arrives again before it waits\n  at %s", code_place(__builtin_return_address(0)).c_str());
+	tick();
+	f->arrivals++;
+	f->arrived[f->arrivals % 2] = present;
+	f->b->in->arrived++;
+	release_cluster(f->b->in.get());
+}
+
+void cluster_wait()
+{
+	const void *code = __builtin_return_address(0);
+	fibre *f = now.self;
+	if (f->arrivals == f->waits)
+		fail("cluster: the thread waits without having arrived\n  at %s", code_place(code).c_str());
+	if (f->b->in->rounds < f->arrivals)
+		wait_as(AT_CLUSTER, code);
+	f->waits++;
+}
+
+/* --- copies between the blocks of a cluster ------------------------------------------------- */
+
+static copy_barrier &barrier_at(block *b, const void *at, const void *code)
+{
+	touch(at, 8, ATOMIC_READ, code);
+	auto found = b->copy_barriers.find(at);
+	if (found == b->copy_barriers.end())
+		fail("cluster: %p is no barrier of block %u\n  at %s", at, b->number, code_place(code).c_str());
+	return found->second;
+}
+
+static void complete_phase(copy_barrier *c)
+{
+	if (c->armings > 0 || c->bytes != 0)
+		return;
+	*c = {1, 0, c->phase + 1};
+	now.moved = true;
+}
+
+void copy_barrier_init(void *at)
+{
+	touch(at, 8, WRITE, __builtin_return_address(0));
+	now.b->copy_barriers[at] = {};
+}
+
+void copy_barrier_expect(void *at, unsigned bytes)
+{
+	const void *code = __builtin_return_address(0);
+	copy_barrier &c = barrier_at(now.b, at, code);
+	if (--c.armings < 0)
+		fail("cluster: bytes are expected twice in a phase\n  at %s", code_place(code).c_str());
+	c.bytes += bytes;
+	complete_phase(&c);
+}
+
+/* The bytes arrive when a thread of the other block waits for them, not before. Until then they may not be changed. */
+void copy_to_block(void *from, unsigned bytes, void *barrier, unsigned rank)
+{
+	const void *code = __builtin_return_address(0);
+	block *b = now.b, *to = rank < b->in->blocks.size() ? b->in->blocks[rank] : nullptr;
+	if (!to || to == b)
+		fail("cluster: a copy to rank %u of %zu blocks\n  at %s", rank, b->in->blocks.size(), code_place(code).c_str());
+	if (now.self->waits == 0)
+		fail("cluster: a copy before a barrier of the cluster, so that block %u may not have begun\n  at %s", to->number,
+		     code_place(code).c_str());
+	if (to->done == (int)to->fibres.size())
+		fail("cluster: a copy to block %u, which has ended\n  at %s", to->number, code_place(code).c_str());
+	if ((uintptr_t)from % 16 != 0 || bytes % 16 != 0)
+		fail("misaligned: a copy of %u bytes at %p\n  at %s", bytes, from, code_place(code).c_str());
+	unsigned char *into = to->shared + shared_offset(from);
+	touch_published(from, bytes, code);
+	touch_of(to, into, bytes, COPY, code);
+	touch_of(to, to->shared + shared_offset(barrier), 8, ATOMIC_READ, code);
+	if (checked)
+		order_release(to->shared + shared_offset(barrier));
+	const unsigned char *first = (const unsigned char *)from;
+	b->in->copies.push_back({b, to, first, into, to->shared + shared_offset(barrier), {first, first + bytes}, code});
+}
+
+static void arrive(const block_copy &c)
+{
+	if (memcmp(c.from, c.bytes.data(), c.bytes.size()) != 0)
+		fail("cluster: the bytes of a copy were changed before it arrived\n  the copy at %s", code_place(c.code).c_str());
+	touch(c.to, c.bytes.size(), WRITE, COPIED);
+	memcpy(c.to, c.from, c.bytes.size());
+	if (checked)
+		order_release(c.barrier);
+}
+
+void copy_barrier_wait(void *at, unsigned parity)
+{
+	const void *code = __builtin_return_address(0);
+	copy_barrier &c = barrier_at(now.b, at, code);
+	std::vector<block_copy> &copies = now.b->in->copies;
+	while (c.phase % 2 == parity) {
+		size_t i = 0;
+		while (i < copies.size() && copies[i].barrier != at)
+			i++;
+		if (i == copies.size()) {
+			poll();
+			continue;
+		}
+		const block_copy arrived = std::move(copies[i]);
+		copies.erase(copies.begin() + (long)i);
+		arrive(arrived);
+		c.bytes -= (long)arrived.bytes.size();
+		complete_phase(&c);
+	}
+	if (checked)
+		order_acquire(at);
+}
+
+static void check_copies(block *b)
+{
+	for (const block_copy &c : b->in->copies)
+		if (c.from_block == b || c.to_block == b) {
+			now.b = b;
+			fail("cluster: block %u ends before a copy %s it has arrived\n  the copy at %s", b->number,
+			     c.to_block == b ? "to" : "from", code_place(c.code).c_str());
+		}
 }
 
 /* The meeting in which this lane takes part. */
@@ -338,12 +495,15 @@ static int take_slot(block *b)
 	return slot;
 }
 
-static std::unique_ptr<block> block_start(const launch &l, unsigned number)
+static std::unique_ptr<block> block_start(const launch &l, const std::shared_ptr<cluster> &in, uint3 index)
 {
 	auto b = std::make_unique<block>();
 	size_t threads = l.block.x;
-	b->index = {number % l.grid.x, number / l.grid.x % l.grid.y, number / l.grid.x / l.grid.y};
-	b->number = number & ((1u << 21) - 1);
+	b->index = index;
+	b->number = ((index.z * l.grid.y + index.y) * l.grid.x + index.x) & ((1u << 21) - 1);
+	b->in = in;
+	in->blocks.push_back(b.get());
+	in->threads += (int)threads;
 	take_slot(b.get());
 	memset(b->shared, 0xff, l.shared_bytes);
 	tick();
@@ -360,6 +520,8 @@ static std::unique_ptr<block> block_start(const launch &l, unsigned number)
 		f.fenced_now = f.waited = f.products_fenced = false;
 		f.committed = 0;
 		f.publishing = f.published = 0;
+		f.arrivals = f.waits = 0;
+		f.arrived[0] = f.arrived[1] = 0;
 		f.met = {};
 		f.stack = take_stack();
 		/* Stacks are whole pages apart; without this shift the tops of all would share a few lines of the
@@ -390,8 +552,11 @@ static void fibre_turn(block *b, fibre *f)
 	now.self = nullptr;
 	now.stack_bytes = 0;
 	if (f->state == DONE) {
-		b->done++;
 		now.moved = true;
+		b->in->done++;
+		if (++b->done == (int)b->fibres.size())
+			check_copies(b);
+		release_cluster(b->in.get());
 	}
 	release_barrier(b);
 }
@@ -457,7 +622,7 @@ static void report_stuck(const std::vector<std::unique_ptr<block>> &blocks, cons
 	const fibre *first = nullptr;
 	int at_barrier = 0, at_warp = 0, polling = 0;
 	for (const fibre &f : b->fibres) {
-		at_barrier += f.state == AT_BARRIER;
+		at_barrier += f.state == AT_BARRIER || f.state == AT_CLUSTER;
 		at_warp += f.state == AT_WARP;
 		polling += f.state == READY;
 		if (!first && f.state != DONE && f.state != AT_BARRIER)
@@ -483,11 +648,24 @@ static void restart_moments()
 		*previous = {};
 }
 
+typedef std::vector<std::unique_ptr<block>> resident_blocks;
+
+static void cluster_start(const launch &l, unsigned number, resident_blocks *to)
+{
+	const dim3 &each = l.cluster;
+	const unsigned across = l.grid.x / each.x, down = l.grid.y / each.y, x = number % across * each.x,
+	               y = number / across % down * each.y, z = number / across / down * each.z;
+	const auto in = std::make_shared<cluster>();
+	for (unsigned i = 0; i < each.x * each.y * each.z; i++)
+		to->push_back(block_start(l, in, {x + i % each.x, y + i / each.x % each.y, z + i / each.x / each.y}));
+}
+
 void run(const launch &l)
 {
 	order o, blocks_order = o;
-	unsigned total = l.grid.x * l.grid.y * l.grid.z, next = 0, idle = 0;
-	std::vector<std::unique_ptr<block>> blocks;
+	const unsigned each = l.cluster.x * l.cluster.y * l.cluster.z, total = l.grid.x * l.grid.y * l.grid.z / each;
+	unsigned next = 0, idle = 0;
+	resident_blocks blocks;
 	watch_faults();
 	now.l = &l;
 	tick();
@@ -497,14 +675,14 @@ void run(const launch &l)
 	overlapped = l.early && previous ? *previous : previous_work();
 	count_launch(l);
 	while (next < total || !blocks.empty()) {
-		while (next < total && blocks.size() < RESIDENT)
-			blocks.push_back(block_start(l, next++));
+		while (next < total && blocks.size() + each <= RESIDENT)
+			cluster_start(l, next++, &blocks);
 		bool any = false;
 		now.moved = false;
 		for (unsigned i : blocks_order.of(blocks.size()))
 			any = blocks_order.leaves_out() || block_turn(blocks[i].get(), &o) || any;
 		for (size_t i = blocks.size(); i-- > 0;)
-			if (blocks[i]->done == (int)blocks[i]->fibres.size()) {
+			if (blocks[i]->in->done == blocks[i]->in->threads) {
 				block_end(blocks[i].get());
 				blocks.erase(blocks.begin() + (long)i);
 			}

@@ -126,6 +126,18 @@ void order_forget(const void *from, size_t bytes)
 		i = (uintptr_t)i->first - (uintptr_t)from < bytes ? released.erase(i) : std::next(i);
 }
 
+void order_release(const void *at)
+{
+	releases()[at].add(own());
+}
+
+void order_acquire(const void *at)
+{
+	auto seen = releases().find(at);
+	if (seen != released.end())
+		now.self->known.add(seen->second);
+}
+
 /* --- called by kernels ------------------------------------------------------------------ */
 
 void fence()
@@ -203,7 +215,7 @@ void release_add(unsigned *at, unsigned x)
 	now.moved = true;
 	if (checked) {
 		touch(at, sizeof *at, ATOMIC_WRITE, __builtin_return_address(0));
-		releases()[at].add(own());
+		order_release(at);
 	}
 	*at += x;
 }
@@ -213,9 +225,7 @@ unsigned acquire(const unsigned *at)
 	poll();
 	if (checked) {
 		touch(at, sizeof *at, ATOMIC_READ, __builtin_return_address(0));
-		auto seen = releases().find(at);
-		if (seen != released.end())
-			now.self->known.add(seen->second);
+		order_acquire(at);
 	}
 	return *at;
 }

@@ -327,6 +327,16 @@ cudaError_t check_device(int device)
 	                                                : cudaErrorInvalidDevice;
 }
 
+/* Number of clusters of this size that are resident; 0: none fits. */
+int most_clusters(dim3 size)
+{
+	const char *s = getenv("ADDITIVE_EMULATOR_REFUSES");
+	const uint64_t blocks = (uint64_t)size.x * size.y * size.z;
+	if (blocks == 0 || blocks > emulator::RESIDENT || (blocks > 1 && s && strcmp(s, "clusters") == 0))
+		return 0;
+	return (int)(emulator::RESIDENT / blocks);
+}
+
 cudaError_t check_launch(const emulator::launch &l)
 {
 	if (l.grid.x == 0 || l.grid.y == 0 || l.grid.z == 0 || l.block.x == 0 || l.block.y == 0 || l.block.z == 0)
@@ -339,6 +349,8 @@ cudaError_t check_launch(const emulator::launch &l)
 		return cudaErrorInvalidValue;
 	if (l.cooperative && (uint64_t)l.grid.x * l.grid.y * l.grid.z > emulator::RESIDENT)
 		return cudaErrorCooperativeLaunchTooLarge;
+	if (most_clusters(l.cluster) == 0 || l.grid.x % l.cluster.x || l.grid.y % l.cluster.y || l.grid.z % l.cluster.z)
+		return cudaErrorInvalidClusterSize;
 	if (l.block.y != 1 || l.block.z != 1)
 		emulator::fail("%s: only blocks of one dimension are emulated",
 		               emulator::kernel_name(l.kernel).c_str());
@@ -413,11 +425,20 @@ cudaError_t emulator::may_allocate()
 	return call([&]() { return fails("malloc"); });
 }
 
+static dim3 cluster_of(const cudaLaunchConfig_t *c)
+{
+	dim3 size;
+	for (unsigned i = 0; i < c->numAttrs; i++)
+		if (c->attrs[i].id == cudaLaunchAttributeClusterDimension)
+			size = {c->attrs[i].val.clusterDim.x, c->attrs[i].val.clusterDim.y, c->attrs[i].val.clusterDim.z};
+	return size;
+}
+
 static emulator::launch make_launch(const cudaLaunchConfig_t *c, const void *kernel, void (*call)(const void *arguments),
                                     const void *arguments, size_t bytes)
 {
 	static const std::align_val_t alignment{64};
-	emulator::launch l = {kernel, c->gridDim, c->blockDim, c->dynamicSmemBytes, call, nullptr, bytes, false, false, false};
+	emulator::launch l = {kernel, c->gridDim, c->blockDim, cluster_of(c), c->dynamicSmemBytes, call, nullptr, bytes, false, false, false};
 	l.arguments = std::shared_ptr<void>(operator new(bytes, alignment), [](void *p) { operator delete(p, alignment); });
 	memcpy(l.arguments.get(), arguments, bytes);
 	for (unsigned i = 0; i < c->numAttrs; i++) {
@@ -468,6 +489,14 @@ cudaError_t emulator::count_resident(int *out, const void *, int threads, size_t
 	return call([&]() {
 		*out = threads <= 1024 && shared <= SHARED_MOST ? RESIDENT / PROCESSORS : 0;
 		return threads > 0 ? cudaSuccess : cudaErrorInvalidValue;
+	});
+}
+
+cudaError_t emulator::count_clusters(int *out, const cudaLaunchConfig_t *c)
+{
+	return call([&]() {
+		*out = c->dynamicSmemBytes <= SHARED_MOST ? most_clusters(cluster_of(c)) : 0;
+		return cudaSuccess;
 	});
 }
 

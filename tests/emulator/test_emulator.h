@@ -21,21 +21,35 @@ extern const test_case planted_cases[], meaning_cases[], runtime_cases[]; /* the
 
 cudaStream_t test_stream();
 
-/* Launch a kernel, with attribute `attribute_id` set to 1, or 0 for none. */
+/* Launch a kernel with an attribute; id 0: none. */
 template <class... P, class... A>
-cudaError_t issue_as(int attribute_id, void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared, A... args)
+cudaError_t issue_with(cudaLaunchAttribute attribute, void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared, A... args)
 {
-	cudaLaunchAttribute attribute = {};
 	cudaLaunchConfig_t config = {};
-	attribute.id = attribute_id;
-	attribute.val.cooperative = 1;
 	config.gridDim = grid;
 	config.blockDim = dim3(threads);
 	config.dynamicSmemBytes = shared;
 	config.stream = test_stream();
 	config.attrs = &attribute;
-	config.numAttrs = attribute_id != 0;
+	config.numAttrs = attribute.id != 0;
 	return cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...);
+}
+/* Launch a kernel, with attribute `attribute_id` set to 1, or 0 for none. */
+template <class... P, class... A>
+cudaError_t issue_as(int attribute_id, void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared, A... args)
+{
+	cudaLaunchAttribute attribute = {};
+	attribute.id = attribute_id;
+	attribute.val.cooperative = 1;
+	return issue_with(attribute, kernel, grid, threads, shared, args...);
+}
+template <class... P, class... A>
+cudaError_t issue_as_cluster(uint3 size, void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared, A... args)
+{
+	cudaLaunchAttribute attribute = {};
+	attribute.id = cudaLaunchAttributeClusterDimension;
+	attribute.val.clusterDim = size;
+	return issue_with(attribute, kernel, grid, threads, shared, args...);
 }
 /* Launch a kernel; early: it may begin before the previous work has ended. */
 template <class... P, class... A>

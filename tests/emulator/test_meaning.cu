@@ -161,6 +161,121 @@ template <int N> static void groups_multiply()
 	EXPECT(rounded > N * 32);
 }
 
+/* group_products with signed bytes: a [64, 64] and b [64, N]. */
+template <int N> __global__ void group_byte_products(int *out, const unsigned *a_words, const unsigned *b_words)
+{
+	enum { TILES = N / 8, TERM = N * 8 };
+	unsigned *b = shared_memory<unsigned>(), a[2][4];
+	int t = threadIdx.x, lane = t % 32, warp = t / 32, d[N / 2];
+	for (int i = t; i < 2 * TERM; i += 128)
+		b[i] = b_words[i];
+	for (int i = 0; i < 8; i++)
+		a[i / 4][i % 4] = a_words[i * 128 + t];
+	wgmma_publish();
+	__syncthreads();
+	wgmma_fence();
+	for (int i = 0; i < 2; i++)
+		wgmma_int8(d, a[i], wgmma_view_of(b + i * TERM, N * 16, 128), i > 0);
+	wgmma_commit();
+	wgmma_wait(d);
+	for (int tile = 0; tile < TILES; tile++) {
+		int z[4] = {};
+		for (int i = 0; i < 2; i++) {
+			const unsigned *from = b + i * TERM + tile * 32 + lane, y[2] = {from[0], from[N * 4]};
+			mma_int8(z, a[i], y);
+		}
+		for (int e = 0; e < 4; e++) {
+			int *to = out + ((warp * TILES + tile) * 4 + e) * 32 + lane;
+			to[0] = d[4 * tile + e];
+			to[N * 64] = z[e];
+		}
+	}
+}
+template <int N> static void groups_multiply_bytes()
+{
+	const int words = 2 * N * 8;
+	unsigned a[1024], b[words];
+	for (int i = 0; i < 1024; i++)
+		a[i] = (unsigned)(i + 1) * 2654435761u;
+	for (int i = 0; i < words; i++)
+		b[i] = (unsigned)(i + 7) * 2246822519u;
+	unsigned *da = device<unsigned>(1024), *db = device<unsigned>(words);
+	int *out = device<int>(2 * N * 64), got[2 * N * 64], distinct = 0;
+	upload(da, a, 1024);
+	upload(db, b, words);
+	run(group_byte_products<N>, 1, 128, words * 4, out, da, db);
+	download(got, out, 2 * N * 64);
+	for (int i = 0; i < N * 64; i++) {
+		EXPECT(got[i] == got[N * 64 + i]);
+		distinct += i > 0 && got[i] != got[i - 1];
+	}
+	EXPECT(distinct > N * 60);
+}
+
+/* Each block copies to the other of its pair, in one of two places of 128 bytes per round. out [blocks][4][32]. */
+__global__ void pairs_copy(unsigned *out)
+{
+	unsigned *x = shared_memory<unsigned>(), rank = blockIdx.y % 2, block = blockIdx.y * gridDim.x + blockIdx.x, t = threadIdx.x;
+	copy_barrier *arrived = (copy_barrier *)(x + 128);
+	if (t < 2)
+		copy_barrier_init(arrived + t);
+	cluster_arrive();
+	cluster_wait();
+	for (unsigned round = 0; round < 4; round++) {
+		unsigned *mine = x + round % 2 * 64 + rank * 32, *other = x + round % 2 * 64 + (rank ^ 1) * 32;
+		mine[t] = 1000 * block + 100 * round + t;
+		wgmma_publish();
+		__syncthreads();
+		if (t == round)
+			copy_barrier_expect(arrived + round % 2, 128);
+		if (t < 2)
+			copy_to_block(mine + 16 * t, 64, arrived + round % 2, rank ^ 1);
+		copy_barrier_wait(arrived + round % 2, round / 2 % 2);
+		out[(block * 4 + round) * 32 + t] = other[31 - t];
+	}
+	cluster_arrive();
+	cluster_wait();
+}
+static void pairs_reach_each_other()
+{
+	unsigned *out = device<unsigned>(12 * 128), got[12 * 128];
+	EXPECT(issue_as_cluster({1, 2, 1}, pairs_copy, dim3(3, 4), 32, 528, out) == cudaSuccess);
+	download(got, out, 12 * 128);
+	for (unsigned i = 0; i < 12 * 128; i++) {
+		const unsigned block = i / 128, x = block % 3, y = block / 3;
+		EXPECT(got[i] == 1000 * ((y ^ 1) * 3 + x) + 100 * (i / 32 % 4) + 31 - i % 32);
+	}
+}
+/* A cluster must divide the grid and fit the device. */
+static void clusters_fit()
+{
+	unsigned *out = device<unsigned>(12 * 128);
+	cudaLaunchAttribute attribute = {};
+	cudaLaunchConfig_t config = {};
+	int n = -1;
+	attribute.id = cudaLaunchAttributeClusterDimension;
+	config.attrs = &attribute;
+	config.numAttrs = 1;
+	for (unsigned size : {1u, 2u, 4u, 8u}) {
+		attribute.val.clusterDim = {1, size, 1};
+		EXPECT(cudaOccupancyMaxActiveClusters(&n, pairs_copy, &config) == cudaSuccess && n == (int)(4 / size));
+	}
+	EXPECT(issue_as_cluster({1, 2, 1}, pairs_copy, dim3(2, 3), 32, 528, out) == cudaErrorInvalidClusterSize);
+	EXPECT(issue_as_cluster({1, 8, 1}, pairs_copy, dim3(2, 8), 32, 528, out) == cudaErrorInvalidClusterSize);
+}
+static void clusters_are_refused()
+{
+	cudaLaunchAttribute attribute = {};
+	cudaLaunchConfig_t config = {};
+	int n = -1;
+	attribute.id = cudaLaunchAttributeClusterDimension;
+	attribute.val.clusterDim = {1, 2, 1};
+	config.attrs = &attribute;
+	config.numAttrs = 1;
+	EXPECT(cudaOccupancyMaxActiveClusters(&n, pairs_copy, &config) == cudaSuccess && n == 0);
+	EXPECT(issue_as_cluster({1, 2, 1}, pairs_copy, dim3(3, 4), 32, 528, device<unsigned>(12 * 128)) == cudaErrorInvalidClusterSize);
+}
+
 /* Groups arrive in order; a copy of no bytes gives zeros; bytes that have not arrived are not readable. */
 __global__ void pipeline(float *out, const float *in)
 {
@@ -258,6 +373,14 @@ const test_case meaning_cases[] = {
     {"groups_multiply_as_warps_do_64", groups_multiply<64>, nullptr, nullptr},
     {"groups_multiply_as_warps_do_128", groups_multiply<128>, nullptr, nullptr},
     {"groups_multiply_as_warps_do_in_any_order", groups_multiply<64>, nullptr, "ADDITIVE_EMULATOR_ORDER=shuffle:5"},
+    {"groups_multiply_bytes_as_warps_do_32", groups_multiply_bytes<32>, nullptr, nullptr},
+    {"groups_multiply_bytes_as_warps_do_64", groups_multiply_bytes<64>, nullptr, nullptr},
+    {"groups_multiply_bytes_as_warps_do_128", groups_multiply_bytes<128>, nullptr, nullptr},
+    {"blocks_of_a_cluster_reach_each_other", pairs_reach_each_other, nullptr, nullptr},
+    {"blocks_of_a_cluster_reach_each_other_in_reverse", pairs_reach_each_other, nullptr, "ADDITIVE_EMULATOR_ORDER=reverse"},
+    {"blocks_of_a_cluster_reach_each_other_in_any_order", pairs_reach_each_other, nullptr, "ADDITIVE_EMULATOR_ORDER=shuffle:5"},
+    {"a_cluster_divides_the_grid_and_fits", clusters_fit, nullptr, nullptr},
+    {"a_device_may_have_no_room_for_clusters", clusters_are_refused, nullptr, "ADDITIVE_EMULATOR_REFUSES=clusters"},
     {"copies_arrive_when_waited_for", copies_arrive, nullptr, nullptr},
     {"blocks_wait_for_blocks", blocks_wait_for_blocks, nullptr, nullptr},
     {"blocks_wait_for_blocks_in_reverse", blocks_wait_for_blocks, nullptr, "ADDITIVE_EMULATOR_ORDER=reverse"},

@@ -403,6 +403,137 @@ template <int how> static void grouping()
 		EXPECT(how == READS_SUMS ? got[i] != got[i] : how == READS_B || got[i] == 0);
 }
 
+/* --- clusters ----------------------------------------------------------------------------------------- */
+
+enum paired {
+	PAIRED,
+	NO_FIRST_BARRIER,
+	NO_LAST_WAIT,
+	WAITS_FIRST_OF_ALL,
+	ARRIVES_TWICE,
+	NO_COPY_WAIT,
+	ONE_COPY_WAITS,
+	NO_ROUND_BARRIER,
+	PAIR_UNPUBLISHED,
+	TWO_PLACES,
+	CHANGES_SENT,
+	ENDS_EARLY,
+	NOT_A_BARRIER,
+	EXPECTS_TWICE,
+	EXPECTS_TOO_MUCH,
+	PAST_SHARED,
+	ODD_BYTES,
+	NO_SUCH_RANK
+};
+enum { PAIR_ROUNDS = 6, PAIR_WORDS = 256 /* words of a stage */ };
+
+/* Rounds of one product each, as our kernels have it. Each block of a pair stores half of b two rounds before its product,
+ * and copies it to the other block one round before. */
+template <int how> __global__ void pairs(float *out)
+{
+	enum { PLACES = how == TWO_PLACES ? 2 : 3 };
+	unsigned *x = shared_memory<unsigned>(), rank = blockIdx.y % 2, t = threadIdx.x, a[4] = {1, 2, 3, 4};
+	copy_barrier *arrived = (copy_barrier *)(x + 3 * PAIR_WORDS);
+	float d[16] = {};
+	auto make = [&](int round) {
+		x[round % PLACES * PAIR_WORDS + rank * 128 + t] = round;
+		if (how != PAIR_UNPUBLISHED || t != 77)
+			wgmma_publish();
+	};
+	auto send = [&](int round) {
+		const int place = round % PLACES;
+		if (t != 0 && (how != EXPECTS_TWICE || t != 1))
+			return;
+		copy_barrier_expect(arrived + place, how == EXPECTS_TOO_MUCH ? 528 : 512);
+		copy_to_block(x + (how == PAST_SHARED ? 3 * PAIR_WORDS : place * PAIR_WORDS + (int)rank * 128), how == ODD_BYTES ? 520 : 512,
+		              how == NOT_A_BARRIER ? (copy_barrier *)x + 100 : arrived + place, how == NO_SUCH_RANK ? 2 : rank ^ 1);
+	};
+	if (t == 0)
+		for (int i = 0; i < 3; i++)
+			copy_barrier_init(arrived + i);
+	if (how == WAITS_FIRST_OF_ALL)
+		cluster_wait();
+	if (how != NO_FIRST_BARRIER) {
+		cluster_arrive();
+		if (how == ARRIVES_TWICE)
+			cluster_arrive();
+		cluster_wait();
+	}
+	make(0);
+	make(1);
+	__syncthreads();
+	send(0);
+	for (int round = 0; round < PAIR_ROUNDS; round++) {
+		const bool last = round == PAIR_ROUNDS - 1;
+		if (how != NO_ROUND_BARRIER)
+			__syncthreads();
+		if (how == ENDS_EARLY && rank == 1 && round == 2)
+			break;
+		if (how != NO_COPY_WAIT && (how != ONE_COPY_WAITS || t == 0))
+			copy_barrier_wait(arrived + round % PLACES, round / PLACES % 2);
+		if (!last)
+			send(round + 1);
+		if (how == CHANGES_SENT && round == 2 && t == 0)
+			x[3 % PLACES * PAIR_WORDS + rank * 128 + t] = 7;
+		wgmma_fence();
+		wgmma_bf16(d, a, wgmma_view_of(x + round % PLACES * PAIR_WORDS, 512, 128), true);
+		wgmma_commit();
+		if (round + 2 < PAIR_ROUNDS)
+			make(round + 2);
+		wgmma_wait(d);
+	}
+	if (how != ENDS_EARLY) {
+		cluster_arrive();
+		if (how != NO_LAST_WAIT)
+			cluster_wait();
+	}
+	out[rank * 128 + t] = d[0];
+}
+template <int how> static void pairing()
+{
+	float *out = device<float>(256), got[256];
+	EXPECT(issue_as_cluster({1, 2, 1}, pairs<how>, dim3(1, 2), 128, 3 * PAIR_WORDS * 4 + 24, out) == cudaSuccess);
+	download(got, out, 256);
+	for (int i = 0; i < 256; i++)
+		EXPECT(got[i] == got[i]);
+}
+
+/* A block that never looks for the other's copy ends before it. */
+__global__ void sends_to_one_that_ends(int how)
+{
+	unsigned *x = shared_memory<unsigned>(), rank = blockIdx.y;
+	copy_barrier *arrived = (copy_barrier *)(x + 32);
+	if (threadIdx.x == 0)
+		copy_barrier_init(arrived);
+	x[threadIdx.x] = 0;
+	wgmma_publish();
+	cluster_arrive();
+	cluster_wait();
+	__syncthreads();
+	if (rank == 1 && how == 0)
+		return;
+	for (int i = 0; i < 50 && how == 0; i++)
+		__nanosleep(20);
+	if (rank == 0 && threadIdx.x == 0)
+		copy_to_block(x, 128, arrived, 1);
+	if (how == 1) {
+		cluster_arrive();
+		cluster_wait();
+	}
+	if (rank == 1 && how == 1) {
+		for (int i = 0; i < 50; i++)
+			__nanosleep(20);
+		if (threadIdx.x == 0)
+			copy_barrier_expect(arrived, 128);
+		copy_barrier_wait(arrived, 0);
+	}
+}
+template <int how> static void sending()
+{
+	EXPECT(issue_as_cluster({1, 2, 1}, sends_to_one_that_ends, dim3(1, 2), 32, 136, how) == cudaSuccess);
+	EXPECT(cudaStreamSynchronize(test_stream()) == cudaSuccess);
+}
+
 /* --- early launches ------------------------------------------------------------------------------------ */
 
 enum ahead { WAITS_FIRST, READS_WRITTEN, WRITES_WRITTEN, WRITES_READ, READS_READ, BLOCK_WAITS, WARP_WAITS, NEVER_WAITS, BEGINS_NEXT, COPIES };
@@ -595,6 +726,28 @@ const test_case planted_cases[] = {
     {"a_product_with_a_swizzle", grouping<SWIZZLED>, "wgmma: the view 4000", nullptr},
     {"a_product_past_the_end_of_shared_memory", grouping<B_PAST_THE_END>, "out of bounds: read of 16 bytes at shared memory", nullptr},
     {"a_product_by_two_warps", []() { run(products<GROUPED>, 1, 64, 2048, device<float>(128)); }, "is not in a group of 128", nullptr},
+    {"a_pair_with_its_barriers", pairing<PAIRED>, nullptr, nullptr},
+    {"a_pair_with_its_barriers_in_reverse", pairing<PAIRED>, nullptr, "ADDITIVE_EMULATOR_ORDER=reverse"},
+    {"a_pair_with_its_barriers_in_any_order", pairing<PAIRED>, nullptr, "ADDITIVE_EMULATOR_ORDER=shuffle:3"},
+    {"a_copy_to_a_block_that_may_not_have_begun", pairing<NO_FIRST_BARRIER>, "so that block 1 may not have begun", nullptr},
+    {"an_end_without_a_wait_for_the_cluster", pairing<NO_LAST_WAIT>, "cluster: the thread ends without a wait", nullptr},
+    {"a_wait_for_the_cluster_without_an_arrival", pairing<WAITS_FIRST_OF_ALL>, "cluster: the thread waits without having arrived", nullptr},
+    {"two_arrivals_at_one_barrier_of_the_cluster", pairing<ARRIVES_TWICE>, "cluster: the thread arrives again before it waits", nullptr},
+    {"a_product_that_does_not_wait_for_a_copy", pairing<NO_COPY_WAIT>, "uninitialised: read of 16 bytes at shared memory", nullptr},
+    {"a_product_of_which_one_thread_waits_for_a_copy", pairing<ONE_COPY_WAITS>, "race: read of 16 bytes at shared memory", nullptr},
+    {"a_copy_before_all_have_stored", pairing<NO_ROUND_BARRIER>, "race: read of 512 bytes at shared memory", nullptr},
+    {"a_copy_of_what_was_not_published", pairing<PAIR_UNPUBLISHED>, "was written by thread 77, which has not called wgmma_publish", nullptr},
+    {"a_pair_with_two_places", pairing<TWO_PLACES>, "race: write of 4 bytes at shared memory", nullptr},
+    {"a_copy_whose_bytes_change", pairing<CHANGES_SENT>, "cluster: the bytes of a copy were changed before it arrived", nullptr},
+    {"a_block_that_ends_early", pairing<ENDS_EARLY>, "cluster: block 1 ends before a copy", nullptr},
+    {"a_block_that_ends_before_its_copy_is_read", sending<1>, "cluster: block 0 ends before a copy from it has arrived", nullptr},
+    {"a_copy_to_a_block_that_has_ended", sending<0>, "cluster: a copy to block 1, which has ended", nullptr},
+    {"a_copy_without_a_barrier", pairing<NOT_A_BARRIER>, "race: relaxed load of 8 bytes at shared memory", nullptr},
+    {"bytes_that_are_expected_twice", pairing<EXPECTS_TWICE>, "cluster: bytes are expected twice in a phase", nullptr},
+    {"bytes_that_never_arrive", pairing<EXPECTS_TOO_MUCH>, "deadlock: every thread polls", nullptr},
+    {"a_copy_past_shared_memory", pairing<PAST_SHARED>, "out of bounds: ", nullptr},
+    {"a_copy_of_an_odd_size", pairing<ODD_BYTES>, "misaligned: a copy of 520 bytes", nullptr},
+    {"a_copy_to_no_block", pairing<NO_SUCH_RANK>, "cluster: a copy to rank 2 of 2 blocks", nullptr},
     {"a_bulk_prefetch_to_the_end", []() { run(prefetches, 1, 32, 0, device<unsigned char>(256) + 16, 240); }, nullptr, nullptr},
     {"a_bulk_prefetch_of_nothing", []() { run(prefetches, 1, 32, 0, device<unsigned char>(256) + 512, -256); }, nullptr, nullptr},
     {"a_bulk_prefetch_past_the_end", []() { run(prefetches, 1, 32, 0, device<unsigned char>(256) + 16, 256); },

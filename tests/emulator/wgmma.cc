@@ -25,7 +25,7 @@ static bool rounds_down()
 struct brought {
 	unsigned a[4];
 	uint64_t view;
-	int n, add;
+	int n, add, bytes;
 };
 
 static bool is_poison(const product_sums &s)
@@ -58,15 +58,15 @@ static void look_at(const group_product &p, const void *code)
 			touch_published(p.b + column / 8 * p.column_bytes + k * p.k_bytes + column % 8 * 16, 16, code);
 }
 
-void wgmma(float *d, int columns, const unsigned a[4], uint64_t view, bool add)
+void wgmma(float *d, int columns, const unsigned a[4], uint64_t view, bool add, bool bytes)
 {
 	const void *code = __builtin_return_address(0);
 	fibre *f = now.self;
-	const brought mine = {{a[0], a[1], a[2], a[3]}, view, columns, add};
+	const brought mine = {{a[0], a[1], a[2], a[3]}, view, columns, add, bytes};
 	brought all[32];
 	gather(0xffffffffu, "wgmma", &mine, all, sizeof mine);
 	for (const brought &b : all)
-		if (b.view != view || b.n != columns || b.add != mine.add)
+		if (b.view != view || b.n != columns || b.add != mine.add || b.bytes != mine.bytes)
 			fail("wgmma: the lanes of a warp differ in b, its width or add\n  at %s", code_place(code).c_str());
 	if ((f->thread / GROUP + 1) * GROUP > now.l->block.x)
 		fail("wgmma: thread %u is not in a group of 128\n  at %s", f->thread, code_place(code).c_str());
@@ -83,12 +83,11 @@ void wgmma(float *d, int columns, const unsigned a[4], uint64_t view, bool add)
 	p.column_bytes = (int)(view >> 32 & 0x3fff) << 4;
 	p.columns = columns;
 	p.add = add;
+	p.bytes = bytes;
 	const int group = (int)(f->thread % 32) / 4;
 	for (int row = 0; row < 2; row++) /* rows group and group + 8, from the lanes that hold them */
-		for (int k = 0; k < 16; k++) {
-			const unsigned word = all[group * 4 + k % 8 / 2].a[row + k / 8 * 2];
-			p.rows[row][k] = __uint_as_float((k % 2 ? word >> 16 : word & 0xffff) << 16);
-		}
+		for (int w = 0; w < 8; w++)
+			p.rows[row][w] = all[group * 4 + w % 4].a[row + w / 4 * 2];
 	p.sums = &sums_of(f, d, columns / 2, code) - f->sums.data();
 	look_at(p, code);
 	f->products.push_back(p);
@@ -104,28 +103,42 @@ void wgmma_commit()
 	now.self->committed = now.self->products.size();
 }
 
-static float number_at(const group_product &p, int k, int column)
+static double number_of(unsigned word, int half)
 {
-	uint16_t x;
-	memcpy(&x, p.b + column / 8 * p.column_bytes + k / 8 * p.k_bytes + column % 8 * 16 + k % 8 * 2, sizeof x);
-	return __uint_as_float((unsigned)x << 16);
+	return (double)__uint_as_float((half ? word >> 16 : word & 0xffff) << 16);
+}
+
+/* Add the products of eight words each, pairs of bf16. */
+static float add_products(const unsigned row[8], const unsigned column[8], float to, bool down)
+{
+	double sum = to;
+	for (int k = 0; k < 16; k++)
+		sum += number_of(row[k / 2], k % 2) * number_of(column[k / 2], k % 2);
+	to = (float)sum;
+	return down && std::fabs((double)to) > std::fabs(sum) ? std::nextafterf(to, 0.0f) : to;
+}
+
+/* Four bytes each. */
+static float add_bytes(const unsigned row[8], const unsigned column[8], float to)
+{
+	int sum = __float_as_int(to);
+	for (int w = 0; w < 8; w++)
+		sum = __dp4a((int)row[w], (int)column[w], sum);
+	return __int_as_float(sum);
 }
 
 static void compute(const group_product &p, std::vector<float> &d, bool down)
 {
 	for (int tile = 0; tile < p.columns / 8; tile++)
 		for (int side = 0; side < 2; side++) {
-			double column[16];
-			for (int k = 0; k < 16; k++)
-				column[k] = (double)number_at(p, k, tile * 8 + 2 * (int)(now.self->thread % 4) + side);
+			unsigned column[8];
+			for (int k = 0; k < 2; k++)
+				memcpy(column + 4 * k,
+				       p.b + tile * p.column_bytes + k * p.k_bytes + (2 * (now.self->thread % 4) + side) * 16, 16);
 			for (int row = 0; row < 2; row++) {
 				float &to = d[(size_t)(4 * tile + 2 * row + side)];
-				double sum = p.add ? to : 0.0;
-				for (int k = 0; k < 16; k++)
-					sum += (double)p.rows[row][k] * column[k];
-				to = (float)sum;
-				if (down && std::fabs((double)to) > std::fabs(sum))
-					to = std::nextafterf(to, 0.0f);
+				const float from = p.add ? to : 0.0f;
+				to = p.bytes ? add_bytes(p.rows[row], column, from) : add_products(p.rows[row], column, from, down);
 			}
 		}
 }

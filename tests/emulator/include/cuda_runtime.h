@@ -103,13 +103,20 @@ void exchange(unsigned mask, const char *what, const void *in, void *out, size_t
 /* exchange with every lane's bytes in `all` [32][bytes]. */
 void gather(unsigned mask, const char *what, const void *in, void *all, size_t bytes);
 void mma_bf16(float d[4], const unsigned a[4], const unsigned b[2]);
-/* d: a lane's columns / 2 sums. */
-void wgmma(float *d, int columns, const unsigned a[4], uint64_t view, bool add);
+/* d: a lane's columns / 2 sums; bytes: they are integers, as are a and b. */
+void wgmma(float *d, int columns, const unsigned a[4], uint64_t view, bool add, bool bytes);
 void wgmma_fence();
 void wgmma_commit();
 void wgmma_wait();
 void wgmma_publish();
 uint64_t shared_offset(const void *at);
+/* The barrier of all threads of a cluster, in two halves; copies to the same place in its block `rank`. */
+void cluster_arrive();
+void cluster_wait();
+void copy_barrier_init(void *at);
+void copy_barrier_expect(void *at, unsigned bytes);
+void copy_barrier_wait(void *at, unsigned parity);
+void copy_to_block(void *from, unsigned bytes, void *barrier, unsigned rank);
 /* Yield; called by polls of memory, which sleep in between. */
 void poll();
 void store_relaxed(unsigned long long *at, unsigned long long x);
@@ -419,11 +426,16 @@ struct cudaDeviceProp {
 	size_t totalGlobalMem, sharedMemPerBlockOptin;
 	int major, minor, multiProcessorCount, l2CacheSize, maxThreadsPerMultiProcessor, cooperativeLaunch;
 };
-enum { cudaLaunchAttributeCooperative = 2, cudaLaunchAttributeProgrammaticStreamSerialization = 6 };
+enum {
+	cudaLaunchAttributeCooperative = 2,
+	cudaLaunchAttributeClusterDimension = 4,
+	cudaLaunchAttributeProgrammaticStreamSerialization = 6
+};
 struct cudaLaunchAttribute {
 	int id;
 	union {
 		int cooperative, programmaticStreamSerializationAllowed;
+		uint3 clusterDim;
 	} val;
 };
 struct cudaLaunchConfig_t {
@@ -499,6 +511,7 @@ template <class... P> cudaError_t launch_converted(const cudaLaunchConfig_t *c, 
 cudaError_t set_shared_limit(const void *kernel, cudaFuncAttribute attribute, int value);
 /* Number of blocks of a cooperative launch that fit a processor. */
 cudaError_t count_resident(int *out, const void *kernel, int threads, size_t shared);
+cudaError_t count_clusters(int *out, const cudaLaunchConfig_t *c);
 
 } // namespace emulator
 
@@ -511,6 +524,12 @@ template <class F>
 static inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *out, F *kernel, int threads, size_t shared)
 {
 	return emulator::count_resident(out, (const void *)kernel, threads, shared);
+}
+
+template <class F>
+static inline cudaError_t cudaOccupancyMaxActiveClusters(int *out, F *, const cudaLaunchConfig_t *c)
+{
+	return emulator::count_clusters(out, c);
 }
 
 /* Arguments are converted to the kernel's parameters and copied now, as a launch does. */

@@ -72,7 +72,11 @@ static inline wgmma_view wgmma_view_of(const void *shared, unsigned k_bytes, uns
 }
 template <int n> static inline void wgmma_bf16(float (&d)[n], const unsigned a[4], wgmma_view b, bool add)
 {
-	emulator::wgmma(d, 2 * n, a, b, add);
+	emulator::wgmma(d, 2 * n, a, b, add, false);
+}
+template <int n> static inline void wgmma_int8(int (&d)[n], const unsigned a[4], wgmma_view b, bool add)
+{
+	emulator::wgmma((float *)d, 2 * n, a, b, add, true);
 }
 static inline void wgmma_fence(void)
 {
@@ -82,13 +86,38 @@ static inline void wgmma_commit(void)
 {
 	emulator::wgmma_commit();
 }
-template <int n> static inline void wgmma_wait(float (&)[n])
+template <class T, int n> static inline void wgmma_wait(T (&)[n])
 {
 	emulator::wgmma_wait();
 }
 static inline void wgmma_publish(void)
 {
 	emulator::wgmma_publish();
+}
+static inline void cluster_arrive(void)
+{
+	emulator::cluster_arrive();
+}
+static inline void cluster_wait(void)
+{
+	emulator::cluster_wait();
+}
+typedef uint64_t copy_barrier;
+static inline void copy_barrier_init(copy_barrier *at)
+{
+	emulator::copy_barrier_init(at);
+}
+static inline void copy_barrier_expect(copy_barrier *at, unsigned bytes)
+{
+	emulator::copy_barrier_expect(at, bytes);
+}
+static inline void copy_barrier_wait(copy_barrier *at, unsigned parity)
+{
+	emulator::copy_barrier_wait(at, parity);
+}
+static inline void copy_to_block(void *from, unsigned bytes, copy_barrier *at, unsigned rank)
+{
+	emulator::copy_to_block(from, bytes, at, rank);
 }
 
 static inline float exp2_approx(float x)

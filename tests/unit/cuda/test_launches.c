@@ -45,24 +45,30 @@ static int close_all(void **state)
 	return 0;
 }
 
-static json_t *config_of(int layers)
+static json_t *config_of(int layers, int width, int positions)
 {
 	json_t *windows = json_array();
 	for (int i = 0; i < layers; i++)
 		assert_int_equal(json_array_append_new(windows, json_integer(i == 0 ? 1 << 20 : 8)), 0); /* one global round */
-	return json_pack("{s:i, s:i, s:i, s:i, s:i, s:o, s:f}", "hidden_size", 32, "vocab_size", VOCAB, "n_heads", 2,
-	                 "n_positions", 64, "n_layer", layers, "window_sizes", windows, "hidden_dropout_prob", 0.0);
+	return json_pack("{s:i, s:i, s:i, s:i, s:i, s:o, s:f}", "hidden_size", width, "vocab_size", VOCAB, "n_heads", 2,
+	                 "n_positions", positions, "n_layer", layers, "window_sizes", windows,
+	                 "hidden_dropout_prob", 0.0);
 }
 
-static model *model_of(int layers)
+static model *sized_model(int layers, int width, int positions)
 {
 	model *m;
 	error err = ERROR_INIT;
-	json_t *config = config_of(layers);
+	json_t *config = config_of(layers, width, positions);
 	if (model_create(&m, architecture_find("additive"), config, 7, device, &err) != STATUS_OK)
 		fail_msg("%s", error_message(&err));
 	json_decref(config);
 	return m;
+}
+
+static model *model_of(int layers)
+{
+	return sized_model(layers, 32, 64);
 }
 
 /* --- lists of work ------------------------------------------------------------------------------- */
@@ -169,18 +175,22 @@ static work rest_of(work all, work part)
 	return w;
 }
 
+static void serve(fixture *f, backend *b, model *m)
+{
+	error err = ERROR_INIT;
+	memset(f, 0, sizeof *f);
+	f->backend = b;
+	make_folder(f->folder);
+	assert_int_equal(model_save(m, f->folder, &err), STATUS_OK);
+	model_free(m);
+	fixture_serve_as(f, &roomy, DTYPE_PANEL_BF16);
+}
+
 /* Work of STEPS decode steps: the difference between two generations, after all plans were made and recorded. */
 static work decode(backend *b, int layers, int sessions)
 {
 	fixture f;
-	error err = ERROR_INIT;
-	memset(&f, 0, sizeof f);
-	f.backend = b;
-	make_folder(f.folder);
-	model *m = model_of(layers);
-	assert_int_equal(model_save(m, f.folder, &err), STATUS_OK);
-	model_free(m);
-	fixture_serve_as(&f, &roomy, DTYPE_PANEL_BF16);
+	serve(&f, b, model_of(layers));
 	for (int i = 0; i < 2; i++)
 		free(generate(&f, sessions, SHORT + STEPS).at);
 	const work some = generate(&f, sessions, SHORT), more = generate(&f, sessions, SHORT + STEPS);
@@ -229,6 +239,47 @@ static void each_weight_of_a_layer_is_prefetched_two_products_before_it_is_used(
 	const uint64_t layer = (3 + 1 + 2 * 4) * 32 * 32 * 2;
 	assert_int_equal(prefetched(true, HIGH) - prefetched(true, LOW) - (prefetched(false, HIGH) - prefetched(false, LOW)),
 	                 STEPS * layer);
+}
+
+enum { PROMPT = 128, WIDTH = 128 };
+
+/* Products by wgmma in one step that reads a prompt of PROMPT tokens. Sets `all` to all kernels. */
+static int prompt_products(int layers, int *all)
+{
+	fixture f;
+	client c;
+	int32_t prompt[PROMPT];
+	int found = 0;
+	serve(&f, device, sized_model(layers, WIDTH, 2 * PROMPT));
+	for (int i = 0; i < PROMPT; i++)
+		prompt[i] = 3 + i % 5;
+	counter.begin();
+	const generation_request r = request(&c, prompt, PROMPT, 1);
+	start(&f, NULL, &c, &r);
+	drain(&f);
+	const work w = work_end();
+	for (size_t i = 0; i < w.n; i++)
+		found += strncmp(w.at[i].name, "wgmma_kernel", strlen("wgmma_kernel")) == 0;
+	*all = count(w).of[EMULATOR_KERNEL];
+	if (getenv("LAUNCHES"))
+		print_names(w, w, 1);
+	free(w.at);
+	scheduler_free(f.scheduler);
+	assert_int_equal(file_remove_tree(f.folder, NULL), STATUS_OK);
+	return found;
+}
+
+/* Three projections of the layernorm are one kernel; P and two products of four times the width are one each. The other
+ * kernels of a layer are 8. */
+static void a_prompt_has_four_products_by_wgmma_per_layer(void **state)
+{
+	int low, high;
+	(void)state;
+	if (!counter.begin)
+		skip();
+	const int products = prompt_products(LOW, &low);
+	assert_int_equal(prompt_products(HIGH, &high) - products, 4);
+	assert_int_equal(high - low, 12);
 }
 
 /* --- training ----------------------------------------------------------------------------------------- */
@@ -290,6 +341,7 @@ int main(void)
 	    cmocka_unit_test(a_decode_step_has_the_expected_number_of_launches),
 	    cmocka_unit_test(a_decode_step_of_eight_has_the_expected_number_of_launches),
 	    cmocka_unit_test(each_weight_of_a_layer_is_prefetched_two_products_before_it_is_used),
+	    cmocka_unit_test(a_prompt_has_four_products_by_wgmma_per_layer),
 	    cmocka_unit_test(a_training_step_has_the_expected_number_of_launches),
 	};
 	return cmocka_run_group_tests(tests, open_all, close_all);

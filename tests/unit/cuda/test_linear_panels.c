@@ -216,8 +216,7 @@ static void one_row_is_spoilt(backend *b, op_call *call)
 }
 
 /* With these sizes, a device with 4 processors, or with 100 to 150, uses each tile of the wide kernels
- * (cuda/linear_wide.cu, and linear_wgmma.cu without its smallest). In some, rows of x are no multiple of 16 bytes.
- * Parts of the batches are narrow. */
+ * (cuda/linear_wide.cu). In some, rows of x are no multiple of 16 bytes. Parts of the batches are narrow. */
 static void tiles_of_every_size_add_in_the_same_order(void **state)
 {
 	static const int64_t few[][3] = {{64, 130, 1028}, {60, 50, 4201}, {60, 510, 1028},
@@ -505,11 +504,63 @@ static int open_without_wgmma(void **state)
 	return 0;
 }
 
-/* y = x Wᵀ on a device opened with this setting, in a process of its own, since a process compares wgmma with mma.sync
- * once. The process fails unless a kernel whose name begins with `kernel` computed it. A device that does not count its
- * work says whether it uses wgmma.
- */
-static void run_with(const char *name, const char *setting, const char *kernel, const int64_t size[3], float *y)
+/* With these sizes, an emulated device uses each tile of linear_wgmma.cu. tile: its rows; blocks: 2 for a pair; alone:
+ * rows of the tile without clusters. */
+typedef struct tile_case {
+	dtype type;
+	int64_t rows, n, k;
+	int tile, blocks, alone;
+} tile_case;
+
+static const tile_case tile_cases[] = {
+    {DTYPE_PANEL_BF16, 128, 384, 260, 128, 1, 128}, /* an odd number of blocks */
+    {DTYPE_PANEL_BF16, 128, 500, 132, 128, 2, 128}, {DTYPE_PANEL_BF16, 64, 128, 404, 64, 1, 64},
+    {DTYPE_PANEL_BF16, 100, 120, 404, 64, 2, 64},   {DTYPE_PANEL_BF16, 32, 120, 804, 32, 1, 32},
+    {DTYPE_PANEL_INT8, 128, 384, 261, 128, 1, 128}, {DTYPE_PANEL_INT8, 128, 500, 661, 128, 2, 128},
+    {DTYPE_PANEL_INT8, 64, 128, 1029, 64, 1, 64},   {DTYPE_PANEL_INT8, 100, 120, 805, 64, 2, 128},
+    {DTYPE_PANEL_INT8, 33, 60, 2311, 32, 1, 32},
+};
+enum { TILE_CASES = sizeof tile_cases / sizeof tile_cases[0] };
+enum expected_kernel { MMA, TILES, TILES_ALONE };
+
+static size_t results_of(const tile_case *c)
+{
+	return (size_t)(c->rows * c->n);
+}
+
+/* Run a case and copy y; true if the expected kernel computed it, for MMA one without wgmma. A device that does not
+ * count its work says whether it uses wgmma. */
+static bool computes(backend *b, const tile_case *c, enum expected_kernel expected, float *y)
+{
+	const emulator_counter counter = emulator_counting();
+	const char *words = c->type == DTYPE_PANEL_INT8 ? "int8_words" : "bf16_words";
+	char kernel[80] = "wgmma_kernel";
+	size_t works = 0, found = 0;
+	if (expected != MMA) {
+		const int rows = expected == TILES ? c->tile : c->alone, blocks = expected == TILES ? c->blocks : 1;
+		(void)snprintf(kernel, sizeof kernel, "wgmma_kernel<%s, wgmma_tile<%d, %d, %d, %d, %d,", words, rows,
+		               rows == 128 ? 2 : 1, rows == 128 ? 1 : 4, rows == 64 ? 2 : 4, blocks);
+	}
+	op_call call = call_of(call_normal(SHAPE2(c->rows, c->k), 84, 1), random_weight(c->type, c->n, c->k),
+	                       call_normal(SHAPE1(c->n), 85, 1));
+	if (counter.begin)
+		counter.begin();
+	call_run(b, OP_linear, &call);
+	const emulator_work *work = counter.begin ? counter.end(&works) : NULL;
+	for (size_t i = 0; i < works; i++)
+		found += work[i].kind == EMULATOR_KERNEL && strncmp(work[i].name, kernel, strlen(kernel)) == 0;
+	for (size_t i = 0; i < works && found != (expected != MMA); i++)
+		if (work[i].kind == EMULATOR_KERNEL)
+			printf("%s, %s %s\n", work[i].name, expected == MMA ? "expected is no" : "expected is", kernel);
+	memcpy(y, call.out[0].data, results_of(c) * sizeof *y);
+	call_free(&call);
+	const bool is_ninth = strstr(b->device, "sm_90") != NULL, uses = strstr(b->device, "wgmma") != NULL;
+	return work ? found == (expected != MMA) : !is_ninth || uses == (expected != MMA);
+}
+
+/* Run all cases on a device opened with this setting, in a process of its own, since a process compares wgmma with
+ * mma.sync once. */
+static void run_with(const char *name, const char *setting, enum expected_kernel expected, float *y)
 {
 	const pid_t pid = fork();
 	assert_true(pid >= 0);
@@ -517,46 +568,44 @@ static void run_with(const char *name, const char *setting, const char *kernel, 
 		int how;
 		assert_int_equal(waitpid(pid, &how, 0), pid);
 		if (how != 0)
-			fail_msg("%s=%s: no %s", name, setting, kernel);
+			fail_msg("%s=%s: another kernel", name, setting);
 		return;
 	}
-	size_t works = 0, found = 0;
+	bool good = true;
+	setenv("ADDITIVE_CUDA_WGMMA", "1", 0);
 	setenv(name, setting, 1);
 	backend *b = open_device();
-	const emulator_counter counter = emulator_counting();
-	op_call call = call_of(call_normal(SHAPE2(size[0], size[2]), 84, 1),
-	                       random_weight(DTYPE_PANEL_BF16, size[1], size[2]), call_normal(SHAPE1(size[1]), 85, 1));
-	if (counter.begin)
-		counter.begin();
-	call_run(b, OP_linear, &call);
-	const emulator_work *work = counter.begin ? counter.end(&works) : NULL;
-	for (size_t i = 0; i < works; i++)
-		found += work[i].kind == EMULATOR_KERNEL && strncmp(work[i].name, kernel, strlen(kernel)) == 0;
-	memcpy(y, call.out[0].data, (size_t)(size[0] * size[1]) * sizeof *y);
-	const bool is_ninth = strstr(b->device, "sm_90") != NULL, uses = strstr(b->device, "wgmma") != NULL;
-	_exit(work ? found != 1 : is_ninth && uses != (strncmp(kernel, "wgmma", 5) == 0));
+	for (int i = 0; i < TILE_CASES; y += results_of(&tile_cases[i++]))
+		good &= computes(b, &tile_cases[i], expected, y);
+	fflush(stdout);
+	_exit(!good);
 }
 
 /* On a device whose wgmma rounds differently the check finds that, and mma.sync is used. */
 static void wgmma_is_used_if_its_bits_are_those_of_mma(void **state)
 {
-	static const int64_t shapes[][3] = {{128, 500, 132}, {100, 120, 404}}; /* large and middle tiles */
+	const bool emulated = getenv("ADDITIVE_EMULATOR") != NULL;
+	const struct {
+		const char *name, *setting;
+		enum expected_kernel expected;
+	} runs[] = {{"ADDITIVE_CUDA_WGMMA", "0", MMA},
+	            {"ADDITIVE_CUDA_WGMMA", "1", TILES},
+	            {"ADDITIVE_CUDA_CLUSTERS", "0", TILES_ALONE},
+	            {"ADDITIVE_EMULATOR_REFUSES", "clusters", TILES_ALONE},
+	            {"ADDITIVE_EMULATOR_WGMMA", "differs", emulated ? MMA : TILES}};
+	enum { RUNS = sizeof runs / sizeof runs[0] };
+	int64_t count = 0;
 	(void)state;
-	for (int i = 0; i < 2; i++) {
-		const char *tile = i ? "wgmma_kernel<wgmma_tile<64" : "wgmma_kernel<wgmma_tile<128",
-		           *mma = "wide_kernel<bf16_words";
-		const int64_t count = shapes[i][0] * shapes[i][1];
-		const size_t bytes = (size_t)count * 3 * sizeof(float);
-		float *y = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-		assert_true(y != MAP_FAILED);
-		run_with("ADDITIVE_CUDA_WGMMA", "0", mma, shapes[i], y);
-		run_with("ADDITIVE_CUDA_WGMMA", "1", tile, shapes[i], y + count);
-		run_with("ADDITIVE_EMULATOR_WGMMA", "differs", getenv("ADDITIVE_EMULATOR") ? mma : tile, shapes[i],
-		         y + 2 * count);
-		assert_true(compare_same("wgmma", y + count, y, count));
-		assert_true(compare_same("mma.sync", y + 2 * count, y, count));
-		assert_int_equal(munmap(y, bytes), 0);
+	for (int i = 0; i < TILE_CASES; i++)
+		count += (int64_t)results_of(&tile_cases[i]);
+	const size_t bytes = (size_t)count * RUNS * sizeof(float);
+	float *y = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_true(y != MAP_FAILED);
+	for (int i = 0; i < RUNS; i++) {
+		run_with(runs[i].name, runs[i].setting, runs[i].expected, y + i * count);
+		assert_true(compare_same(runs[i].name, y + i * count, y, count));
 	}
+	assert_int_equal(munmap(y, bytes), 0);
 }
 
 int main(void)

@@ -348,6 +348,9 @@ static const traffic_case cases[] = {
 	{OP_linear,                  "panels, 8 rows",   F32,  panels,          {8, 512, 256, DTYPE_PANEL_BF16}, 1.001, 4.1,   0.95, NULL, &by_one, 0},
 	{OP_linear,                  "panels, 256 rows", F32,  panels,          {256, 256, 128, DTYPE_PANEL_BF16}, 1.001, 2.1,   0.90, NULL, &by_one, 0},
 	{OP_linear,                  "panels, 64 rows",  F32,  panels,          {64, 128, 1024, DTYPE_PANEL_BF16}, 1.001, 1.5,   0.99, NULL, &by_one, 0},
+	/* by wgmma, where the blocks of a pair share x: without pairs `asked` is 1.61 and 1.67 */
+	{OP_linear,                  "panels, pairs",    F32,  panels,          {128, 512, 256, DTYPE_PANEL_BF16}, 1.001, 1.3,   0.95, NULL, &by_one, 0},
+	{OP_linear,                  "int8, pairs",      F32,  panels,          {128, 512, 1024, DTYPE_PANEL_INT8}, 1.2,   1.55,  0.80, NULL, &by_one, 0},
 	{OP_linear,                  "int8, 1 row",      F32,  panels,          {1, 512, 256, DTYPE_PANEL_INT8}, 1.001, 2.4,   0.67, NULL, &by_one, 0},
 	{OP_sample,                  "greedy",           F32,  sample,          {4, 4096},                       1.01,  3.15,  0.95, sample_floor, &greedy, 0},
 	{OP_sample,                  "top-k, top-p",     F32,  sample,          {4, 4096},                       1.01,  4.3,   0.92, sample_floor, &nucleus, 0},
