@@ -233,6 +233,7 @@ def prefill(r):
         rows += [[item, f"{line['tokens']:,}", f"{line['tokens_per_second']:,.0f}"] for line in found["prompts"]]
         rows.append([item, f"{many['prompts']} of {many['tokens']} at once",
                      f"{many['prompts'] * many['tokens'] / many['last_ms'] * 1e3:,.0f}; the last begins after {many['last_ms']:.1f} ms"])
+        r.want(f"{many['prompts']} prompts of {many['tokens']}, {item}, the last begins after ms", many["last_ms"], at_most(40 if size == "d768" else None, 1, ""))
         rows += [[item, f"{line['prompt']:,}, beside {line['streams']} streams",
                   f"{line['prompt_tokens_per_second']:,.0f}; of the streams {line['tokens_per_second']:,.0f}, {line['ms']:.2f} ms a token (p99 {line['p99_ms']:.2f})"]
                  for line in found.get("beside", [])]
