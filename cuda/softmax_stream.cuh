@@ -243,7 +243,8 @@ template <int lanes, bool packed, bool codes> struct ring_layout {
 
 static inline bool is_packed(const ring_call &c)
 {
-	return c.dh % QUAD == 0 && c.dv % QUAD == 0 && c.slot_floats % QUAD == 0 && c.offset % QUAD == 0;
+	return c.dh % QUAD == 0 && c.dv % QUAD == 0 && c.slot_floats % QUAD == 0 && c.offset % QUAD == 0 &&
+	       c.stored % QUAD == 0;
 }
 
 /* Call f with the layout of a call. */

@@ -154,13 +154,15 @@ static __device__ __forceinline__ void tile_exponentials(const ring_call &c, con
 		for (int a = 0; a < KEYS; a++)
 			top = fmaxf(top, score[b][a]);
 		top = fmaxf(norm[b].x, warp_max<KEY_LANES>(top));
-		const float from = top == -INFINITY ? 0.0f : top; /* all exponentials are then 0, as are the sums */
+		const bool none = top == -INFINITY;
+		const float from = none ? 0.0f : top;
 #pragma unroll
 		for (int a = 0; a < KEYS; a++)
 			score[b][a] = expf(score[b][a] - from);
 		shrink.at[b] = expf(norm[b].x - from);
 		static_assert(KEYS == 4, "the first two steps of warp_sum");
-		const float sum = (score[b][0] + score[b][2]) + (score[b][1] + score[b][3]);
+		const float seen = (score[b][0] + score[b][2]) + (score[b][1] + score[b][3]);
+		const float sum = none ? 0.0f : seen; /* the exponentials are 0, or those of scores that are NaN */
 		norm[b] = make_float2(top, __fmaf_rn(shrink.at[b], norm[b].y, warp_sum<KEY_LANES>(sum)));
 	}
 #pragma unroll

@@ -111,7 +111,7 @@ static void heads_of_any_width_follow_the_definition_on_every_instruction_set(vo
 		setenv("ADDITIVE_CPU_ISA", isas[i / 6], 1);
 		backend *b = fixture_open(2);
 		unsetenv("ADDITIVE_CPU_ISA");
-		const kind k = {2, 1, widths[i % 6][0], widths[i % 6][1], 130, 0, 70, true, i % 2, false};
+		const kind k = {2, 1, widths[i % 6][0], widths[i % 6][1], 130, 0, 70, true, i % 2, false, false};
 		layer l = layer_new(b, fixture_run, k, false);
 		text x = text_new(&k, 200, 31);
 		read_in_pieces(&l, (text *[]){&x}, 1, &seed);
@@ -127,7 +127,7 @@ enum { WINDOWS = sizeof windows / sizeof windows[0] };
 
 static kind plain(int64_t window, bool masked)
 {
-	return (kind){2, 2, 19, 19, window, 0, 0, false, masked, true};
+	return (kind){2, 2, 19, 19, window, 0, 0, false, masked, true, false};
 }
 
 static void chunks_of_any_size_follow_the_definition(void **state)
@@ -161,7 +161,7 @@ static void q_k_and_v_in_one_tensor_or_three_give_the_same_bits(void **state)
 {
 	(void)state;
 	for (int i = 0; i < 2 * WINDOWS; i++) {
-		kind one = {3, 3, 17, 17, windows[i / 2], 0, 0, false, i % 2, true}, three = one;
+		kind one = {3, 3, 17, 17, windows[i / 2], 0, 0, false, i % 2, true, false}, three = one;
 		three.together = false;
 		layer a = layer_new(fast, fixture_run, one, false), b = layer_new(fast, fixture_run, three, false);
 		text x = text_new(&one, 150, 41), y = text_new(&three, 150, 41);
@@ -181,8 +181,8 @@ static void q_k_and_v_in_one_tensor_or_three_give_the_same_bits(void **state)
 static void grouped_heads_give_the_bits_of_repeated_heads(void **state)
 {
 	(void)state;
-	const kind grouped = {4, 2, 5, 9, 40, 0, 0, true, true, false},
-	           repeated = {4, 4, 5, 9, 40, 0, 0, true, true, false};
+	const kind grouped = {4, 2, 5, 9, 40, 0, 0, true, true, false, false},
+	           repeated = {4, 4, 5, 9, 40, 0, 0, true, true, false, false};
 	layer a = layer_new(fast, fixture_run, grouped, false), b = layer_new(fast, fixture_run, repeated, false);
 	text x = text_new(&grouped, 90, 51), y = text_new(&repeated, 90, 51);
 	for (int64_t i = 0; i < 90 * 4; i++) {
@@ -204,7 +204,7 @@ static void grouped_heads_give_the_bits_of_repeated_heads(void **state)
 static void a_sequence_has_the_same_bits_alone_and_among_others(void **state)
 {
 	(void)state;
-	const kind k = {4, 2, 18, 21, 50, 33, 3, true, true, false};
+	const kind k = {4, 2, 18, 21, 50, 33, 3, true, true, false, false};
 	layer alone = layer_new(fast, fixture_run, k, false), all = layer_new(fast, fixture_run, k, false);
 	text one = text_new(&k, 160, 61), x[] = {text_new(&k, 160, 61), text_new(&k, 400, 71), text_new(&k, 90, 81)};
 	static const int32_t lengths[][3] = {{1, 200, 3}, {7, 0, 1}, {1, 1, 1}, {70, 1, 0}, {4, 64, 9}, {77, 100, 70}};

@@ -125,7 +125,7 @@ static void every_query_sees_all_of_the_source_and_the_memories(void **state)
 	static const int32_t sources[][3] = {{1, 64, 130}, {139, 5, 65}, {12, 33, 0}},
 	                     queries[][3] = {{1, 1, 1}, {3, 4, 5}, {70, 0, 2}};
 	for (int i = 0; i < 2 * 2 * 3 * 3; i++) {
-		const kind k = {4, groups[i / 4 % 3], 18, 7, 1, 0, memories[i / 12], false, i / 2 % 2, false};
+		const kind k = {4, groups[i / 4 % 3], 18, 7, 1, 0, memories[i / 12], false, i / 2 % 2, false, false};
 		decoder s = decoder_new(i % 2 ? fast : reference, k);
 		text x[] = {text_new(&k, 140, 11), text_new(&k, 140, 21), text_new(&k, 140, 31)};
 		for (int turn = 0; turn < 3;
@@ -146,7 +146,7 @@ static void every_query_sees_all_of_the_source_and_the_memories(void **state)
 static void a_query_has_the_same_bits_in_any_batch_of_decoders(void **state)
 {
 	(void)state;
-	const kind k = {4, 2, 18, 21, 1, 0, 3, false, true, false};
+	const kind k = {4, 2, 18, 21, 1, 0, 3, false, true, false, false};
 	decoder s = decoder_new(fast, k);
 	text x[] = {text_new(&k, 140, 11), text_new(&k, 140, 21)}, one = text_new(&k, 140, 11);
 	store(&s, x, (int32_t[]){120, 77}, 2, 130);
@@ -167,7 +167,7 @@ static void an_impossible_count_reads_nothing_outside_the_slot(void **state)
 {
 	(void)state;
 	static const float counts[] = {1e30f, INFINITY, CAPACITY + 1, -1, NAN, -INFINITY};
-	const kind k = {2, 2, 8, 8, 1, 0, 0, false, false, false};
+	const kind k = {2, 2, 8, 8, 1, 0, 0, false, false, false, false};
 	for (int i = 0; i < 2 * 6; i++) {
 		decoder s = decoder_new(i % 2 ? fast : reference, k);
 		text x = text_new(&k, CAPACITY, 11);

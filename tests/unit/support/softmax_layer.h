@@ -16,10 +16,11 @@
 
 enum { MARGIN = 4, MOST = 4 };
 
-/* Options of a layer. `together`: q, k and v are one tensor. */
+/* Options of a layer. `together`: q, k and v are one tensor. `stored`: the slots have the memories, at a place that is
+ * no multiple of 16 bytes. */
 typedef struct kind {
 	int64_t heads, kv_heads, key, value, window, past, memories;
-	bool biased, masked, together;
+	bool biased, masked, together, stored;
 } kind;
 
 static inline int64_t key_width(const kind *k)
@@ -133,7 +134,9 @@ static inline layer layer_new(backend *b, void (*run)(backend *, op_id, op_call 
 {
 	const int64_t state = codes ? softmax_code_state_floats(key_width(&k), value_width(&k), k.window)
 	                            : softmax_state_floats(key_width(&k), value_width(&k), k.window);
-	const shape pool = SHAPE2(MOST + 1, (state + 3) / 4 * 4 + 2 * MARGIN);
+	const int64_t memories = k.stored ? k.memories * (key_width(&k) + value_width(&k)) : 0,
+	              at = MARGIN + (state + 3) / 4 * 4 + (k.stored ? 3 : 0);
+	const shape pool = SHAPE2(MOST + 1, (at + memories + 3) / 4 * 4 + MARGIN);
 	layer l = {.b = b, .run = run, .k = k, .codes = codes, .pool = layer_tensor(DTYPE_F32, pool)};
 	l.p = (softmax_stream_params){.heads = k.heads,
 	                              .window = k.window,
@@ -142,7 +145,11 @@ static inline layer layer_new(backend *b, void (*run)(backend *, op_id, op_call 
 	                              .kv_heads = k.kv_heads,
 	                              .past = k.past,
 	                              .value_step = codes ? QUANTIZE_FIXED_STEP : 0};
-	if (k.memories) {
+	if (k.stored)
+		l.p.stored = (slot_rows){.count = k.memories, .offset = at};
+	for (int64_t i = 0; k.stored && i <= MOST; i++)
+		random_normal((float *)l.pool.data + i * pool.dim[1] + at, memories, 3, 1);
+	if (k.memories && !k.stored) {
 		l.memory_k = layer_normal(SHAPE2(k.memories, key_width(&k)), 3);
 		l.memory_v = layer_normal(SHAPE2(k.memories, value_width(&k)), 4);
 	}
