@@ -40,6 +40,7 @@ typedef struct device_record {
 	bool lost;
 	bool was_reset;   /* a context was destroyed */
 	wgmma_bits wgmma;
+	bool clusters;    /* kernels with clusters were compared too */
 	char reason[160]; /* cause of the last loss */
 } device_record;
 
@@ -396,10 +397,11 @@ enum { USES_WGMMA = true };
 static status choose_wgmma(cuda_backend *c)
 {
 	device_record *d = &devices[c->device];
+	c->clusters = c->clusters && cuda_wgmma_fits_clusters(c);
 	pthread_mutex_lock(&devices_mutex);
 	wgmma_bits bits = d->wgmma;
+	c->clusters = c->clusters && (bits == BITS_UNKNOWN || d->clusters);
 	pthread_mutex_unlock(&devices_mutex);
-	c->clusters = c->clusters && cuda_wgmma_fits_clusters(c);
 	if (bits == BITS_UNKNOWN) {
 		bool same;
 		const status s = cuda_wgmma_check(c, &same);
@@ -416,6 +418,7 @@ static status choose_wgmma(cuda_backend *c)
 			         s == STATUS_OK ? "its bits are not those of mma.sync" : status_text(s));
 		pthread_mutex_lock(&devices_mutex);
 		d->wgmma = s == STATUS_OK ? bits : BITS_UNKNOWN;
+		d->clusters = c->clusters;
 		pthread_mutex_unlock(&devices_mutex);
 	}
 	c->wgmma = bits == BITS_EQUAL;
