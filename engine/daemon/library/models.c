@@ -183,6 +183,8 @@ static status run_load(fleet_round *r, device *d)
 static status commit_load(fleet_round *r)
 {
 	device_task *a = (device_task *)r;
+	if (a->chosen && !a->closes && a->weights != a->model->weights)
+		return error_set(&a->error, STATUS_CONFLICT, "dtype", "another request has changed the model");
 	return a->chosen ? catalog_set_weights(library_of(a->stream)->catalog, a->model, a->weights, &a->error)
 	                 : STATUS_OK;
 }

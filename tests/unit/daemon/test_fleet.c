@@ -475,6 +475,26 @@ static void a_model_whose_load_waits_is_not_unloaded_or_deleted(void **state)
 	json_decref(rig_ask(d, 0, "model.delete", only("m")));
 }
 
+/* The load names the type that the model has when it comes. A change is complete before it runs. */
+static void a_load_of_a_type_that_another_request_has_changed_is_refused(void **state)
+{
+	rig *d = *state;
+	rig_hold_device(d, 0);
+	rig_call *change = rig_begin(d, "model.load", load_int8(), 0);
+	rig_call *load = rig_begin(d, "model.load", json_pack("{s:s, s:s}", "id", "m", "dtype", "fp32"), 0);
+	rig_release(d);
+	rig_wait(change);
+	rig_wait(load);
+	assert_false(change->failed);
+	assert_true(load->failed);
+	assert_int_equal(json_integer_value(json_object_get(load->answer, "status")), 409);
+	assert_string_equal(json_string_value(json_object_get(load->answer, "param")), "dtype");
+	for (int at = 0; at < DEVICES; at++)
+		assert_loaded(d, at, DTYPE_PANEL_INT8);
+	rig_call_free(change);
+	rig_call_free(load);
+}
+
 /* --- rounds ------------------------------------------------------------------------------------- */
 
 /* Writes a letter for each call and the number of its device; the call `fails` fails. */
@@ -846,6 +866,7 @@ int main(void)
 	    TEST(a_request_that_comes_during_a_deletion_loads_nothing),
 	    TEST(a_model_that_is_being_changed_is_not_changed_by_another_request),
 	    TEST(a_model_whose_load_waits_is_not_unloaded_or_deleted),
+	    TEST(a_load_of_a_type_that_another_request_has_changed_is_refused),
 	    TEST(a_round_happens_on_every_device_or_is_undone),
 	    TEST(a_session_is_explained_on_its_device),
 	    TEST(a_format_is_compiled_for_each_device),
