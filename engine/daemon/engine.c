@@ -261,6 +261,7 @@ static status listen_and_watch(running *r, error *err)
 	char address[LISTENER_ADDRESS_BYTES];
 	const char *before = e->options->before->address, *given = before[0] ? before : e->options->socket;
 	snprintf(address, sizeof address, "unix:%s/engine.sock", e->options->data);
+	r->busy_ns = clock_ns();
 	e->net.request = dispatch_request;
 	e->net.owner = e;
 	e->net.backend = fleet_backend_name(e->fleet);

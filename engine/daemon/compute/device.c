@@ -503,9 +503,9 @@ static bool foreground(device *d)
 			restart(d);
 			return true;
 		}
+		publish(d); /* includes changes of the previous tasks, such as a deleted session */
 		if (!asked && scheduler_prepare(d->scheduler))
 			return true;
-		publish(d); /* includes changes of the previous tasks, such as a deleted session */
 		if (only_waits)
 			nanosleep(&(struct timespec){0, WAIT_NS}, NULL);
 		return false;
