@@ -345,9 +345,12 @@ static void removal_done(fleet_round *r)
 static status close_row(removal *m, size_t i, error *err)
 {
 	model_entry *c;
-	if (catalog_open(m->jobs->queue.parts->catalog, m->rows.items[i].name, &c, NULL) != STATUS_OK)
+	status s = catalog_open(m->jobs->queue.parts->catalog, m->rows.items[i].name, &c, NULL);
+	if (s == STATUS_NOT_FOUND)
+		return error_set(err, STATUS_CONFLICT, "id", "another request deletes %s", m->rows.items[i].name);
+	if (s != STATUS_OK)
 		return STATUS_OK;
-	const status s = catalog_close(c, CLOSE_TO_DELETE, err);
+	s = catalog_close(c, CLOSE_TO_DELETE, err);
 	if (s == STATUS_OK)
 		m->entries[i] = c;
 	else

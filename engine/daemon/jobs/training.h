@@ -72,8 +72,8 @@ void training_plan_fini(training_plan *p);
 
 /* Start a run. The plan must stay valid until ENDED. STATUS_NOMEM. */
 status training_begin(training **out, uv_loop_t *loop, executor *x, training_plan *p);
-/* Stop at once, or after a checkpoint. ENDED follows; further calls have no effect. rows_written: the ledger has the
- * rows of all evaluations reported so far. Loop thread. */
+/* Stop after the write in progress, and with `save` after a checkpoint. ENDED follows; further calls have no effect.
+ * rows_written: the ledger has the rows of all evaluations reported so far. Loop thread. */
 void training_stop(training *t, bool save, bool rows_written);
 /* Free; only after ENDED. Loop thread. */
 void training_free(training *t);
