@@ -250,11 +250,8 @@ static status check_memory(const job_request *r, error *err)
 	if (r->options.carry_state) /* two copies, and what the batch in place reads and leaves */
 		work +=
 		    16 * (double)d->carried * (double)r->options.batch_size * (double)r->options.gradient_accumulation;
-	const double shares = r->options.shard_optimizer ? (double)r->ranks : 1;
-	double weights =
-	           4 *
-	           (2 + moments(r->options.optimizer) / shares + r->options.keep_best + (r->options.ema_decay > 0)) *
-	           parameters,
+	double weights = 4 * (2 + moments(r->options.optimizer) + r->options.keep_best + (r->options.ema_decay > 0)) *
+	                 parameters,
 	       available = host_memory_bytes();
 	if (r->on_host && weights + work > available)
 		return error_set(err, STATUS_INVALID, weights > work ? "additive.config" : "additive.batch_size",

@@ -417,6 +417,10 @@ status optimizer_gather(optimizer *o, bool *complete)
 	if (!o->whole)
 		TRY(begin_gather(o));
 	TRY(o->ranks->poll(o->ranks, complete));
+	if (*complete && o->ranks->rank != 0) { /* rank 0 saves */
+		free(o->whole);
+		o->whole = NULL;
+	}
 	o->is_gathered = *complete;
 	return STATUS_OK;
 }
