@@ -1,8 +1,8 @@
 /* linear over bf16 and int8 panels for many rows, by wgmma (compute capability 9.0).
  *
- * The tree of sums is that of the other kernels (linear_panels.cu). A step of bf16 adds the products of the low and then
- * of the high terms of x; a slice is one chain of steps; the slices are added in order. A wgmma has the k of 16 that mma
- * has, and lanes hold a warp's a and d in the same way. No document says whether its bits are equal too. So
+ * The tree of sums is that of the other kernels (linear_panels.cu). A step of bf16 adds the products of x's low terms,
+ * then those of its high terms. A slice is one chain of steps, and the slices are added in order. A wgmma has the k of
+ * 16 that mma has, and lanes hold a warp's a and d in the same way. No document says whether its bits are equal too. So
  * cuda_wgmma_check compares both when a backend is opened; if any bit differs, these kernels are not used. int8 has
  * bytes of x and exact sums (linear_panels.cu), so only a wrong operand could differ.
  *
@@ -48,9 +48,9 @@
  *   floats of x that a thread converts               8            4         8             8                2
  *   barriers of a stage: block, copies            1, 0         1, 1      1, 1          1, 2             1, 1
  * x as floats would be a multicast copy from L2 that both blocks still read and convert: 320 clocks by shared memory.
- * Between four blocks 11 bytes a clock arrive: 559 clocks. Stores to the other block (st.shared::cluster) with a barrier
- * of the cluster for each stage have a fence of the whole device before the barrier and before the products; copies of
- * shared memory have none.
+ * Between four blocks 11 bytes a clock arrive: 559 clocks. Stores to the other block (st.shared::cluster) need a cluster
+ * barrier for each stage. The compiler puts a fence of the whole device before the barrier and before the products.
+ * Copies of shared memory have none.
  *
  * Shared memory: an 8 x 8 part of b is 128 contiguous bytes, without a swizzle. A warp stores a word of each of eight
  * rows and four pieces of k at once, 128 contiguous bytes too. */

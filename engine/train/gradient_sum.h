@@ -1,5 +1,5 @@
 /* gradient_sum.h - sums the gradients of a step over the ranks of a run (ranks.h), and exchanges the weights that each
- * of them has updated.
+ * rank has updated.
  *
  * The arena of gradients is cut between parameters into buckets of about GRADIENT_SUM_FLOATS numbers. The sum of a
  * bucket starts when the backward has passed the last node that writes into it. In steps of one micro-batch it
