@@ -112,18 +112,12 @@ static json_t *only(const char *id)
 	return json_pack("{s:s}", "id", id);
 }
 
-static void keep_id(json_t *made, char id[STORE_ID_BYTES])
-{
-	snprintf(id, STORE_ID_BYTES, "%s", json_string_value(json_object_get(made, "id")));
-	json_decref(made);
-}
-
 /* Create a session that has read `prompt`. */
 static void create(rig *d, const char *prompt, bool durable, char id[STORE_ID_BYTES])
 {
-	keep_id(rig_ask(d, 0, "session.create",
-	                json_pack("{s:s, s:s, s:b}", "model", "m", "prompt", prompt, "durable", durable)),
-	        id);
+	rig_keep_id(rig_ask(d, 0, "session.create",
+	                    json_pack("{s:s, s:s, s:b}", "model", "m", "prompt", prompt, "durable", durable)),
+	            id);
 }
 
 static json_t *generating(const char *id, int max_tokens)
@@ -262,7 +256,7 @@ static void a_fork_stays_with_its_session_while_there_is_a_slot(void **state)
 	create(d, "some words", true, id);
 	for (int i = 0; i < RIG_SESSIONS; i++) {
 		const bool stays = i < RIG_SESSIONS - 1;
-		keep_id(rig_ask(d, 0, "session.fork", only(id)), copies[i]);
+		rig_keep_id(rig_ask(d, 0, "session.fork", only(id)), copies[i]);
 		assert_int_equal(stats_of(d, 0).scheduler.sessions, stays ? i + 2 : RIG_SESSIONS);
 		assert_int_equal(stats_of(d, 1).scheduler.sessions, stays ? 0 : 1);
 	}
@@ -569,9 +563,9 @@ static void a_session_is_explained_on_its_device(void **state)
 {
 	rig *d = *state;
 	char id[STORE_ID_BYTES];
-	keep_id(rig_ask(d, 0, "session.create",
-	                json_pack("{s:s, s:s, s:b}", "model", "m", "prompt", "some words", "explain", 1)),
-	        id);
+	rig_keep_id(rig_ask(d, 0, "session.create",
+	                    json_pack("{s:s, s:s, s:b}", "model", "m", "prompt", "some words", "explain", 1)),
+	            id);
 	rig_call *busy = begin_stream(d, 2);
 	json_t *answer = rig_ask(d, 0, "session.alpha", json_pack("{s:s, s:i}", "id", id, "position", 3));
 	assert_non_null(json_object_get(answer, "contributions"));
@@ -617,7 +611,7 @@ static void sessions_of_a_lost_device_continue_on_the_other(void **state)
 	create(d, "some words", true, kept);   /* on the first device */
 	create(d, "some words", false, other); /* on the second */
 	create(d, "some words", false, gone);
-	keep_id(rig_ask(d, 0, "session.fork", only(kept)), idle);
+	rig_keep_id(rig_ask(d, 0, "session.fork", only(kept)), idle);
 	assert_int_equal(stats_of(d, 0).scheduler.sessions, 3);
 	rig_call *quiet = begin_stream(d, 1), *beside = begin_stream(d, 1);
 	rig_settle(d);
@@ -713,28 +707,6 @@ static void a_lost_device_is_opened_again_and_takes_sessions(void **state)
 
 /* --- training ------------------------------------------------------------------------------------- */
 
-static void add_text(rig *d, char id[STORE_ID_BYTES])
-{
-	char path[PATH_MAX], words[4000];
-	store_file text = {.filename = "text", .purpose = "fine-tune"};
-	for (size_t i = 0; i < sizeof words; i++)
-		words[i] = (char)('a' + i * i % 23);
-	store_temporary_path(d->engine.store, path);
-	assert_int_equal(file_write(path, &(file_part){words, sizeof words}, 1, NULL), STATUS_OK);
-	assert_int_equal(store_file_add(d->engine.store, &text, path, NULL), STATUS_OK);
-	snprintf(id, STORE_ID_BYTES, "%s", text.id);
-}
-
-static void create_job(rig *d, const char *file, char id[STORE_ID_BYTES])
-{
-	keep_id(rig_ask(d, 0, "job.create",
-	                json_pack("{s:s, s:s, s:i, s:{s:{s:i, s:i, s:i, s:i}, s:i, s:i, s:i, s:i}}", "model",
-	                          "additive", "training_file", file, "seed", 3, "additive", "config", "hidden_size", 16,
-	                          "n_heads", 2, "n_layer", 2, "n_positions", 32, "sequence_length", 32, "batch_size", 2,
-	                          "max_steps", STEPS, "checkpoint_every", 4)),
-	        id);
-}
-
 /* Turn the loop until the job has succeeded, and read its weights. */
 static void run_job(rig *d, const char *id, char **weights, size_t *bytes)
 {
@@ -761,9 +733,9 @@ static void a_job_trains_on_the_device_without_sessions(void **state)
 	rig *d = *state;
 	char file[STORE_ID_BYTES], job[STORE_ID_BYTES], id[STORE_ID_BYTES], *weights;
 	size_t bytes;
-	add_text(d, file);
+	rig_add_text(d, file);
 	create(d, "words", false, id); /* on the first device */
-	create_job(d, file, job);
+	rig_create_job(d, file, STEPS, 4, job);
 	run_job(d, job, &weights, &bytes);
 	free(weights);
 	assert_int_equal(stats_of(d, 0).training_steps, 0);
@@ -779,12 +751,12 @@ static void a_job_whose_device_is_lost_ends_on_the_other_with_the_same_weights(v
 	rig *d = *state;
 	char file[STORE_ID_BYTES], job[STORE_ID_BYTES], id[STORE_ID_BYTES], *expected, *weights;
 	size_t expected_bytes, bytes;
-	add_text(d, file);
-	create_job(d, file, job);
+	rig_add_text(d, file);
+	rig_create_job(d, file, STEPS, 4, job);
 	run_job(d, job, &expected, &expected_bytes);
 	assert_int_equal(stats_of(d, 0).training_steps, STEPS);
 	create(d, "words", false, id); /* on the first device, so the job begins on the second */
-	create_job(d, file, job);
+	rig_create_job(d, file, STEPS, 4, job);
 	failing = 1;
 	run_job(d, job, &weights, &bytes);
 	assert_int_equal(lost, 1);

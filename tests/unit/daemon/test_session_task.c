@@ -30,29 +30,9 @@ int clock_gettime(clockid_t clock, struct timespec *t)
 	return (int)rc;
 }
 
-/* The CPU backend with a linear layer that fails once on request. */
-static backend_kernel real_linear;
-static _Atomic bool fails;
-
-static status failing_linear(backend *b, const op_call *call)
-{
-	if (!fails)
-		return real_linear(b, call);
-	fails = false;
-	return STATUS_DEVICE;
-}
-
-static status open_failing(backend **out, int threads, error *err)
-{
-	TRY(cpu_open(out, threads, err));
-	real_linear = (*out)->kernel[OP_linear];
-	(*out)->kernel[OP_linear] = failing_linear;
-	return STATUS_OK;
-}
-
 static int setup(void **state)
 {
-	*state = rig_new(open_failing);
+	*state = rig_new(rig_open_failing);
 	return 0;
 }
 
@@ -103,7 +83,7 @@ static int clean(void **state)
 	size_t i;
 	json_t *one;
 	ahead = 0;
-	fails = false;
+	rig_fails = false;
 	disk_fail(NULL, 0);
 	rig_drop_calls(d);
 	rig_settle(d);
@@ -400,9 +380,9 @@ static void a_session_is_lost_with_the_device_and_a_durable_one_is_restored(void
 	char lost[STORE_ID_BYTES], kept[STORE_ID_BYTES], same[STORE_ID_BYTES];
 	create(d, "some words", false, lost);
 	create(d, "some words", true, kept);
-	fails = true;
+	rig_fails = true;
 	append(d, 503, kept, "never read");
-	assert_false(fails);
+	assert_false(rig_fails);
 	assert_int_equal(tokens_of(d, kept), 10); /* as acknowledged */
 	append(d, 404, lost, "x");
 	is_refused(d, lost, 404, "not_found");
@@ -416,7 +396,7 @@ static void a_new_session_that_fails_on_the_device_does_not_exist(void **state)
 	rig *d = *state;
 	char id[STORE_ID_BYTES];
 	for (int durable = 0; durable < 2; durable++) {
-		fails = true;
+		rig_fails = true;
 		json_decref(rig_ask(d, 503, "session.create",
 		                    json_pack("{s:s, s:s, s:b}", "model", "m", "prompt", "words", "durable", durable)));
 		assert_int_equal(count(d), 0);
@@ -462,12 +442,12 @@ static void a_fork_over_the_limit_leaves_its_session_usable(void **state)
 	create(d, "words", true, id);
 	const int most = d->options.max_known_sessions;
 	d->options.max_known_sessions = 1;
-	rig_reopen(d, open_failing);
+	rig_reopen(d, rig_open_failing);
 	json_decref(rig_ask(d, 429, "session.fork", only(id)));
 	append(d, 0, id, "!");
 	assert_int_equal(count(d), 1);
 	d->options.max_known_sessions = most;
-	rig_reopen(d, open_failing);
+	rig_reopen(d, rig_open_failing);
 }
 
 /* --- expired ------------------------------------------------------------------------------- */
@@ -504,7 +484,7 @@ static void a_restart_keeps_only_durable_sessions(void **state)
 	create(d, "some words", true, kept);
 	create(d, "some words", false, lost);
 	append(d, 0, kept, "!");
-	rig_reopen(d, open_failing);
+	rig_reopen(d, rig_open_failing);
 	is_refused(d, lost, 404, "not_found");
 	assert_int_equal(tokens_of(d, kept), 11);
 	create(d, "some words!", false, same);

@@ -61,32 +61,12 @@ static bool holds(void)
 	return is;
 }
 
-/* The CPU backend with a linear layer that fails once on the executor's thread that serves. */
-static backend_kernel real_linear;
-static _Atomic bool failing;
-
-static status failing_linear(backend *b, const op_call *call)
-{
-	if (!failing)
-		return real_linear(b, call);
-	failing = false;
-	return STATUS_DEVICE;
-}
-
-static status open_failing(backend **out, int threads, error *err)
-{
-	TRY(cpu_open(out, threads, err));
-	real_linear = (*out)->kernel[OP_linear];
-	(*out)->kernel[OP_linear] = failing_linear;
-	return STATUS_OK;
-}
-
 static int setup(void **state)
 {
-	failing = false;
+	rig_fails = false;
 	hold(NOTHING);
 	disk_watch(synced);
-	*state = rig_new(open_failing);
+	*state = rig_new(rig_open_failing);
 	log_init("test", LOG_NOTHING);
 	return 0;
 }
@@ -104,34 +84,6 @@ static int teardown(void **state)
 static json_t *only(const char *id)
 {
 	return json_pack("{s:s}", "id", id);
-}
-
-static void keep_id(json_t *made, char id[STORE_ID_BYTES])
-{
-	snprintf(id, STORE_ID_BYTES, "%s", json_string_value(json_object_get(made, "id")));
-	json_decref(made);
-}
-
-static void add_text(rig *d, char id[STORE_ID_BYTES])
-{
-	char path[PATH_MAX], words[4000];
-	store_file text = {.filename = "text", .purpose = "fine-tune"};
-	for (size_t i = 0; i < sizeof words; i++)
-		words[i] = (char)('a' + i * i % 23);
-	store_temporary_path(d->engine.store, path);
-	assert_int_equal(file_write(path, &(file_part){words, sizeof words}, 1, NULL), STATUS_OK);
-	assert_int_equal(store_file_add(d->engine.store, &text, path, NULL), STATUS_OK);
-	snprintf(id, STORE_ID_BYTES, "%s", text.id);
-}
-
-static void create_job(rig *d, const char *file, char id[STORE_ID_BYTES])
-{
-	keep_id(rig_ask(d, 0, "job.create",
-	                json_pack("{s:s, s:s, s:i, s:{s:{s:i, s:i, s:i, s:i}, s:i, s:i, s:i, s:i}}", "model",
-	                          "additive", "training_file", file, "seed", 3, "additive", "config", "hidden_size", 16,
-	                          "n_heads", 2, "n_layer", 2, "n_positions", 32, "sequence_length", 32, "batch_size", 2,
-	                          "max_steps", STEPS, "checkpoint_every", EVERY)),
-	        id);
 }
 
 static void turn(rig *d)
@@ -203,12 +155,12 @@ typedef struct pair {
 static pair begin_pair(rig *d, enum held what)
 {
 	pair p;
-	add_text(d, p.file);
-	create_job(d, p.file, p.first);
+	rig_add_text(d, p.file);
+	rig_create_job(d, p.file, STEPS, EVERY, p.first);
 	p.weights = weights_of(d, p.first, &p.bytes);
 	assert_int_equal(count_checkpoints(d, p.first), STEPS / EVERY);
 	hold(what);
-	create_job(d, p.file, p.second);
+	rig_create_job(d, p.file, STEPS, EVERY, p.second);
 	await_hold(d);
 	return p;
 }
@@ -279,10 +231,10 @@ static void a_device_lost_during_a_write_is_opened_again_after_it(void **state)
 {
 	rig *d = *state;
 	pair p = begin_pair(d, CHECKPOINT);
-	failing = true;
+	rig_fails = true;
 	rig_call *c =
 	    rig_begin(d, "session.create", json_pack("{s:s, s:s}", "model", "m", "prompt", "some words"), 1000);
-	while (failing)
+	while (rig_fails)
 		turn(d);
 	hold(NOTHING);
 	rig_wait(c);

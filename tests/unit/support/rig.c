@@ -355,3 +355,54 @@ char *rig_text(const rig_call *c, int index)
 	    strcat(text, json_string_value(json_object_get(event, "text")));
 	return text;
 }
+
+/* --- a backend that fails --------------------------------------------------------------- */
+
+static backend_kernel real_linear;
+_Atomic bool rig_fails;
+
+static status failing_linear(backend *b, const op_call *call)
+{
+	if (!rig_fails)
+		return real_linear(b, call);
+	rig_fails = false;
+	return STATUS_DEVICE;
+}
+
+status rig_open_failing(backend **out, int threads, error *err)
+{
+	TRY(cpu_open(out, threads, err));
+	real_linear = (*out)->kernel[OP_linear];
+	(*out)->kernel[OP_linear] = failing_linear;
+	return STATUS_OK;
+}
+
+/* --- training --------------------------------------------------------------------------- */
+
+void rig_keep_id(json_t *made, char id[STORE_ID_BYTES])
+{
+	snprintf(id, STORE_ID_BYTES, "%s", json_string_value(json_object_get(made, "id")));
+	json_decref(made);
+}
+
+void rig_add_text(rig *d, char id[STORE_ID_BYTES])
+{
+	char path[PATH_MAX], words[4000];
+	store_file text = {.filename = "text", .purpose = "fine-tune"};
+	for (size_t i = 0; i < sizeof words; i++)
+		words[i] = (char)('a' + i * i % 23);
+	store_temporary_path(d->engine.store, path);
+	assert_int_equal(file_write(path, &(file_part){words, sizeof words}, 1, NULL), STATUS_OK);
+	assert_int_equal(store_file_add(d->engine.store, &text, path, NULL), STATUS_OK);
+	snprintf(id, STORE_ID_BYTES, "%s", text.id);
+}
+
+void rig_create_job(rig *d, const char *file, int steps, int every, char id[STORE_ID_BYTES])
+{
+	rig_keep_id(rig_ask(d, 0, "job.create",
+	                    json_pack("{s:s, s:s, s:i, s:{s:{s:i, s:i, s:i, s:i}, s:i, s:i, s:i, s:i}}", "model",
+	                              "additive", "training_file", file, "seed", 3, "additive", "config", "hidden_size",
+	                              16, "n_heads", 2, "n_layer", 2, "n_positions", 32, "sequence_length", 32,
+	                              "batch_size", 2, "max_steps", steps, "checkpoint_every", every)),
+	            id);
+}

@@ -69,4 +69,15 @@ json_t *rig_ask(rig *d, int http, const char *method, json_t *params);
 /* All text of the events of one choice; the caller frees it. */
 char *rig_text(const rig_call *c, int index);
 
+/* Set id to that of an object, which is freed. */
+void rig_keep_id(json_t *made, char id[STORE_ID_BYTES]);
+/* Add a file of 4,000 letters to train on. */
+void rig_add_text(rig *d, char id[STORE_ID_BYTES]);
+/* Create a job of a small model that trains on that file, with a checkpoint after every `every` steps. */
+void rig_create_job(rig *d, const char *file, int steps, int every, char id[STORE_ID_BYTES]);
+
+/* The CPU backend, as an argument of rig_new. A linear layer fails once after rig_fails has been set, and clears it. */
+extern _Atomic bool rig_fails;
+status rig_open_failing(backend **out, int threads, error *err);
+
 #endif
