@@ -94,7 +94,7 @@ PROTO_OBJ = $(call objects,$(call sources,proto)) $(OUT)/obj/gen/schemas.o
 SERVER_OBJ = $(call objects,$(call sources,server)) $(OUT)/obj/gen/embedded.o $(OUT)/obj/gen/routes.o
 # Objects of proto for programs that do not link the contract.
 OPTIONS_SRC := proto/manual.c proto/nearest.c proto/options.c
-CLI_OBJ = $(call objects,$(call sources,clients/cli) $(OPTIONS_SRC) proto/log_time.c)
+CLI_OBJ = $(call objects,$(call sources,clients/cli clients/load) $(OPTIONS_SRC) proto/log_time.c)
 
 # Kernels are compiled once per instruction set; the backend picks at run time, from those that are linked.
 KERNEL_SRC := $(sort $(wildcard engine/cpu/kernels/*.c))

@@ -261,21 +261,20 @@ static void set_transfer(http *h, const char *path)
 	curl_easy_setopt(h->curl, CURLOPT_XFERINFODATA, h);
 }
 
-static void set_common(http *h, const char *method, const char *url)
+void http_prepare(const http *h, void *curl, const char *method, const char *path)
 {
-	CURL *c = h->curl;
+	CURL *c = curl;
+	text url = {0};
 
 	curl_easy_reset(c);
-	curl_easy_setopt(c, CURLOPT_URL, url);
+	if (text_format(&url, "%s%s", h->url, path)) /* without an address the request fails */
+		curl_easy_setopt(c, CURLOPT_URL, text_get(&url));
+	text_free(&url);
 	curl_easy_setopt(c, CURLOPT_CUSTOMREQUEST, method);
 	curl_easy_setopt(c, CURLOPT_USERAGENT, "additive/" ADDITIVE_VERSION);
-	curl_easy_setopt(c, CURLOPT_ERRORBUFFER, h->curl_error);
 	curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_SECONDS);
-	curl_easy_setopt(c, CURLOPT_TIMEOUT_MS, (long)h->limit_ms);
 	curl_easy_setopt(c, CURLOPT_TCP_KEEPALIVE, 1L);
-	curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, receive);
-	curl_easy_setopt(c, CURLOPT_WRITEDATA, h);
 #if LIBCURL_VERSION_NUM >= 0x075500
 	curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
 #else
@@ -283,6 +282,20 @@ static void set_common(http *h, const char *method, const char *url)
 #endif
 	if (is_loopback(h->url))
 		curl_easy_setopt(c, CURLOPT_NOPROXY, "*");
+	if (h->key) {
+		curl_easy_setopt(c, CURLOPT_HTTPAUTH, CURLAUTH_BEARER);
+		curl_easy_setopt(c, CURLOPT_XOAUTH2_BEARER, h->key);
+	}
+}
+
+static void set_receiver(http *h)
+{
+	CURL *c = h->curl;
+
+	curl_easy_setopt(c, CURLOPT_ERRORBUFFER, h->curl_error);
+	curl_easy_setopt(c, CURLOPT_TIMEOUT_MS, (long)h->limit_ms);
+	curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, receive);
+	curl_easy_setopt(c, CURLOPT_WRITEDATA, h);
 	if (h->streaming) {
 		curl_easy_setopt(c, CURLOPT_LOW_SPEED_LIMIT, 1L);
 		curl_easy_setopt(c, CURLOPT_LOW_SPEED_TIME, (long)SILENCE_SECONDS);
@@ -362,17 +375,12 @@ static bool set_headers(http *h, const ask *s, struct curl_slist **headers)
 	if (s->last_event_id && *s->last_event_id)
 		ok = ok && add_header(headers, "Last-Event-ID", s->last_event_id);
 	curl_easy_setopt(h->curl, CURLOPT_HTTPHEADER, *headers);
-	if (h->key) {
-		curl_easy_setopt(h->curl, CURLOPT_HTTPAUTH, CURLAUTH_BEARER);
-		curl_easy_setopt(h->curl, CURLOPT_XOAUTH2_BEARER, h->key);
-	}
 	return ok;
 }
 
 /* False: h->problem, or one of the flags, says why. The form is freed. */
 static bool perform(http *h, const ask *s)
 {
-	text url = {0};
 	struct curl_slist *headers = NULL;
 	CURLcode code = CURLE_OUT_OF_MEMORY;
 	long status = 0;
@@ -381,19 +389,17 @@ static bool perform(http *h, const ask *s)
 	h->curl_error[0] = '\0';
 	h->problem = (http_problem){0};
 	h->done = h->stopped = h->interrupted = h->failed = false;
-	if (text_format(&url, "%s%s", h->url, s->path)) {
-		set_common(h, s->method, text_get(&url));
-		set_transfer(h, s->path);
-		set_body(h, s);
-		if (set_headers(h, s, &headers))
-			code = drive(h);
-		curl_easy_getinfo(h->curl, CURLINFO_RESPONSE_CODE, &status);
-	}
+	http_prepare(h, h->curl, s->method, s->path);
+	set_receiver(h);
+	set_transfer(h, s->path);
+	set_body(h, s);
+	if (set_headers(h, s, &headers))
+		code = drive(h);
+	curl_easy_getinfo(h->curl, CURLINFO_RESPONSE_CODE, &status);
 	if (h->transfer && !h->streaming)
 		h->transfer(h->transfer_context, "", -1, 0);
 	curl_slist_free_all(headers);
 	curl_mime_free(s->form);
-	text_free(&url);
 	if (h->done || h->stopped || h->interrupted || h->failed)
 		return false;
 	if (code != CURLE_OK)

@@ -30,6 +30,10 @@ const char *http_url(const http *h);
 /* Give every request up after so long. */
 void http_limit(http *h, int ms);
 
+/* Set up a libcurl handle (CURL *) of the caller's for a request to the service: the address and how to connect. The
+ * key is set too. */
+void http_prepare(const http *h, void *curl, const char *method, const char *path);
+
 /* Call `wake` whenever this descriptor is readable during a request (-1: none); true: give the request up. */
 typedef bool (*http_wake)(void *context);
 void http_wake_on(http *h, int descriptor, http_wake wake, void *context);

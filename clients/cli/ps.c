@@ -5,21 +5,9 @@
 
 #include "clients/cli/cli.h"
 #include "clients/cli/progress.h"
+#include "clients/cli/scrape.h"
 
 enum { PS_DETAIL = 60 }; /* columns of a job's progress */
-
-/* A number of /metrics without labels; 0 when it is not there. */
-static long long metric(const text *metrics, const char *name)
-{
-	size_t n = strlen(name);
-
-	for (const char *line = text_get(metrics); line; line = strchr(line, '\n')) {
-		line += *line == '\n';
-		if (strncmp(line, name, n) == 0 && (line[n] == '{' || line[n] == ' '))
-			return strtoll(line + n + strcspn(line + n, " "), NULL, 10);
-	}
-	return 0;
-}
 
 /* A number of one of several devices. */
 static long long device_metric(const text *metrics, const char *name, long number)
@@ -27,7 +15,7 @@ static long long device_metric(const text *metrics, const char *name, long numbe
 	char full[80];
 
 	snprintf(full, sizeof(full), "additive_device_%s{device=\"%ld\"}", name, number);
-	return metric(metrics, full);
+	return scrape_number(metrics, full);
 }
 
 /* The devices of an engine with several: those of which /metrics has numbers. */
@@ -98,11 +86,11 @@ static json_t *look(cli *c)
 		json_decref(all);
 		all = NULL;
 	} else {
-		json_object_set_new(all, "generations",
-		                    json_pack("{s:I, s:I}", "running",
-		                              (json_int_t)metric(&metrics, "additive_engine_generations_running"),
-		                              "waiting",
-		                              (json_int_t)metric(&metrics, "additive_engine_generations_waiting")));
+		json_object_set_new(
+		    all, "generations",
+		    json_pack("{s:I, s:I}", "running",
+		              (json_int_t)scrape_number(&metrics, "additive_engine_generations_running"), "waiting",
+		              (json_int_t)scrape_number(&metrics, "additive_engine_generations_waiting")));
 		add_devices(all, &metrics);
 	}
 	text_free(&metrics);
