@@ -17,7 +17,7 @@ typedef struct ticket {
 	reader reader;
 	int key;
 	uint64_t due;
-	bool failed;   /* sent alone: no answer, */
+	bool failed;      /* sent alone: no answer, */
 	char reason[200]; /* for this reason */
 } ticket;
 
@@ -28,8 +28,10 @@ typedef struct run {
 	workload workload;
 	sessions *sessions; /* NULL: none */
 	ticket *spare;
-	uint64_t random, began, pause; /* no request is sent before `pause` */
-	bool prepares;                 /* expected answers are fetched */
+	uint64_t random, began;
+	uint64_t *rests; /* [options.clients] ring of the times at which resting clients continue, in order */
+	int first_rest, n_rests;
+	bool prepares; /* expected answers are fetched */
 } run;
 
 static ticket *new_ticket(run *r)
@@ -91,6 +93,14 @@ static void keep(char kept[LOAD_SHOWN][300], int *n, const ticket *t, const char
 		snprintf(kept[(*n)++], sizeof kept[0], "request %lld: %s", t->number, what);
 }
 
+/* Let a client rest: after a refusal or a lost connection it would only be refused again. */
+static void rest(run *r, uint64_t now)
+{
+	if (r->n_rests < r->options->clients)
+		r->rests[(r->first_rest + r->n_rests++) % r->options->clients] =
+		    now + (uint64_t)LOAD_REST_MS * NS_OF_MS;
+}
+
 static void count(run *r, const ticket *t, outcome how, const driver_times *times, const answer *a)
 {
 	load_report *out = r->report;
@@ -98,7 +108,7 @@ static void count(run *r, const ticket *t, outcome how, const driver_times *time
 	out->events += a->n_events;
 	out->tokens += a->tokens > 0 ? a->tokens : 0;
 	if (how == OUTCOME_LOST || how == OUTCOME_REFUSED)
-		r->pause = times->ended + (uint64_t)LOAD_PAUSE_MS * NS_OF_MS;
+		rest(r, times->ended);
 	if (how != OUTCOME_COMPLETE || !t->c)
 		return;
 	if (r->options->n_keys > 0)
@@ -265,6 +275,15 @@ static bool proceed(run *r, uint64_t until, uint64_t *ticked)
 	return r->options->tick(r->options->context);
 }
 
+/* True if a client can send a request. Otherwise *from is when the next one has rested. */
+static bool client_is_free(run *r, uint64_t now, uint64_t *from)
+{
+	for (; r->n_rests > 0 && r->rests[r->first_rest] <= now; r->n_rests--)
+		r->first_rest = (r->first_rest + 1) % r->options->clients;
+	*from = r->n_rests > 0 ? r->rests[r->first_rest] : UINT64_MAX;
+	return driver_in_flight(r->driver) + r->n_rests < r->options->clients;
+}
+
 /* Send requests by the plan until the run is over, then wait for those in flight. */
 static bool issue(run *r)
 {
@@ -273,11 +292,12 @@ static bool issue(run *r)
 	uint64_t due = r->began, ticked = r->began;
 	bool more = true;
 	while (more || driver_in_flight(r->driver) > 0) {
-		const uint64_t now = driver_clock_ns(), from = o->rate > 0 && due > r->pause ? due : r->pause;
-		const bool room = driver_in_flight(r->driver) < o->clients;
+		const uint64_t now = driver_clock_ns();
+		uint64_t from;
+		const bool free = client_is_free(r, now, &from), planned = o->rate == 0 || due <= now;
 		sent b = SENT_NONE;
 		more = more && now < over && (o->requests == 0 || r->report->requests < o->requests);
-		if (more && room && from <= now)
+		if (more && free && planned)
 			b = begin(r, o->rate > 0 ? due : now, false);
 		if (b == SENT_FAILED)
 			return false;
@@ -285,8 +305,9 @@ static bool issue(run *r)
 			due = o->rate > 0 ? next_arrival(r, due) : now;
 			continue;
 		}
+		from = free && !planned ? due : from;
 		uint64_t until = more ? over : UINT64_MAX;
-		until = more && room && from > now && from < until ? from : until;
+		until = more && from < until ? from : until;
 		if (!proceed(r, until, &ticked)) {
 			driver_stop(r->driver);
 			return true;
@@ -299,18 +320,19 @@ static bool issue(run *r)
 static bool close_sessions(run *r)
 {
 	uint64_t ticked = driver_clock_ns();
-	for (bool more = true; more || driver_in_flight(r->driver) > 0;) {
+	for (sent b = SENT; b == SENT || driver_in_flight(r->driver) + r->n_rests > 0;) {
 		const uint64_t now = driver_clock_ns();
-		sent b = SENT_NONE;
-		if (r->pause <= now && driver_in_flight(r->driver) < r->options->clients)
-			b = begin(r, now, true);
+		uint64_t from;
+		b = client_is_free(r, now, &from) ? begin(r, now, true) : SENT_NONE;
 		if (b == SENT_FAILED)
 			return false;
-		more = b == SENT || r->pause > now;
-		if (b != SENT && !proceed(r, r->pause > now ? r->pause : UINT64_MAX, &ticked)) {
+		if (b == SENT || driver_in_flight(r->driver) + r->n_rests == 0)
+			continue;
+		if (!proceed(r, from, &ticked)) {
 			driver_stop(r->driver);
 			return true;
 		}
+		b = SENT; /* a session whose request has ended may be open */
 	}
 	return true;
 }
@@ -330,9 +352,10 @@ static bool perform(run *r, const http *h, char problem[300])
 	}
 	if (o->sessions.n > 0 && !(r->sessions = sessions_new(&r->workload, &o->sessions)))
 		return false;
+	r->rests = calloc((size_t)o->clients, sizeof *r->rests);
 	r->report->keys = calloc((size_t)o->n_keys + 1, sizeof *r->report->keys);
 	r->driver = driver_new(h, &listener);
-	if (!r->report->keys || !r->driver || !fetch_expected(r, problem))
+	if (!r->rests || !r->report->keys || !r->driver || !fetch_expected(r, problem))
 		return false;
 	r->began = driver_clock_ns();
 	bool ok = issue(r);
@@ -352,6 +375,7 @@ bool load_run(const http *h, const load_options *o, load_report *report, char pr
 	const bool ok = perform(&r, h, problem);
 	driver_free(r.driver);
 	sessions_free(r.sessions);
+	free(r.rests);
 	workload_free(&r.workload);
 	for (ticket *t = r.spare, *next; t; t = next) {
 		next = t->next;

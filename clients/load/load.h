@@ -8,7 +8,7 @@
  * to it, or be its beginning if the client left (answer.h). An engine whose tokens depend on other rows of a batch
  * fails this check.
  *
- * After a lost connection or a refusal no request is sent for LOAD_PAUSE_MS. */
+ * After a refusal or a lost connection a client rests for LOAD_REST_MS. */
 #ifndef CLIENTS_LOAD_LOAD_H
 #define CLIENTS_LOAD_LOAD_H
 
@@ -18,7 +18,7 @@
 #include "clients/load/histogram.h"
 #include "clients/load/sessions.h"
 
-enum { LOAD_SHOWN = 5 /* reasons that a report keeps of each kind */, LOAD_PAUSE_MS = 20 };
+enum { LOAD_SHOWN = 5 /* reasons that a report keeps of each kind */, LOAD_REST_MS = 200 };
 
 typedef struct load_options {
 	workload_options workload;

@@ -13,6 +13,7 @@
 
 #include "engine/serve/prompt_scores.h"
 #include "engine/serve/session.h"
+#include "engine/serve/shares.h"
 #include "engine/serve/stop_filter.h"
 #include "gen/limits.h"
 
@@ -37,6 +38,7 @@ struct generation {
 	bool explain;                     /* `finished` receives the session's log */
 	bool background;                  /* generation_request.background */
 	bool prompting;                   /* counted in the scheduler's n_prompts */
+	share *share;                     /* its owner's; NULL: no scheduler has it yet */
 	beams *beams;                     /* the search whose beam it is (beams.h); NULL: its tokens are sampled */
 	generation_phase phase;
 	finish_reason finish;

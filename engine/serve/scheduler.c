@@ -98,6 +98,12 @@ static void queue_remove(scheduler *s, generation *g)
 	*(g->following ? &g->following->previous : &s->last) = g->previous;
 }
 
+void scheduler_requeue(scheduler *s, generation *g)
+{
+	queue_remove(s, g);
+	queue_append(s, g);
+}
+
 static void left_prompt(scheduler *s, generation *g)
 {
 	s->n_prompts -= g->prompting;
@@ -120,6 +126,7 @@ static void scheduler_finish(scheduler *s, generation *g, status result, const e
 	if (failed)
 		set_uncopied(&uncopied);
 	queue_remove(s, g);
+	share_leave(g->share, clock_ns());
 	left_prompt(s, g);
 	s->n_generations--;
 	s->n_waiting -= !g->started_ns;
@@ -157,6 +164,7 @@ void scheduler_free(scheduler *s)
 	}
 	free(s->rows);
 	free(s->draws);
+	shares_fini(&s->shares);
 	free(s);
 }
 
@@ -173,8 +181,9 @@ static status check_places(const scheduler *s, int n, error *err)
 	return STATUS_OK;
 }
 
-static void enlist(scheduler *s, generation *g)
+static void enlist(scheduler *s, generation *g, share *x)
 {
+	g->share = x;
 	g->serial = s->serial++;
 	g->cancellations = &s->n_cancelled;
 	g->prompting = true;
@@ -184,53 +193,74 @@ static void enlist(scheduler *s, generation *g)
 	s->n_generations++;
 }
 
+/* STATUS_NOMEM. */
+static status enter_share(scheduler *s, const char *owner, share **out, error *err)
+{
+	*out = shares_enter(&s->shares, owner);
+	return *out ? STATUS_OK : error_set(err, STATUS_NOMEM, NULL, "out of memory");
+}
+
+/* Make a generation on x, or on a temporary session if x is NULL. */
+static status new_generation(scheduler *s, served_model *m, session *x, const generation_request *r, generation **out,
+                             error *err)
+{
+	session *temporary = NULL;
+	generation_request rest = *r;
+	if (x)
+		TRY(session_ready(x, err));
+	else
+		TRY(prefixes_begin(s, m, &rest, &temporary, err));
+	status result = generation_new(out, x ? x : temporary, temporary != NULL, &rest, err);
+	if (result != STATUS_OK)
+		session_free(temporary);
+	return result;
+}
+
 status scheduler_generate(scheduler *s, served_model *m, session *x, const generation_request *r, generation **out,
                           error *err)
 {
-	generation *g = NULL;
-	session *temporary = NULL;
-	generation_request rest = *r;
+	generation *g;
+	share *owner;
 	*out = NULL;
 	TRY(check_places(s, 1, err));
-	if (x) {
-		TRY(session_ready(x, err));
-	} else {
-		TRY(prefixes_begin(s, m, &rest, &temporary, err));
-		x = temporary;
-	}
-	status result = generation_new(&g, x, temporary != NULL, &rest, err);
+	TRY(enter_share(s, r->owner, &owner, err));
+	status result = new_generation(s, m, x, r, &g, err);
 	if (result != STATUS_OK) {
-		session_free(temporary);
+		share_leave(owner, clock_ns());
 		return result;
 	}
-	scheduler_model_touch(s, x->model);
-	enlist(s, g);
+	scheduler_model_touch(s, g->session->model);
+	enlist(s, g, owner);
 	*out = g;
 	return STATUS_OK;
+}
+
+static status new_search(scheduler *s, served_model *m, const beam_options *o, const generation_request *r, int n,
+                         generation **first, error *err)
+{
+	TRY(new_generation(s, m, NULL, r, first, err));
+	status result = beams_new(*first, o, r, n, err);
+	if (result != STATUS_OK)
+		generation_discard(*first);
+	return result;
 }
 
 status scheduler_search(scheduler *s, served_model *m, const beam_options *o, const generation_request *r, int n,
                         generation **out, error *err)
 {
 	generation *first;
-	session *x;
-	generation_request rest = *r;
+	share *owner;
 	TRY(beams_check(o, r, n, err));
 	TRY(check_places(s, o->beams, err));
-	TRY(prefixes_begin(s, m, &rest, &x, err));
-	status result = generation_new(&first, x, true, &rest, err);
+	TRY(enter_share(s, r->owner, &owner, err));
+	status result = new_search(s, m, o, r, n, &first, err);
 	if (result != STATUS_OK) {
-		session_free(x);
-		return result;
-	}
-	result = beams_new(first, o, r, n, err);
-	if (result != STATUS_OK) {
-		generation_discard(first);
+		share_leave(owner, clock_ns());
 		return result;
 	}
 	scheduler_model_touch(s, m);
-	for (int i = 0; i < o->beams; i++)
-		enlist(s, beams_generation(first->beams, i));
+	for (int i = 0; i < o->beams; i++) /* a share that exists is entered without memory */
+		enlist(s, beams_generation(first->beams, i), i > 0 ? shares_enter(&s->shares, r->owner) : owner);
 	for (int i = 0; i < n; i++)
 		out[i] = beams_generation(first->beams, i);
 	return STATUS_OK;
@@ -270,12 +300,33 @@ static void scheduler_add_row(scheduler *s, inflight_step *f, generation *g, int
 	f->batch[f->n++] = g;
 }
 
+/* Maximum rows of a decode step of m. */
+static int step_rows(const scheduler *s, const served_model *m)
+{
+	const bool host = !s->backend->prompt_tokens;
+	const uint64_t most = host && m->row_ns > 0 ? SHARES_STEP_NS / m->row_ns : UINT64_MAX;
+	if (!shares_are_several(&s->shares) || most >= (uint64_t)s->limits.max_batch)
+		return s->limits.max_batch;
+	return most < SHARES_HOST_ROWS ? SHARES_HOST_ROWS : (int)most;
+}
+
+int scheduler_divide(scheduler *s, const served_model *m)
+{
+	shares_begin(&s->shares, clock_ns());
+	for (const generation *g = s->first; g; g = g->following)
+		g->share->streams += g->session->model == m && g->phase != GENERATION_PROMPT && generation_runnable(g);
+	return shares_divide(&s->shares, s->backend->prompt_tokens ? SHARES_DEVICE_ROWS : SHARES_HOST_ROWS,
+	                     step_rows(s, m));
+}
+
 /* Fill f with the generations of m that can decode, in queue order. */
 static void decode_gather(scheduler *s, served_model *m, inflight_step *f)
 {
 	begin_step(f, m);
+	scheduler_divide(s, m);
 	for (generation *g = s->first; g && f->n < s->limits.max_batch; g = g->following)
-		if (g->session->model == m && g->phase != GENERATION_PROMPT && generation_runnable(g))
+		if (g->session->model == m && g->phase != GENERATION_PROMPT && generation_runnable(g) &&
+		    share_take(g->share))
 			scheduler_add_row(s, f, g, -1);
 }
 
@@ -397,10 +448,8 @@ static status decode_issue(scheduler *s, inflight_step *f)
 {
 	TRY(step_issue(s, f));
 	s->counters.batched_sequences += (uint64_t)f->n;
-	for (int i = 0; i < f->n; i++) {
-		queue_remove(s, f->batch[i]);
-		queue_append(s, f->batch[i]);
-	}
+	for (int i = 0; i < f->n; i++)
+		scheduler_requeue(s, f->batch[i]);
 	return STATUS_OK;
 }
 
@@ -450,6 +499,7 @@ static status run_ahead(scheduler *s, inflight_step *now)
 	if (scheduler_joins(s, now->model))
 		return STATUS_OK;
 	begin_step(next, now->model);
+	scheduler_divide(s, now->model);
 	for (generation *g = s->first; g && next->n < s->limits.max_batch; g = g->following) {
 		generation **row = g->row[now - s->inflight];
 		if (g->session->model != now->model || g->phase == GENERATION_PROMPT ||
@@ -457,6 +507,8 @@ static status run_ahead(scheduler *s, inflight_step *now)
 			continue;
 		if (g->session->log)
 			return STATUS_OK;
+		if (!share_take(g->share))
+			continue;
 		scheduler_add_row(s, next, g, row ? (int)(row - now->batch) : -1);
 	}
 	if (next->n == 0 || step_plan(next, NULL) != STATUS_OK)
@@ -468,11 +520,21 @@ static status run_ahead(scheduler *s, inflight_step *now)
 	return STATUS_OK;
 }
 
+/* Note the time of a whole step. The least of the latest times counts: other programs only make a step longer. */
+static void time_rows(const inflight_step *f, uint64_t ns)
+{
+	enum { STEPS = 64 }; /* after which a time counts less */
+	served_model *m = f->model;
+	const uint64_t row_ns = ns / (uint64_t)f->n, grown = m->row_ns + m->row_ns / STEPS;
+	m->row_ns = m->row_ns == 0 || row_ns < grown ? row_ns : grown;
+}
+
 /* Run a decode step: complete the one in flight, or issue that of f's batch. */
 static status decode(scheduler *s, inflight_step *f)
 {
 	error err;
 	bool was_ahead = f == s->ahead;
+	const uint64_t began = clock_ns();
 	if (!was_ahead) {
 		status result = step_plan_some(s, f, &err);
 		if (result != STATUS_OK)
@@ -483,6 +545,8 @@ static status decode(scheduler *s, inflight_step *f)
 	TRY(run_ahead(s, f));
 	if (was_ahead && s->ahead == f)
 		s->ahead = NULL;
+	if (!was_ahead && !s->ahead && step_wait(s, f) == STATUS_OK)
+		time_rows(f, clock_ns() - began);
 	return scheduler_complete(s, f);
 }
 

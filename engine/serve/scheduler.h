@@ -12,7 +12,8 @@
  * and at most one step of prompts runs between two of them. So prompts delay a token by at most that step. It reads up
  * to PREFILL_CHUNK tokens, on a device backend.prompt_tokens. Beside running generations a CPU reads a long prompt
  * PREFILL_SHORT tokens at a time if that changes no bit. A step packs several prompts while they fit, shortest first;
- * every fourth step begins with the oldest. No step waits for more requests. A parked generation (no credit left) keeps
+ * every fourth step begins with the oldest. If several owners send requests, steps are divided among them (shares.h).
+ * No step waits for more requests. A parked generation (no credit left) keeps
  * its slot and is in no step. */
 #ifndef ENGINE_SERVE_SCHEDULER_H
 #define ENGINE_SERVE_SCHEDULER_H
@@ -238,6 +239,7 @@ typedef struct generation_request {
 	                          * tokens read */
 	explain_selection alpha; /* heads and layers to average; NULL members select all; copied */
 	bool alpha_rollout;      /* attention rollout instead of the mean */
+	const char *owner;       /* owner of the request (shares.h); copied, cut to SHARES_OWNER_BYTES - 1. NULL: "" */
 	bool background;         /* read its prompt after those of other requests, except every fourth step */
 	bool explain;            /* temporary session only: keep the log and pass it to `finished` */
 	/* Both run on the scheduler's thread. `event` returns the number of credits left; at 0 the generation parks

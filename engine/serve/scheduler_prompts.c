@@ -1,7 +1,8 @@
 /* scheduler_prompts.c - chooses the prompts that a step reads.
  *
  * A step begins with the prompt that has the fewest tokens left, and every fourth step with the oldest. So a short
- * prompt does not wait for a long one and no prompt starves. Prompts of equal length are read one after the other; with
+ * prompt does not wait for a long one and no prompt starves. Among the prompts of several owners, those of the least
+ * served owner are meant (shares.h). Prompts of equal length are read one after the other; with
  * round-robin all would be ready only when the last one is. Other prompts of the model join in order of arrival while
  * their chunks fit. A step has room for one chunk. Where threads read parts of a step in parallel and the first chunk
  * is full, it has room for one chunk per thread. A device has room for backend.prompt_tokens.
@@ -40,17 +41,28 @@ static int64_t prompt_rank(const generation *g)
 	return beams_copies(g) ? INT64_MAX : prompt_left(g);
 }
 
+/* True if g, which arrived after `other`, is read before it. oldest: prompts of an owner are read in order of arrival.
+ * Among owners that have been served equally, the latest to arrive is next. */
+static bool precedes(const generation *g, const generation *other, bool oldest)
+{
+	if (!oldest && g->background != other->background)
+		return other->background;
+	if (g->share != other->share)
+		return g->share->served <= other->share->served;
+	return !oldest && prompt_rank(g) < prompt_rank(other);
+}
+
 /* Background prompts come after all others, except in the turns of the oldest. The queue has prompts in order of
  * arrival, because only decoding generations move in it. */
 generation *scheduler_prompts_first(const scheduler *s)
 {
 	enum { OLDEST_EVERY = 4 };
+	const bool oldest = s->prompt_steps % OLDEST_EVERY == OLDEST_EVERY - 1;
 	generation *best = prompt_from(s, s->first);
-	if (!best || s->prompt_steps % OLDEST_EVERY == OLDEST_EVERY - 1)
+	if (!best || (oldest && !shares_are_several(&s->shares)))
 		return best;
 	for (generation *g = prompt_from(s, best->following); g; g = prompt_from(s, g->following))
-		if (g->background < best->background ||
-		    (g->background == best->background && prompt_rank(g) < prompt_rank(best)))
+		if (precedes(g, best, oldest))
 			best = g;
 	return best;
 }
@@ -64,9 +76,8 @@ bool scheduler_decodes(const scheduler *s)
 }
 
 /* Return the number of streams of m that decode in a step of prompts; 0: none, or they decode apart. */
-static int streams_that_join(const scheduler *s, const served_model *m)
+static int streams_that_join(scheduler *s, const served_model *m)
 {
-	int n = 0;
 	if ((int)(m->apart_until - s->prompt_steps) > 0 || (s->ahead && s->ahead->model == m))
 		return 0;
 	for (const generation *g = s->first; g; g = g->following) {
@@ -74,8 +85,8 @@ static int streams_that_join(const scheduler *s, const served_model *m)
 			continue;
 		if (g->session->log || g->beams)
 			return 0;
-		n++;
 	}
+	const int n = scheduler_divide(s, m);
 	const int64_t room = served_model_step_tokens(m) - n;
 	return n < m->max_batch && room >= (m->any_pieces ? served_model_prompt_tokens(m) / 2 : m->chunk) ? n : 0;
 }
@@ -87,7 +98,7 @@ static bool reads_piece(const generation *g)
 	       !generation_scores_remain(g) && model_dimensions(g->session->model->model)->form->stepwise;
 }
 
-bool scheduler_joins(const scheduler *s, const served_model *m)
+bool scheduler_joins(scheduler *s, const served_model *m)
 {
 	const generation *g = scheduler_prompts_first(s);
 	return g && g->session->model == m && reads_piece(g) && streams_that_join(s, m) > 0;
@@ -103,15 +114,19 @@ static void prompts_add(inflight_step *f, generation *g, int64_t most, int64_t *
 		return;
 	*room -= n;
 	g->reading = n;
+	share_charge(g->share, n);
 	f->batch[f->n++] = g;
 }
 
-/* Add the next token of each stream of f's model. */
-static void streams_add(const scheduler *s, inflight_step *f)
+/* Add the next token of each stream of f's model that may join. */
+static void streams_add(scheduler *s, inflight_step *f)
 {
 	for (generation *g = s->first; g; g = g->following)
-		if (g->session->model == f->model && g->phase != GENERATION_PROMPT && generation_runnable(g))
+		if (g->session->model == f->model && g->phase != GENERATION_PROMPT && generation_runnable(g) &&
+		    share_take(g->share))
 			f->batch[f->n++] = g;
+	for (int i = f->streams_from; i < f->n; i++)
+		scheduler_requeue(s, f->batch[i]);
 }
 
 static int64_t smaller_of(int64_t a, int64_t b)
@@ -135,9 +150,17 @@ void scheduler_prompts_gather(scheduler *s, generation *first, inflight_step *f)
 	if (m->short_chunk < most && prompt_left(first) > m->short_chunk && scheduler_decodes(s))
 		room = most = m->short_chunk;
 	prompts_add(f, first, most, &room);
-	for (generation *g = prompt_from(s, s->first); g && room > 0 && f->n < rows; g = prompt_from(s, g->following))
-		if (g != first && g->session->model == m && g->background <= first->background)
-			prompts_add(f, g, most, &room);
+	int64_t others = host ? smaller_of(room, first->reading) : room; /* tokens of other owners */
+	for (generation *g = prompt_from(s, s->first); g && room > 0 && f->n < rows; g = prompt_from(s, g->following)) {
+		const bool own = g->share == first->share;
+		int64_t left = own ? room : smaller_of(room, others);
+		const int64_t before = left;
+		if (g == first || g->session->model != m || g->background > first->background)
+			continue;
+		prompts_add(f, g, most, &left);
+		room -= before - left;
+		others -= own ? 0 : before - left;
+	}
 	f->streams_from = f->n;
 	if (streams > 0)
 		streams_add(s, f);

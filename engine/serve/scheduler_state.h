@@ -39,6 +39,7 @@ struct scheduler {
 	                               * max_generations */
 	int n_prompts, n_cancelled;   /* in GENERATION_PROMPT; cancelled and not ended */
 	uint64_t serial;              /* serial number of the next generation */
+	owner_shares shares;          /* one for each owner of a generation */
 
 	score_task *score_tasks; /* in turn order */
 	int n_score_tasks;
@@ -82,14 +83,19 @@ generation *scheduler_prompts_first(const scheduler *s);
 /* True if a generation can decode. */
 bool scheduler_decodes(const scheduler *s);
 /* True if the next step of prompts also decodes m's streams, so that m needs no decode step. */
-bool scheduler_joins(const scheduler *s, const served_model *m);
+bool scheduler_joins(scheduler *s, const served_model *m);
 /* Fill f's batch with `first`, which has tokens to read, other prompts of its model, and its streams if they join. */
 void scheduler_prompts_gather(scheduler *s, generation *first, inflight_step *f);
 /* Fill s->rows and s->draws for f's batch. */
 void scheduler_prompts_rows(scheduler *s, const inflight_step *f);
+/* Divide the next step of m among owners: share_take then says whether a stream may join. Returns the number of streams
+ * that may. */
+int scheduler_divide(scheduler *s, const served_model *m);
 /* Set row i of s->rows and s->draws for g, a stream: its next token is the one of row `from` of the step in flight, or
  * the delivered one (-1). */
 void scheduler_token_row(scheduler *s, int i, generation *g, int from);
+/* Move g to the end of the queue. */
+void scheduler_requeue(scheduler *s, generation *g);
 /* Mark g, with all beams of its search, as started. */
 void scheduler_begin(scheduler *s, generation *g);
 /* True if g has no prompt to read and its first token can be sampled now. */

@@ -79,6 +79,7 @@ struct served_model {
 	model *model; /* NULL while the weights are being read */
 	tokenizer *tokenizer;
 	statepool *pool;
+	uint64_t row_ns;    /* time of a decode step divided by its rows, the least of late; 0: not known */
 	int host_rows;      /* rows of host_logits */
 	float *host_logits; /* [host_rows][vocab] on the device: uploaded from the host */
 	char *host_tokens;  /* device address of the tokens sampled from them, then of the settings */

@@ -462,6 +462,7 @@ static status enter(choices *c, error *err)
 	int64_t most = c->plan.sampling.request.max_tokens;
 	c->place = (admitted){
 	    .slots = choices_generations(&c->plan), .most_tokens = most * c->n, .evict = choices_credit_evict};
+	c->plan.sampling.request.owner = s->owner; /* the stream outlives the generations */
 	choices_credit_look(c);
 	return admission_enter(generation_room_of(s)->admission, &c->place, s->owner, uv_now(s->net->loop),
 	                       &s->retry_after, err);

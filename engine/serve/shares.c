@@ -1,0 +1,111 @@
+#include "engine/serve/shares.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "engine/base/memory.h"
+
+static share *following(const owner_shares *s, const share *x)
+{
+	return STRING_TABLE_OWNER(string_table_next(&s->table, x ? &x->node : NULL), share, node);
+}
+
+/* Let x start level with the least served owner that has a generation. */
+static void level(const owner_shares *s, share *x)
+{
+	uint64_t least = UINT64_MAX;
+	for (const share *y = following(s, NULL); y; y = following(s, y))
+		if (y->generations > 0 && y->served < least)
+			least = y->served;
+	if (least != UINT64_MAX && x->served < least)
+		x->served = least;
+}
+
+static share *add_share(owner_shares *s, const char *owner)
+{
+	share *x = memory_new(1, sizeof *x);
+	if (!x)
+		return NULL;
+	snprintf(x->owner, sizeof x->owner, "%s", owner);
+	if (string_table_add(&s->table, &x->node, x->owner) == STATUS_OK)
+		return x;
+	free(x);
+	return NULL;
+}
+
+share *shares_enter(owner_shares *s, const char *owner)
+{
+	owner = owner ? owner : "";
+	share *x = STRING_TABLE_OWNER(string_table_find(&s->table, owner), share, node);
+	x = x ? x : add_share(s, owner);
+	if (x && x->generations == 0)
+		level(s, x);
+	if (x)
+		x->generations++;
+	return x;
+}
+
+static void remove_share(owner_shares *s, share *x)
+{
+	string_table_remove(&s->table, &x->node);
+	free(x);
+}
+
+void share_leave(share *x, uint64_t now_ns)
+{
+	x->generations--;
+	x->left_ns = now_ns;
+}
+
+void shares_fini(owner_shares *s)
+{
+	for (share *x; (x = following(s, NULL));)
+		remove_share(s, x);
+	string_table_fini(&s->table);
+}
+
+bool shares_are_several(const owner_shares *s)
+{
+	return s->table.count > 1;
+}
+
+void share_charge(share *x, int64_t tokens)
+{
+	x->served += (uint64_t)tokens;
+}
+
+void shares_begin(owner_shares *s, uint64_t now_ns)
+{
+	const uint64_t kept = (uint64_t)SHARES_KEPT_SECONDS * 1000000000u;
+	for (share *x = following(s, NULL), *next; x; x = next) {
+		next = following(s, x);
+		x->streams = 0;
+		if (x->generations == 0 && now_ns - x->left_ns > kept)
+			remove_share(s, x);
+	}
+}
+
+int shares_divide(owner_shares *s, int least, int most)
+{
+	int owners = 0, fewest = most, all = 0;
+	for (const share *x = following(s, NULL); x; x = following(s, x)) {
+		owners += x->streams > 0;
+		fewest = x->streams > 0 && x->streams < fewest ? x->streams : fewest;
+	}
+	int rows = owners > 1 && fewest > least ? fewest : owners > 1 ? least : most;
+	rows = rows < most ? rows : most;
+	for (share *x = following(s, NULL); x; x = following(s, x)) {
+		x->rows = rows;
+		all += x->streams < rows ? x->streams : rows;
+	}
+	return all;
+}
+
+bool share_take(share *x)
+{
+	if (x->rows == 0)
+		return false;
+	x->rows--;
+	share_charge(x, 1);
+	return true;
+}

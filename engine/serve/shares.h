@@ -1,0 +1,58 @@
+/* shares.h - divides steps among owners, so that one owner's requests do not delay another's by more than a constant.
+ *
+ * The owner of a generation (generation_request.owner) is an API key or an address. There is a share
+ * for each owner that has a generation or had one in the last SHARES_KEPT_SECONDS.
+ *
+ *   decode step   If several owners have streams of a model, each gets as many rows as the owner with the fewest
+ *                 streams, but at least SHARES_HOST_ROWS, or SHARES_DEVICE_ROWS where a step of so many rows takes
+ *                 little longer than one of a few. The other streams wait for the next step. If there are several
+ *                 shares, a step on a host takes about SHARES_STEP_NS at most: the next request of another owner
+ *                 waits for it.
+ *   prompts       The owner that has been served the fewest tokens is next. On a host other owners' prompts join its
+ *                 step with at most as many tokens.
+ *
+ * An owner that returns starts level with the least served one, so that it cannot save up turns. Executor thread only.
+ */
+#ifndef ENGINE_SERVE_SHARES_H
+#define ENGINE_SERVE_SHARES_H
+
+#include <stdbool.h>
+
+#include "engine/base/string_table.h"
+
+enum { SHARES_OWNER_BYTES = 64, SHARES_HOST_ROWS = 4, SHARES_DEVICE_ROWS = 64 };
+enum { SHARES_KEPT_SECONDS = 10, SHARES_STEP_NS = 4000000 };
+
+typedef struct share {
+	string_node node;
+	char owner[SHARES_OWNER_BYTES];
+	int generations;
+	uint64_t left_ns; /* when the last generation ended */
+	uint64_t served;  /* tokens read and generated */
+	int streams;      /* streams of the model whose step is being divided */
+	int rows;         /* that it may still add to that step */
+} share;
+
+/* Zero-initialise. */
+typedef struct owner_shares {
+	string_table table;
+} owner_shares;
+
+/* Return the share of an owner (NULL: ""), which counts one more generation. NULL: out of memory. */
+share *shares_enter(owner_shares *s, const char *owner);
+/* Count one generation less at time now_ns. */
+void share_leave(share *x, uint64_t now_ns);
+void shares_fini(owner_shares *s); /* no share has a generation */
+bool shares_are_several(const owner_shares *s);
+/* Count `tokens` more for the owner. */
+void share_charge(share *x, int64_t tokens);
+
+/* Begin to divide a step at time now_ns: set all `streams` to 0, and free the shares that are no longer kept. */
+void shares_begin(owner_shares *s, uint64_t now_ns);
+/* Set the rows of each owner from its `streams`; `least` as above, at most `most`. Returns the sum of all rows that
+ * streams can take. */
+int shares_divide(owner_shares *s, int least, int most);
+/* Take a row; false: the owner has had its rows. */
+bool share_take(share *x);
+
+#endif

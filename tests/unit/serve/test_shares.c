@@ -1,0 +1,174 @@
+/* Several owners: none waits for another's requests longer than the shares say. */
+#include "engine/serve/shares.h"
+#include "tests/unit/serve/fixture.h"
+
+static const uint64_t KEPT_NS = (uint64_t)SHARES_KEPT_SECONDS * 1000000000u;
+
+static void a_step_is_divided_by_the_fewest_streams(void **state)
+{
+	owner_shares s = {0};
+	share *a = shares_enter(&s, "a"), *b = shares_enter(&s, "b"), *c = shares_enter(&s, NULL);
+	(void)state;
+	assert_ptr_equal(shares_enter(&s, ""), c);
+	assert_true(shares_are_several(&s));
+	shares_begin(&s, 0);
+	a->streams = 50;
+	assert_int_equal(shares_divide(&s, 4, 64), 50); /* alone */
+	b->streams = 1;
+	assert_int_equal(shares_divide(&s, 4, 64), 5);
+	b->streams = 9;
+	assert_int_equal(shares_divide(&s, 4, 64), 18);
+	c->streams = 2;
+	assert_int_equal(shares_divide(&s, 4, 64), 10);
+	assert_int_equal(shares_divide(&s, 4, 3), 8);
+	for (int i = 0; i < 3; i++)
+		assert_true(share_take(a));
+	assert_false(share_take(a));
+	assert_int_equal(a->served, 3);
+	share_leave(a, 1);
+	share_leave(b, 2);
+	share_leave(c, 3);
+	shares_begin(&s, 1 + KEPT_NS);
+	assert_int_equal(s.table.count, 3);
+	shares_begin(&s, 3 + KEPT_NS);
+	assert_false(shares_are_several(&s));
+	share_leave(c, 4);
+	shares_fini(&s);
+}
+
+static void an_owner_cannot_save_up_turns(void **state)
+{
+	owner_shares s = {0};
+	share *a = shares_enter(&s, "a"), *b = shares_enter(&s, "b");
+	(void)state;
+	share_charge(a, 100);
+	share_charge(b, 70);
+	share *c = shares_enter(&s, "c");
+	assert_int_equal(c->served, 70);
+	share_leave(c, 1);
+	share_charge(b, 20);
+	assert_ptr_equal(shares_enter(&s, "c"), c);
+	assert_int_equal(c->served, 90);
+	share_leave(a, 1);
+	share_leave(b, 1);
+	share_leave(c, 1);
+	shares_begin(&s, 2 + KEPT_NS);
+	assert_int_equal(s.table.count, 0);
+	shares_fini(&s);
+}
+
+enum { MANY = 12 };
+
+/* Start MANY generations of owner "many", and run until all decode. */
+static void start_many(fixture *f, client c[MANY], const int32_t *ids)
+{
+	for (int i = 0; i < MANY; i++) {
+		generation_request r = request(&c[i], ids, 2, 40);
+		r.owner = "many";
+		start(f, NULL, &c[i], &r);
+	}
+	for (int i = 0; i < MANY; i++)
+		while (c[i].n_tokens == 0)
+			assert_int_equal(scheduler_tick(f->scheduler), STATUS_OK);
+}
+
+static void a_stream_beside_many_of_another_owner_is_in_every_step(void **state)
+{
+	fixture *f = *state;
+	client many[MANY], one;
+	int32_t ids[2];
+	random_tokens(ids, 2, 1);
+	start_many(f, many, ids);
+	generation_request r = request(&one, ids, 2, 20);
+	r.owner = "one";
+	start(f, NULL, &one, &r);
+	while (one.n_tokens < 3)
+		assert_int_equal(scheduler_tick(f->scheduler), STATUS_OK);
+	for (int i = 3; i < 16; i++) {
+		scheduler_stats before, after;
+		assert_int_equal(one.n_tokens, i);
+		scheduler_stats_read(f->scheduler, &before);
+		assert_int_equal(scheduler_tick(f->scheduler), STATUS_OK);
+		scheduler_stats_read(f->scheduler, &after);
+		assert_int_equal(after.batched_sequences - before.batched_sequences, 1 + SHARES_HOST_ROWS);
+	}
+	int least = many[0].n_tokens, most = least;
+	for (int i = 0; i < MANY; i++) {
+		least = many[i].n_tokens < least ? many[i].n_tokens : least;
+		most = many[i].n_tokens > most ? many[i].n_tokens : most;
+	}
+	assert_true(most - least <= 8); /* they take turns */
+	drain(f);
+	assert_int_equal(one.n_tokens, 20);
+	for (int i = 0; i < MANY; i++)
+		assert_int_equal(many[i].n_tokens, 40);
+}
+
+static void a_prompt_is_read_before_the_waiting_ones_of_another_owner(void **state)
+{
+	fixture *f = *state;
+	client many[MANY], one;
+	int32_t ids[45];
+	random_tokens(ids, 45, 2);
+	for (int i = 0; i < MANY; i++) {
+		generation_request r = request(&many[i], ids, 40, 2);
+		r.owner = "many";
+		start(f, NULL, &many[i], &r);
+	}
+	assert_int_equal(scheduler_tick(f->scheduler), STATUS_OK);
+	generation_request r = request(&one, ids, 45, 2);
+	r.owner = "one";
+	start(f, NULL, &one, &r);
+	scheduler_stats before, after;
+	scheduler_stats_read(f->scheduler, &before);
+	while (one.n_tokens == 0)
+		assert_int_equal(scheduler_tick(f->scheduler), STATUS_OK);
+	scheduler_stats_read(f->scheduler, &after);
+	/* At most as many tokens of the others joined. */
+	assert_in_range(after.prompt_tokens - before.prompt_tokens, 45, 90);
+	drain(f);
+	for (int i = 0; i < MANY; i++)
+		assert_int_equal(many[i].n_tokens, 2);
+}
+
+static void owners_change_no_token(void **state)
+{
+	fixture *f = *state;
+	enum { N = 9 };
+	client alone[N], together[N];
+	int32_t ids[N][30];
+	static const char *const owners[] = {"a", "b", "c", NULL};
+	for (int i = 0; i < N; i++) {
+		random_tokens(ids[i], 30, (uint64_t)i);
+		generation_request r = request(&alone[i], ids[i], 2 + 3 * i, 12);
+		r.sampling.temperature = (float)(i % 3);
+		r.sampling.seed = (uint64_t)i;
+		run(f, NULL, &alone[i], &r);
+		r.context = memset(&together[i], 0, sizeof together[i]);
+	}
+	for (int i = 0; i < N; i++) {
+		generation_request r = request(&together[i], ids[i], 2 + 3 * i, 12);
+		r.sampling.temperature = (float)(i % 3);
+		r.sampling.seed = (uint64_t)i;
+		r.owner = owners[i % 4];
+		start(f, NULL, &together[i], &r);
+		assert_int_equal(scheduler_tick(f->scheduler), STATUS_OK);
+	}
+	drain(f);
+	for (int i = 0; i < N; i++) {
+		assert_int_equal(together[i].n_tokens, alone[i].n_tokens);
+		assert_memory_equal(together[i].tokens, alone[i].tokens, (size_t)alone[i].n_tokens * sizeof(int32_t));
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_step_is_divided_by_the_fewest_streams),
+	    cmocka_unit_test(an_owner_cannot_save_up_turns),
+	    cmocka_unit_test_setup_teardown(a_stream_beside_many_of_another_owner_is_in_every_step, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_prompt_is_read_before_the_waiting_ones_of_another_owner, setup, teardown),
+	    cmocka_unit_test_setup_teardown(owners_change_no_token, setup, teardown),
+	};
+	return RUN_ALL_WAYS(tests);
+}
