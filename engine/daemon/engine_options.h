@@ -26,6 +26,8 @@ typedef struct engine_options {
 	int64_t corpus_cache_bytes; /* limit of cached tokens that no job uses */
 	scheduler_limits limits;
 	int max_known_sessions;         /* live and stored together */
+	int max_snapshots;              /* per session */
+	int64_t snapshot_bytes;         /* host memory for snapshots */
 	int max_explanations;           /* answers being made or sent */
 	const struct successor *before; /* data from a previous process */
 } engine_options;

@@ -38,7 +38,9 @@ session_parts rooms_sessions(const engine *e)
 	                       .catalog = e->catalog,
 	                       .fleet = e->fleet,
 	                       .max_live = e->options->limits.max_sessions,
-	                       .max_known = e->options->max_known_sessions};
+	                       .max_known = e->options->max_known_sessions,
+	                       .max_snapshots = e->options->max_snapshots,
+	                       .snapshot_bytes = e->options->snapshot_bytes};
 }
 
 job_parts rooms_jobs(engine *e)

@@ -22,6 +22,8 @@ struct additive_model {
 struct additive_session {
 	additive_model *model;
 	session *session;
+	int32_t *tokens; /* [capacity] a contiguous copy of the tokens read, for additive_session_tokens */
+	size_t count, capacity;
 };
 
 /* Convert s to a code, and fill *out (NULL is legal) from err unless s is STATUS_OK. */

@@ -12,14 +12,41 @@ _Static_assert((int)ADDITIVE_POSITIONS_ERROR == (int)POSITION_ERROR &&
 
 /* --- handles ------------------------------------------------------------------------- */
 
+/* Reserve memory for a copy of n more tokens. */
+static status reserve_copy(additive_session *x, size_t n)
+{
+	if (n <= x->capacity - x->count)
+		return STATUS_OK;
+	const size_t need = x->count + n, capacity = 2 * x->capacity > need ? 2 * x->capacity : need;
+	int32_t *bigger = realloc(x->tokens, capacity * sizeof *bigger);
+	if (!bigger)
+		return STATUS_NOMEM;
+	x->tokens = bigger;
+	x->capacity = capacity;
+	return STATUS_OK;
+}
+
+/* Copy the tokens that the session has read since; memory for them is reserved. */
+static void copy_tokens(additive_session *x)
+{
+	x->count += (size_t)scheduler_session_tokens(x->session, (int64_t)x->count, (int64_t)(x->capacity - x->count),
+	                                             x->tokens + x->count);
+}
+
 static status adopt_session(additive_session **out, additive_model *m, session *x, error *err)
 {
+	session_info info;
+	scheduler_session_info(x, &info);
 	*out = memory_new(1, sizeof **out);
-	if (!*out) {
+	if (*out)
+		**out = (additive_session){.model = m, .session = x};
+	if (!*out || reserve_copy(*out, (size_t)info.tokens) != STATUS_OK) {
 		scheduler_session_delete(m->scheduler, x, err);
+		free(*out);
+		*out = NULL;
 		return STATUS_NOMEM;
 	}
-	**out = (additive_session){m, x};
+	copy_tokens(*out);
 	m->sessions++;
 	return STATUS_OK;
 }
@@ -57,6 +84,7 @@ void additive_session_close(additive_session *x)
 		return;
 	scheduler_session_delete(x->model->scheduler, x->session, NULL);
 	x->model->sessions--;
+	free(x->tokens);
 	free(x);
 }
 
@@ -80,6 +108,7 @@ static status read_tokens(additive_session *x, const int32_t *tokens, size_t cou
 	generation *g;
 	error ended = {.status = STATUS_INTERNAL};
 	TRY(handles_check_tokens(x->model, tokens, count, "prompt", err));
+	TRY(reserve_copy(x, count));
 	generation_request r = {.prompt = tokens,
 	                        .n_prompt = (int64_t)count,
 	                        .n_logprobs = -1,
@@ -89,7 +118,9 @@ static status read_tokens(additive_session *x, const int32_t *tokens, size_t cou
 	                        .context = &ended};
 	sampling_default(&r.sampling);
 	TRY(scheduler_generate(x->model->scheduler, x->model->served, x->session, &r, &g, err));
-	TRY(handles_run(x->model, err));
+	status result = handles_run(x->model, err);
+	copy_tokens(x);
+	TRY(result);
 	return ended.status == STATUS_OK ? STATUS_OK : error_set(err, ended.status, ended.param, "%s", ended.message);
 }
 
@@ -102,12 +133,17 @@ additive_code additive_session_read(additive_session *x, const int32_t *tokens, 
 additive_code additive_session_step(additive_session *x, int32_t token, additive_error *failure)
 {
 	error err = ERROR_INIT;
-	return handles_report(failure, scheduler_session_step(x->session, token, &err), &err);
+	status result = reserve_copy(x, 1);
+	if (result == STATUS_OK)
+		result = scheduler_session_step(x->session, token, &err);
+	copy_tokens(x);
+	return handles_report(failure, result, &err);
 }
 
 size_t additive_session_tokens(const additive_session *x, const int32_t **tokens)
 {
-	return (size_t)scheduler_session_latest(x->session, INT64_MAX, tokens);
+	*tokens = x->count ? x->tokens : NULL;
+	return x->count;
 }
 
 additive_code additive_session_logits(additive_session *x, const float **logits, additive_error *failure)

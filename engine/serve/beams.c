@@ -266,7 +266,7 @@ static void find_changes(beams *b, const session *to, const session *from)
 	enum { GAP = 1 << 10, DEVICE_GAP = 1 << 20 }; /* floats; copying a smaller gap is faster than another call */
 	const model *m = to->model->model;
 	int64_t same = b->n_prompt;
-	while (same < to->tokens && to->ids[same] == from->ids[same])
+	while (same < to->tokens && token_history_at(&to->history, same) == token_history_at(&from->history, same))
 		same++;
 	b->n_changes = state_list_changes(model_states(m), same, from->tokens,
 	                                  model_backend(m)->host_memory ? GAP : DEVICE_GAP, b->changes);

@@ -97,8 +97,8 @@ status generation_tally(generation *g)
 	int64_t end = g->to_tally - g->n_tallied < SLICE ? g->to_tally : g->n_tallied + SLICE;
 	for (; g->n_tallied < end; g->n_tallied++) {
 		TRY(tally_reserve(&g->tally));
-		tally_add(&g->tally,
-		          g->n_tallied < x->tokens ? x->ids[g->n_tallied] : g->prompt[g->n_tallied - x->tokens]);
+		tally_add(&g->tally, g->n_tallied < x->tokens ? token_history_at(&x->history, g->n_tallied)
+		                                              : g->prompt[g->n_tallied - x->tokens]);
 	}
 	return STATUS_OK;
 }
@@ -243,7 +243,7 @@ static bool generation_has_text(const generation *g)
 	const session *x = g->session;
 	const tokenizer *t = x->model->tokenizer;
 	for (int64_t i = 0; i < x->tokens; i++)
-		if (tokenizer_token_bytes(t, x->ids[i], NULL, 0) > 0)
+		if (tokenizer_token_bytes(t, token_history_at(&x->history, i), NULL, 0) > 0)
 			return true;
 	for (int64_t i = 0; i < (generation_gives_prompt(g) ? 1 : g->n_prompt); i++)
 		if (tokenizer_token_bytes(t, g->prompt[i], NULL, 0) > 0)
@@ -258,11 +258,12 @@ static void generation_resume_text(generation *g)
 	enum { UNFINISHED = 3 }; /* maximum bytes of an unfinished character, hence maximum tokens */
 	const session *x = g->session;
 	char whole[TEXT_STREAM_ROOM];
-	const int32_t *ids = generation_gives_prompt(g) ? g->prompt : x->ids;
-	int64_t n_ids = generation_gives_prompt(g) ? 1 : g->n_prompt == 0 ? x->tokens : 0;
+	const bool gives_prompt = generation_gives_prompt(g);
+	const int64_t n = gives_prompt ? 1 : g->n_prompt == 0 ? x->tokens : 0;
 	g->text.started = generation_has_text(g);
-	for (int64_t i = n_ids > UNFINISHED ? n_ids - UNFINISHED : 0; i < n_ids; i++)
-		text_stream_token(&g->text, x->model->tokenizer, ids[i], false, whole);
+	for (int64_t i = n > UNFINISHED ? n - UNFINISHED : 0; i < n; i++)
+		text_stream_token(&g->text, x->model->tokenizer,
+		                  gives_prompt ? g->prompt[i] : token_history_at(&x->history, i), false, whole);
 }
 
 status generation_new(generation **out, session *x, bool temporary, const generation_request *r, error *err)
@@ -376,7 +377,7 @@ status generation_read_whole(generation *g, bool *done, error *err)
 		                       &(read_pass_piece){.ids = g->prompt, .count = g->n_prompt, .log = x->log}, err);
 	TRY(generation_read_slice(g, GENERATION_SLICE_NS, done));
 	if (*done) {
-		memcpy(x->ids, g->prompt, (size_t)g->n_prompt * sizeof *x->ids);
+		token_history_append(&x->history, g->prompt, g->n_prompt);
 		x->tokens = g->n_prompt;
 		generation_read(g, g->n_prompt);
 	}
@@ -421,11 +422,11 @@ static status generation_explain(generation *g, int64_t tokens, int *n_alpha)
 	if (g->n_alpha == 0)
 		return STATUS_OK;
 	if (tokens > g->weights_size) {
-		double *bigger = realloc(g->weights, (size_t)x->capacity * sizeof *bigger);
+		double *bigger = realloc(g->weights, (size_t)x->log_capacity * sizeof *bigger);
 		if (!bigger)
 			return STATUS_NOMEM;
 		g->weights = bigger;
-		g->weights_size = x->capacity;
+		g->weights_size = x->log_capacity;
 	}
 	explain_log_init(&log, model_architecture(m), model_config(m), x->log, tokens);
 	TRY((g->rollout ? explain_rollout : explain_mean)(&log, &g->pick, tokens - 1, g->weights));
@@ -437,7 +438,7 @@ static status generation_explain(generation *g, int64_t tokens, int *n_alpha)
 		int at = n < g->n_alpha ? n++ : n - 1;
 		for (; at > 0 && w > g->alpha[at - 1].weight; at--)
 			g->alpha[at] = g->alpha[at - 1];
-		g->alpha[at] = (alpha_weight){x->ids[i], i, w};
+		g->alpha[at] = (alpha_weight){token_history_at(&x->history, i), i, w};
 	}
 	*n_alpha = n;
 	return STATUS_OK;

@@ -78,7 +78,7 @@ static status prompt_scores_score(prompt_scores *p)
 static void prompt_scores_end(prompt_scores *p)
 {
 	session *x = p->session;
-	memcpy(x->ids + x->tokens, p->ids + p->first, (size_t)p->piece * sizeof *x->ids);
+	token_history_append(&x->history, p->ids + p->first, p->piece);
 	x->tokens += p->piece;
 	x->device_logits = NULL;
 	p->first += p->piece;

@@ -92,10 +92,11 @@ typedef struct session_options {
 typedef struct session_info {
 	char id[SCHEDULER_ID_BYTES];
 	char model[SCHEDULER_ID_BYTES];
-	int64_t tokens;      /* read so far */
-	int64_t source;      /* tokens of its source; 0: no source */
-	int64_t state_bytes; /* constant, independent of `tokens` */
-	bool busy;           /* a generation or append uses it */
+	int64_t tokens;         /* read so far */
+	int64_t source;         /* tokens of its source; 0: no source */
+	int64_t state_bytes;    /* constant, independent of `tokens` */
+	int64_t snapshot_bytes; /* size of a snapshot of the session as it is */
+	bool busy;              /* a generation or append uses it */
 	session_options options;
 } session_info;
 
@@ -119,10 +120,27 @@ void scheduler_session_info(const session *x, session_info *out);
 status scheduler_session_delete(scheduler *s, session *x, error *err);
 /* Copy about a megabyte more of x into a new session `id`. *moved is 0 before the first call. *out is NULL until the
  * copy is complete. The caller lets nothing else use x meanwhile. The copy is busy until it is complete and is freed
- * after an error. STATUS_CONFLICT: x is busy. STATUS_DEVICE: the device was lost, possibly between two calls. */
+ * after an error. The tokens read are shared, so the time does not depend on their number unless a log is kept.
+ * STATUS_CONFLICT: x is busy. STATUS_DEVICE: the device was lost, possibly between two calls. */
 status scheduler_session_fork_step(scheduler *s, session *x, const char *id, size_t *moved, session **out, error *err);
 /* Fork in one blocking call. */
 status scheduler_session_fork(scheduler *s, session *x, const char *id, session **out, error *err);
+
+/* A snapshot is a copy of a session's contents in host memory. It has no slot, belongs to its session and is freed with
+ * it. A session is rolled back by copying a snapshot into it. It then continues exactly as if it had not read anything
+ * since. Both are copied in steps of about a megabyte, as forks are.
+ *
+ * Add a snapshot `id` to x. STATUS_CONFLICT: x is busy, or the id exists. STATUS_NOMEM. */
+status scheduler_session_snapshot_step(scheduler *s, session *x, const char *id, size_t *moved, bool *done, error *err);
+/* Find a snapshot of x, borrowed. It can be forked and exported like a session. STATUS_NOT_FOUND "snapshot". */
+status scheduler_session_snapshot(const session *x, const char *id, session **out, error *err);
+/* Roll x back. STATUS_CONFLICT: x is busy. STATUS_NOT_FOUND "snapshot". STATUS_NOMEM: x has not changed. STATUS_DEVICE:
+ * x is lost. */
+status scheduler_session_rollback_step(scheduler *s, session *x, const char *snapshot, size_t *moved, bool *done,
+                                       error *err);
+/* Free a snapshot. STATUS_NOT_FOUND "snapshot". */
+status scheduler_session_drop(session *x, const char *snapshot, error *err);
+
 /* A session as a blob during export or import. The blob is versioned and checksummed. It holds the options, the state,
  * the position, the last token's logits, the tokens read and (with `explain`) the log. It moves in steps of about a
  * megabyte, so the executor can run other work in between. The checksum is computed and checked on other threads.
@@ -154,13 +172,11 @@ status scheduler_session_export(scheduler *s, session *x, void **out, size_t *by
 status scheduler_session_import(scheduler *s, served_model *m, const char *id, const void *blob, size_t bytes,
                                 session **out, error *err);
 
-/* Set *ids to the last tokens that the session has read and return their number, at most `most`. Valid until the
- * session changes. */
-int64_t scheduler_session_latest(const session *x, int64_t most, const int32_t **ids);
-/* Set *tokens and *log to the tokens and the log (explain/explain.h) of a session opened with `explain`. *log is NULL
- * for a model that reads a source. Both are valid until the session changes. STATUS_CONFLICT: opened without
- * `explain`. */
-status scheduler_session_log(session *x, const int32_t **tokens, const float **log, int64_t *count, error *err);
+/* Copy the tokens that the session has read to ids, from index `from` on and at most `most`. Return their number. */
+int64_t scheduler_session_tokens(const session *x, int64_t from, int64_t most, int32_t *ids);
+/* Set *log to the log (explain/explain.h) of a session opened with `explain`, and *count to its tokens. *log is NULL
+ * for a model that reads a source. Valid until the session changes. STATUS_CONFLICT: opened without `explain`. */
+status scheduler_session_log(const session *x, const float **log, int64_t *count, error *err);
 /* Set *ids to the tokens of the source and return their number. Valid until the session changes. */
 int64_t scheduler_session_source(const session *x, const int32_t **ids);
 

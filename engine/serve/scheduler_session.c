@@ -73,6 +73,7 @@ void scheduler_session_info(const session *x, session_info *out)
 	    .tokens = x->tokens,
 	    .source = x->n_source,
 	    .state_bytes = (int64_t)statepool_slot_bytes(x->model->pool),
+	    .snapshot_bytes = session_snapshot_bytes(x),
 	    .busy = x->busy,
 	    .options = x->options,
 	};
@@ -120,6 +121,55 @@ status scheduler_session_fork(scheduler *s, session *x, const char *id, session 
 	do
 		TRY(scheduler_session_fork_step(s, x, id, &moved, out, err));
 	while (!*out);
+	return STATUS_OK;
+}
+
+status scheduler_session_snapshot(const session *x, const char *id, session **out, error *err)
+{
+	*out = session_find_snapshot(x, id);
+	return *out ? STATUS_OK
+	            : error_set(err, STATUS_NOT_FOUND, "snapshot", "the session has no snapshot \"%.64s\"", id);
+}
+
+status scheduler_session_snapshot_step(scheduler *s, session *x, const char *id, size_t *moved, bool *done, error *err)
+{
+	session *copy;
+	*done = false;
+	if (*moved == 0) {
+		TRY(session_ready(x, err));
+		if (strlen(id) < 1 || strlen(id) >= SCHEDULER_ID_BYTES || session_find_snapshot(x, id))
+			return error_set(err, STATUS_CONFLICT, "id", "the session has a snapshot with this id");
+		TRY(session_snapshot(&copy, x, id, err));
+		copy->older = x->snapshots;
+		x->snapshots = copy;
+	} else
+		TRY(scheduler_session_snapshot(x, id, &copy, err));
+	scheduler_model_touch(s, x->model);
+	const status result = session_fork_step(copy, x, moved, done, err);
+	if (result != STATUS_OK)
+		session_drop_snapshot(x, copy);
+	return result;
+}
+
+status scheduler_session_rollback_step(scheduler *s, session *x, const char *snapshot, size_t *moved, bool *done,
+                                       error *err)
+{
+	session *from;
+	*done = false;
+	TRY(session_check(x, err));
+	TRY(scheduler_session_snapshot(x, snapshot, &from, err));
+	scheduler_model_touch(s, x->model);
+	const status result = session_rollback_step(x, from, moved, done, err);
+	return result == STATUS_OK
+	           ? result
+	           : error_set(err, result, NULL, "the state could not be copied: %s", status_text(result));
+}
+
+status scheduler_session_drop(session *x, const char *snapshot, error *err)
+{
+	session *from;
+	TRY(scheduler_session_snapshot(x, snapshot, &from, err));
+	session_drop_snapshot(x, from);
 	return STATUS_OK;
 }
 
@@ -192,10 +242,11 @@ status scheduler_session_import(scheduler *s, served_model *m, const char *id, c
 	return STATUS_OK;
 }
 
-int64_t scheduler_session_latest(const session *x, int64_t most, const int32_t **ids)
+int64_t scheduler_session_tokens(const session *x, int64_t from, int64_t most, int32_t *ids)
 {
-	int64_t n = x->tokens < most ? x->tokens : most;
-	*ids = n > 0 ? x->ids + x->tokens - n : NULL;
+	const int64_t left = from < x->tokens ? x->tokens - from : 0, n = left < most ? left : most;
+	if (n > 0)
+		token_history_read(&x->history, from, n, ids);
 	return n;
 }
 
@@ -205,14 +256,12 @@ int64_t scheduler_session_source(const session *x, const int32_t **ids)
 	return x->n_source;
 }
 
-status scheduler_session_log(session *x, const int32_t **tokens, const float **log, int64_t *count, error *err)
+status scheduler_session_log(const session *x, const float **log, int64_t *count, error *err)
 {
-	*tokens = NULL;
 	*log = NULL;
 	*count = 0;
 	if (!x->options.explain)
 		return error_set(err, STATUS_CONFLICT, NULL, "the session was not opened with explain");
-	*tokens = x->ids;
 	*log = x->log;
 	*count = x->tokens;
 	return STATUS_OK;

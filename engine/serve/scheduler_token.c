@@ -38,7 +38,7 @@ static status count_read_tokens(tally *t, const session *x)
 {
 	for (int64_t i = 0; t->penalises && i < x->tokens; i++) {
 		TRY(tally_reserve(t));
-		tally_add(t, x->ids[i]);
+		tally_add(t, token_history_at(&x->history, i));
 	}
 	return STATUS_OK;
 }

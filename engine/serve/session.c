@@ -7,37 +7,55 @@
 #include "engine/base/memory.h"
 #include "engine/explain/explain.h"
 
-status session_new(session **out, served_model *m, const char *id, const session_options *o, error *err)
+enum { LOG_TOKENS = 64 /* minimum capacity of a log */ };
+
+/* Create an empty session with a slot, or a snapshot. */
+static status make(session **out, served_model *m, const char *id, const session_options *o, bool held, error *err)
 {
 	*out = NULL;
-	if (o->explain && !model_explainer(m->model))
-		return error_set(err, STATUS_UNSUPPORTED, "explain", "this model has no importance weights");
 	session *x = memory_new(1, sizeof *x);
 	float *logits = memory_new((size_t)model_dimensions(m->model)->outputs, sizeof *logits);
+	unsigned char *state = held ? malloc(statepool_slot_bytes(m->pool)) : NULL;
 	int32_t slot = -1;
-	status s = x && logits ? served_model_take(m, &slot, err) : STATUS_NOMEM;
+	status s = x && logits && (state || !held) ? STATUS_OK : STATUS_NOMEM;
+	if (s == STATUS_OK && !held)
+		s = served_model_take(m, &slot, err);
 	if (s != STATUS_OK) {
+		free(state);
 		free(logits);
 		free(x);
-		return error_set(err, s, NULL, "no memory for another session");
+		return error_set(err, s, NULL, "no memory for another %s", held ? "snapshot" : "session");
 	}
 	assert(strlen(id) < sizeof x->id);
 	strcpy(x->id, id);
 	x->model = m;
 	x->options = *o;
 	x->slot = slot;
+	x->held = state;
 	x->logits = logits;
 	x->pending = -1;
 	*out = x;
 	return STATUS_OK;
 }
 
+status session_new(session **out, served_model *m, const char *id, const session_options *o, error *err)
+{
+	*out = NULL;
+	if (o->explain && !model_explainer(m->model))
+		return error_set(err, STATUS_UNSUPPORTED, "explain", "this model has no importance weights");
+	return make(out, m, id, o, false, err);
+}
+
 void session_free(session *x)
 {
 	if (!x)
 		return;
-	served_model_give(x->model, x->slot);
-	free(x->ids);
+	while (x->snapshots)
+		session_drop_snapshot(x, x->snapshots);
+	if (!x->held)
+		served_model_give(x->model, x->slot);
+	free(x->held);
+	token_history_fini(&x->history);
 	free(x->logits);
 	free(x->log);
 	free(x->source);
@@ -64,27 +82,38 @@ static bool session_grow(void *block, int64_t count, size_t size)
 	return bigger != NULL;
 }
 
+static status refuse_length(int64_t tokens, error *err)
+{
+	return error_set(err, STATUS_NOMEM, NULL, "no memory for a sequence of %lld tokens", (long long)tokens);
+}
+
+/* Reserve memory for the log of `need` tokens, if x keeps one. */
+static status reserve_log(session *x, int64_t need, error *err)
+{
+	const int64_t per_token = x->model->log_floats * (int64_t)sizeof(float);
+	if (!x->options.explain || per_token == 0 || need <= x->log_capacity)
+		return STATUS_OK;
+	if (need > EXPLAIN_MAX_BYTES / per_token)
+		return error_set(err, STATUS_TOO_LARGE, NULL,
+		                 "a sequence that can be explained holds at most %lld tokens of this model",
+		                 (long long)(EXPLAIN_MAX_BYTES / per_token));
+	int64_t capacity = 2 * x->log_capacity > need ? 2 * x->log_capacity : need;
+	if (capacity < LOG_TOKENS)
+		capacity = LOG_TOKENS;
+	if (!session_grow(&x->log, capacity, (size_t)per_token))
+		return refuse_length(need, err);
+	x->log_capacity = capacity;
+	return STATUS_OK;
+}
+
 status session_reserve(session *x, int64_t n, error *err)
 {
 	assert(n >= 0);
 	if (n > INT32_MAX - x->tokens)
 		return error_set(err, STATUS_TOO_LARGE, NULL, "a sequence holds at most %d tokens", INT32_MAX);
-	int64_t need = x->tokens + n;
-	if (need <= x->capacity)
-		return STATUS_OK;
-	int64_t capacity = 2 * x->capacity > need ? 2 * x->capacity : need;
-	if (capacity < 64)
-		capacity = 64;
-	size_t per_token = (size_t)x->model->log_floats * sizeof(float);
-	const bool logs = x->options.explain && per_token > 0;
-	if (logs && need > EXPLAIN_MAX_BYTES / (int64_t)per_token)
-		return error_set(err, STATUS_TOO_LARGE, NULL,
-		                 "a sequence that can be explained holds at most %lld tokens of this model",
-		                 (long long)(EXPLAIN_MAX_BYTES / (int64_t)per_token));
-	if (!session_grow(&x->ids, capacity, sizeof *x->ids) || (logs && !session_grow(&x->log, capacity, per_token)))
-		return error_set(err, STATUS_NOMEM, NULL, "no memory for a sequence of %lld tokens", (long long)need);
-	x->capacity = capacity;
-	return STATUS_OK;
+	const int64_t need = x->tokens + n;
+	TRY(reserve_log(x, need, err));
+	return token_history_reserve(&x->history, need) == STATUS_OK ? STATUS_OK : refuse_length(need, err);
 }
 
 status session_reserve_source(session *x, int64_t n, error *err)
@@ -97,7 +126,7 @@ status session_reserve_source(session *x, int64_t n, error *err)
 
 served_row session_row(session *x, const int32_t *tokens, int64_t n)
 {
-	assert(n >= 1 && x->tokens + n <= x->capacity);
+	assert(n >= 1 && x->tokens + n <= x->history.capacity);
 	return (served_row){
 	    .slot = x->slot,
 	    .position = x->tokens,
@@ -111,7 +140,7 @@ served_row session_row(session *x, const int32_t *tokens, int64_t n)
 
 void session_commit(session *x, const int32_t *tokens, int64_t n, const served_plan *p, int row)
 {
-	memcpy(x->ids + x->tokens, tokens, (size_t)n * sizeof *tokens);
+	token_history_append(&x->history, tokens, n);
 	x->tokens += n;
 	x->device_logits = served_model_logits(p, row);
 }
@@ -179,7 +208,7 @@ bool session_next_slice(const size_t parts[SESSION_PARTS], size_t moved, size_t 
 
 status session_reserve_copy(session *copy, const session *x, error *err)
 {
-	TRY(session_reserve(copy, x->tokens - copy->tokens, err));
+	TRY(reserve_log(copy, x->tokens, err));
 	return x->n_source && !copy->source ? session_reserve_source(copy, x->n_source, err) : STATUS_OK;
 }
 
@@ -196,26 +225,34 @@ status session_fork(session **out, session *x, const char *id, error *err)
 
 static status copy_slice(session *y, const session *x, const session_slice *slice)
 {
-	const void *from[] = {NULL, x->logits, x->ids, x->log, x->source};
-	void *to[] = {NULL, y->logits, y->ids, y->log, y->source};
-	if (slice->part == 0)
-		return statepool_copy(x->model->pool, y->slot, x->slot, slice->from, slice->bytes);
+	const void *from[] = {NULL, x->logits, NULL, x->log, x->source};
+	void *to[] = {NULL, y->logits, NULL, y->log, y->source};
+	statepool *p = x->model->pool;
+	if (slice->part == PART_STATE)
+		return y->held   ? statepool_read(p, x->slot, slice->from, y->held + slice->from, slice->bytes)
+		       : x->held ? statepool_write(p, y->slot, slice->from, x->held + slice->from, slice->bytes)
+		                 : statepool_copy(p, y->slot, x->slot, slice->from, slice->bytes);
 	memcpy((char *)to[slice->part] + slice->from, (const char *)from[slice->part] + slice->from, slice->bytes);
 	return STATUS_OK;
 }
 
-status session_fork_step(session *copy, const session *x, size_t *moved, bool *done, error *err)
+/* Write the sizes of x's parts; the tokens, which are shared, count as none. */
+static void parts_of(const session *x, size_t parts[SESSION_PARTS])
 {
 	const served_model *m = x->model;
-	size_t tokens = (size_t)x->tokens, left = SESSION_STEP;
-	const size_t parts[SESSION_PARTS] = {
-	    statepool_slot_bytes(m->pool),
-	    (size_t)model_dimensions(m->model)->outputs * sizeof *x->logits,
-	    tokens * sizeof *x->ids,
-	    x->log ? tokens * (size_t)m->log_floats * sizeof *x->log : 0,
-	    (size_t)x->n_source * sizeof *x->source,
-	};
+	parts[PART_STATE] = statepool_slot_bytes(m->pool);
+	parts[PART_LOGITS] = (size_t)model_dimensions(m->model)->outputs * sizeof *x->logits;
+	parts[PART_TOKENS] = 0;
+	parts[PART_LOG] = x->log ? (size_t)(x->tokens * m->log_floats) * sizeof *x->log : 0;
+	parts[PART_SOURCE] = (size_t)x->n_source * sizeof *x->source;
+}
+
+/* Copy the next SESSION_STEP bytes of all parts but the tokens. */
+static status copy_parts(session *copy, const session *x, size_t *moved, bool *done, error *err)
+{
+	size_t parts[SESSION_PARTS], left = SESSION_STEP;
 	session_slice slice;
+	parts_of(x, parts);
 	while (left > 0 && session_next_slice(parts, *moved, left, &slice)) {
 		status s = copy_slice(copy, x, &slice);
 		if (s != STATUS_OK)
@@ -224,8 +261,28 @@ status session_fork_step(session *copy, const session *x, size_t *moved, bool *d
 		left -= slice.bytes;
 	}
 	*done = !session_next_slice(parts, *moved, 1, &slice);
-	copy->tokens = *done ? x->tokens : 0;
-	copy->n_source = *done ? x->n_source : 0;
+	return STATUS_OK;
+}
+
+/* Replace the tokens of `copy` by those of x. */
+static status copy_tokens(session *copy, const session *x, error *err)
+{
+	token_history h;
+	if (token_history_copy(&h, &x->history) != STATUS_OK)
+		return refuse_length(x->tokens, err);
+	token_history_fini(&copy->history);
+	copy->history = h;
+	copy->tokens = x->tokens;
+	return STATUS_OK;
+}
+
+status session_fork_step(session *copy, const session *x, size_t *moved, bool *done, error *err)
+{
+	TRY(copy_parts(copy, x, moved, done, err));
+	if (!*done)
+		return STATUS_OK;
+	TRY(copy_tokens(copy, x, err));
+	copy->n_source = x->n_source;
 	return STATUS_OK;
 }
 
@@ -247,9 +304,79 @@ status session_follow_step(session *copy, const session *x, const state_range *c
 		left -= take;
 	}
 	*done = left > 0;
-	if (*done) {
-		memcpy(copy->ids, x->ids, (size_t)x->tokens * sizeof *x->ids);
-		copy->tokens = x->tokens;
+	return *done ? copy_tokens(copy, x, err) : STATUS_OK;
+}
+
+/* --- snapshots --------------------------------------------------------------------- */
+
+status session_snapshot(session **out, const session *x, const char *id, error *err)
+{
+	TRY(make(out, x->model, id, &x->options, true, err));
+	status s = session_reserve_copy(*out, x, err);
+	if (s != STATUS_OK) {
+		session_free(*out);
+		*out = NULL;
 	}
+	return s;
+}
+
+session *session_find_snapshot(const session *x, const char *id)
+{
+	session *y = x->snapshots;
+	while (y && strcmp(y->id, id) != 0)
+		y = y->older;
+	return y;
+}
+
+void session_drop_snapshot(session *x, session *snapshot)
+{
+	session **link = &x->snapshots;
+	while (*link != snapshot)
+		link = &(*link)->older;
+	*link = snapshot->older;
+	session_free(snapshot);
+}
+
+int64_t session_snapshot_bytes(const session *x)
+{
+	size_t parts[SESSION_PARTS], all = (size_t)(x->tokens % TOKEN_CHUNK) * sizeof(int32_t);
+	parts_of(x, parts);
+	for (int i = 0; i < SESSION_PARTS; i++)
+		all += parts[i];
+	return (int64_t)all;
+}
+
+/* Reserve what x needs to hold the contents of its snapshot, which it does not change yet. */
+static status begin_rollback(session *x, const session *snapshot, error *err)
+{
+	token_history h;
+	int32_t *source = NULL;
+	TRY(reserve_log(x, snapshot->tokens, err));
+	if (snapshot->n_source && !(source = memory_new((size_t)snapshot->n_source, sizeof *source)))
+		return refuse_length(snapshot->n_source, err);
+	if (token_history_copy(&h, &snapshot->history) != STATUS_OK) {
+		free(source);
+		return refuse_length(snapshot->tokens, err);
+	}
+	token_history_fini(&x->history);
+	x->history = h;
+	x->tokens = snapshot->tokens;
+	if (source) {
+		free(x->source);
+		x->source = source;
+	}
+	x->n_source = snapshot->n_source;
+	x->device_logits = NULL;
+	x->pending = -1;
 	return STATUS_OK;
+}
+
+status session_rollback_step(session *x, const session *snapshot, size_t *moved, bool *done, error *err)
+{
+	*done = false;
+	if (*moved == 0)
+		TRY(begin_rollback(x, snapshot, err));
+	status s = copy_parts(x, snapshot, moved, done, err);
+	x->lost |= s != STATUS_OK;
+	return x->lost ? STATUS_DEVICE : s;
 }

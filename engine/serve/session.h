@@ -1,7 +1,7 @@
 /* session.h - one sequence: a slot of recurrent state, and its data on the host.
  *
  *   slot      the state after `tokens` tokens, on the device
- *   ids       all tokens read (for penalties, export and explanation)
+ *   history   all tokens read (for penalties, export and explanation)
  *   logits    output after the last token; undefined while `tokens` is 0 or the session is busy: they may be on the
  *             device or belong to an earlier token
  *   log       with `explain`: what an explanation needs of every token (explain/explain.h)
@@ -11,13 +11,17 @@
  * before it ends, and the next generation samples from the logits that are kept. Only a failure of memory or of the
  * device can leave a token that was delivered and not read. It stays `pending`, and the session's next use reads it.
  *
- * The state has a constant size. ids and log are on the host and grow with the sequence. Executor thread only. */
+ * The state has a constant size. History and log are on the host and grow with the sequence.
+ *
+ * A snapshot is a copy of a session that has no slot: its state is in host memory. It belongs to the session and is
+ * freed with it. Executor thread only. */
 #ifndef ENGINE_SERVE_SESSION_H
 #define ENGINE_SERVE_SESSION_H
 
 #include "engine/base/string_table.h"
 #include "engine/model/states.h"
 #include "engine/serve/served_model.h"
+#include "engine/serve/token_history.h"
 
 struct session {
 	string_node node; /* in the scheduler's table; unused for a temporary session */
@@ -25,17 +29,21 @@ struct session {
 	served_model *model;
 	session_options options;
 	bool busy;
-	bool lost; /* the device failed during a step of this session; its state is undefined */
-	int32_t slot;
-	int64_t tokens, capacity;
-	int32_t *ids;               /* [capacity] */
+	bool lost;           /* the device failed during a step of this session; its state is undefined */
+	int32_t slot;        /* -1: a snapshot */
+	unsigned char *held; /* [slot bytes] a snapshot's state; otherwise NULL */
+	session *snapshots;  /* newest first */
+	session *older;      /* a snapshot's link */
+	int64_t tokens;      /* count of `history`, except during an import */
+	token_history history;
 	float *logits;              /* [vocab] */
 	const float *device_logits; /* device address of the logits, valid until the plan's next step; NULL: they are in
 	                             * `logits` */
 	int32_t pending;            /* delivered and not read; -1: none */
-	float *log;                 /* [capacity][log_floats], NULL without explain */
-	int32_t *source;            /* [n_source] */
-	int64_t n_source;           /* 0: no source has been encoded */
+	float *log;                 /* [log_capacity][log_floats], NULL without explain */
+	int64_t log_capacity;
+	int32_t *source;  /* [n_source] */
+	int64_t n_source; /* 0: no source has been encoded */
 };
 
 /* Create an empty session with a slot of m. The caller clears the slot if the session can be exported or copied
@@ -67,7 +75,8 @@ status session_fetch(session *x);
 int64_t session_limit(const session *x);
 
 /* The parts that a copy consists of, in order: state, logits, ids, log, source. */
-enum { SESSION_PARTS = 5, SESSION_STEP = 1 << 20 /* maximum bytes copied in one step */ };
+enum { PART_STATE, PART_LOGITS, PART_TOKENS, PART_LOG, PART_SOURCE, SESSION_PARTS };
+enum { SESSION_STEP = 1 << 20 /* maximum bytes copied in one step */ };
 typedef struct session_slice {
 	int part;
 	size_t from, bytes; /* byte range of the part */
@@ -75,13 +84,25 @@ typedef struct session_slice {
 /* Set *out to the next slice, at most `most` bytes, after `moved` bytes of all parts. False: everything is copied. */
 bool session_next_slice(const size_t parts[SESSION_PARTS], size_t moved, size_t most, session_slice *out);
 
-/* Reserve memory for the contents of x in a session that is empty or has x's first tokens and source. STATUS_NOMEM. */
+/* Reserve memory for log and source of x in a session that is empty or has x's first tokens and source. STATUS_NOMEM.
+ */
 status session_reserve_copy(session *copy, const session *x, error *err);
 /* Create an empty copy of x under another id. x must not change until the copy is complete. */
 status session_fork(session **out, session *x, const char *id, error *err);
-/* Copy the next SESSION_STEP bytes of x; *moved counts the bytes of all steps. After an error the copy can only be
- * freed. */
+/* Copy the next SESSION_STEP bytes of x; *moved counts the bytes of all steps. The tokens are shared, not copied
+ * (token_history.h). After an error the copy can only be freed. */
 status session_fork_step(session *copy, const session *x, size_t *moved, bool *done, error *err);
+/* Create an empty snapshot of x, in no list; session_fork_step fills it in. STATUS_NOMEM. */
+status session_snapshot(session **out, const session *x, const char *id, error *err);
+/* Return a snapshot of x, or NULL. */
+session *session_find_snapshot(const session *x, const char *id);
+/* Remove a snapshot from x and free it. */
+void session_drop_snapshot(session *x, session *snapshot);
+/* Bytes that a snapshot of x takes. */
+int64_t session_snapshot_bytes(const session *x);
+/* Bring x to the contents of its snapshot, at most SESSION_STEP bytes a call. *moved is 0 before the first call. x
+ * must not be used until *done. STATUS_NOMEM: nothing has changed. STATUS_DEVICE: x is lost. */
+status session_rollback_step(session *x, const session *snapshot, size_t *moved, bool *done, error *err);
 /* Bring `copy` to the tokens of x, at most SESSION_STEP bytes a call; the logits are not copied. Both have the same
  * first tokens, so their states differ only in `changes` [n] (states.h). After an error the copy can only be freed. */
 status session_follow_step(session *copy, const session *x, const state_range *changes, int n, size_t *moved,

@@ -102,14 +102,38 @@ static blob_header blob_of(const session *x)
 
 /* --- moving ------------------------------------------------------------------------ */
 
+/* Copy n tokens from index `from` on, to or from unaligned bytes of the blob. */
+static void move_tokens(session *x, size_t from, size_t n, unsigned char *at, bool into_blob)
+{
+	int32_t some[256];
+	for (size_t now; n > 0; from += now, n -= now, at += now * sizeof *some) {
+		now = n < sizeof some / sizeof *some ? n : sizeof some / sizeof *some;
+		if (into_blob) {
+			token_history_read(&x->history, (int64_t)from, (int64_t)now, some);
+			memcpy(at, some, now * sizeof *some);
+		} else {
+			memcpy(some, at, now * sizeof *some);
+			token_history_append(&x->history, some, (int64_t)now);
+		}
+	}
+}
+
 /* Copy a slice of the session's arrays from or to offset `at` of the blob. */
 static status blob_copy(session *x, const session_slice *slice, unsigned char *at, bool into_blob)
 {
 	statepool *p = x->model->pool;
-	void *arrays[] = {NULL, x->logits, x->ids, x->log, x->source};
+	void *arrays[] = {NULL, x->logits, NULL, x->log, x->source};
 	size_t from = slice->from, n = slice->bytes;
-	if (slice->part == 0)
+	if (slice->part == PART_STATE && x->held) { /* a snapshot is never imported */
+		memcpy(at, x->held + from, n);
+		return STATUS_OK;
+	}
+	if (slice->part == PART_STATE)
 		return into_blob ? statepool_read(p, x->slot, from, at, n) : statepool_write(p, x->slot, from, at, n);
+	if (slice->part == PART_TOKENS) {
+		move_tokens(x, from / sizeof(int32_t), n / sizeof(int32_t), at, into_blob);
+		return STATUS_OK;
+	}
 	char *array = (char *)arrays[slice->part] + from;
 	memcpy(into_blob ? (char *)at : array, into_blob ? array : (char *)at, n);
 	return STATUS_OK;
@@ -269,7 +293,7 @@ static bool ids_are_known(const session *x, const session_transfer *t, size_t fr
 	from = from > begin ? from - begin : 0;
 	size_t to = t->moved < begin ? 0 : t->moved < end ? t->moved - begin : (size_t)size.ids;
 	for (size_t i = from / sizeof(int32_t); i < to / sizeof(int32_t); i++)
-		if (x->ids[i] < 0 || (uint64_t)x->ids[i] >= h.vocab)
+		if ((uint64_t)token_history_at(&x->history, (int64_t)i) >= h.vocab) /* also if it is negative */
 			return false;
 	return true;
 }

@@ -6,7 +6,7 @@
  *                               optimizers, manifest.json
  *   DATA/jobs/<id>/job.json     a copy of the job
  *   DATA/jobs/<id>/step-N/      checkpoints (complete models plus the optimizer, manifest.json)
- *   DATA/sessions/<id>.<n>      durable session states; the row names the current n
+ *   DATA/sessions/<id>.<n>      durable session states; the row names the current n and those of its snapshots
  *   DATA/lost/KIND/             blobs that no row names, set aside; damaged ledgers
  *   DATA/cache/                 tokens of texts, algorithms of products (cuda/product_choices.h): they can be made
  * again, have no row and are in no backup DATA/tmp/                   uploads in progress and files for the cache, on
@@ -107,6 +107,8 @@ void store_job_folder(const store *s, const char *id, char *out);
 void store_checkpoint_folder(const store *s, const char *job, int64_t step, char *out);
 /* Path of the current state of a durable session; "", with STATUS_OK, if there is none. */
 status store_session_path(store *s, const char *id, char *out, error *err);
+/* Path of a version of its state. */
+void store_session_version_path(const store *s, const char *id, int64_t version, char *out);
 /* Write a new path in DATA/tmp. */
 void store_temporary_path(store *s, char *out);
 
@@ -179,12 +181,17 @@ status store_checkpoint_delete(store *s, const char *job, int64_t step, error *e
 /* Durable sessions. Each version of a state is a file of its own, and the row names the current version. To save one,
  * the loop asks for the next version and its path, any thread writes the file, and the loop keeps it. The previous
  * version is then removed. A version that is not kept is void: it is removed by store_session_discard, or set aside by
- * the next start. */
+ * the next start.
+ *
+ * A snapshot is a version that stays. The document names it: "snapshots": [{"version", "bytes", …}], with the bytes of
+ * its file. It is removed in the commit of the first document without it, or with the session. */
 status store_session_next(store *s, const char *id, int64_t *version, char *path, error *err);
 /* Any thread: write the file durably. `session` is the future document of the row. */
 status store_session_write(const char *path, const char *id, const json_t *session, const void *blob, size_t bytes,
                            error *err);
-/* Make `version` the current one. STATUS_INVALID if `id` is not a name. */
+/* Set *version to the current version and *bytes to the size of its file. STATUS_STORAGE: it has none. */
+status store_session_current(store *s, const char *id, int64_t *version, int64_t *bytes, error *err);
+/* Make `version`, which may be current, the current one with this document. STATUS_INVALID if `id` is not a name. */
 status store_session_keep(store *s, const char *id, int64_t version, const json_t *session, error *err);
 void store_session_discard(const char *path);
 /* Any thread: read the state from a path of store_session_path; *blob is malloc'ed. STATUS_STORAGE: damaged or

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "engine/base/file.h"
 #include "engine/store/store_private.h"
@@ -115,6 +116,19 @@ status adopt_job(store *s, const char *name, error *err)
 	return result;
 }
 
+/* Remove the snapshots without a file from a session's document: they were deleted after it was written. */
+static void drop_missing_snapshots(const store *s, const char *id, json_t *document)
+{
+	char path[PATH_MAX];
+	json_t *list = json_object_get(document, "snapshots");
+	for (size_t i = json_array_size(list); i-- > 0;) {
+		const int64_t version = json_integer_value(json_object_get(json_array_get(list, i), "version"));
+		snprintf(path, sizeof path, "%s/sessions/%s.%lld", s->folder, id, (long long)version);
+		if (access(path, F_OK) != 0)
+			json_array_remove(list, i);
+	}
+}
+
 status adopt_session(store *s, const char *name, error *err)
 {
 	char path[PATH_MAX];
@@ -127,8 +141,10 @@ status adopt_session(store *s, const char *name, error *err)
 	status result = session_file_document(path, &row.document, &row.number, err);
 	if (result == STATUS_OK && row.number != version)
 		result = strange(err, STORE_SESSIONS, name);
+	if (result == STATUS_OK)
+		drop_missing_snapshots(s, row.id, row.document);
 	if (result == STATUS_OK && stat(path, &st) == 0)
-		row.bytes = st.st_size;
+		row.bytes = st.st_size + session_row_snapshot_bytes(&row);
 	if (result == STATUS_OK)
 		result = row_put(s, STORE_SESSIONS, &row, err);
 	row_fini(&row);

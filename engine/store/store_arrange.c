@@ -153,7 +153,7 @@ static status arrange_session(store *s, const char *parent, const char *name, er
 	status result = row_find(s, STORE_SESSIONS, id, &row, NULL);
 	if (result == STATUS_NOT_FOUND)
 		result = set_aside(s, STORE_SESSIONS, parent, name, name, err);
-	else if (result == STATUS_OK && row.number != version)
+	else if (result == STATUS_OK && !session_row_has(&row, version))
 		result = arrange_version(s, name, &row, version, err);
 	else if (result == STATUS_STORAGE)
 		result = STATUS_OK; /* the row is damaged: the state waits for it */
@@ -240,16 +240,29 @@ static status check_row(void *context, const store_row *row, error *err)
 	return STATUS_OK;
 }
 
-static status check_session(void *context, const store_row *row, error *err)
+/* Check the file of version i of a session's row. */
+static void check_version(store *s, const store_row *row, size_t i)
 {
-	visit *v = context;
 	char path[PATH_MAX];
 	struct stat st;
-	TRY(store_session_path(v->store, row->id, path, err));
+	const json_t *snapshot = i ? json_array_get(json_object_get(row->document, "snapshots"), i - 1) : NULL;
+	const int64_t bytes = snapshot ? json_integer_value(json_object_get(snapshot, "bytes"))
+	                               : row->bytes - session_row_snapshot_bytes(row);
+	snprintf(path, sizeof path, "%s/sessions/%s.%lld", s->folder, row->id, (long long)session_row_version(row, i));
 	if (stat(path, &st) != 0)
-		store_note_damage(v->store, STORE_SESSIONS, row->id, "its state is missing");
-	else if (st.st_size != row->bytes)
-		store_note_damage(v->store, STORE_SESSIONS, row->id, "its state has another length than was written");
+		store_note_damage(s, STORE_SESSIONS, row->id,
+		                  i ? "the state of a snapshot is missing" : "its state is missing");
+	else if (st.st_size != bytes)
+		store_note_damage(s, STORE_SESSIONS, row->id,
+		                  i ? "the state of a snapshot has another length than was written"
+		                    : "its state has another length than was written");
+}
+
+static status check_session(void *context, const store_row *row, error *err)
+{
+	(void)err;
+	for (size_t i = 0; session_row_version(row, i) > 0; i++)
+		check_version(((const visit *)context)->store, row, i);
 	return STATUS_OK;
 }
 

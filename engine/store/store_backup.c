@@ -130,6 +130,16 @@ static status take_job(backup *b, const store_row *row, error *err)
 	return manifest_write_document(whole, store_kind(STORE_JOBS), row->id, row->document, err);
 }
 
+static status take_session(backup *b, const store_row *row, error *err)
+{
+	char path[2 * STORE_ID_BYTES];
+	for (size_t i = 0; session_row_version(row, i) > 0; i++) {
+		snprintf(path, sizeof path, "sessions/%s.%lld", row->id, (long long)session_row_version(row, i));
+		TRY(store_backup_take(b, path, err));
+	}
+	return STATUS_OK;
+}
+
 static status take_any(backup *b, store_table table, const store_row *row, error *err)
 {
 	char path[2 * STORE_ID_BYTES];
@@ -144,8 +154,7 @@ static status take_any(backup *b, store_table table, const store_row *row, error
 	case STORE_CHECKPOINTS:
 		return take_checkpoint(b, row, err);
 	case STORE_SESSIONS:
-		snprintf(path, sizeof path, "sessions/%s.%lld", row->id, (long long)row->number);
-		return store_backup_take(b, path, err);
+		return take_session(b, row, err);
 	case STORE_EVENTS:
 		break;
 	}

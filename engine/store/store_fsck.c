@@ -45,7 +45,7 @@ static bool is_claimed_session(store *s, const char *name)
 	if (!session_file_name(name, id, &version))
 		return false;
 	status found = row_find(s, STORE_SESSIONS, id, &row, NULL);
-	bool claimed = found == STATUS_STORAGE || (found == STATUS_OK && row.number == version);
+	bool claimed = found == STATUS_STORAGE || (found == STATUS_OK && session_row_has(&row, version));
 	row_fini(&row);
 	return claimed;
 }

@@ -56,6 +56,13 @@ status store_session_path(store *s, const char *id, char *out, error *err)
 	return found == STATUS_NOT_FOUND ? STATUS_OK : found;
 }
 
+void store_session_version_path(const store *s, const char *id, int64_t version, char *out)
+{
+	char name[2 * STORE_ID_BYTES];
+	snprintf(name, sizeof name, "%.63s.%lld", id, (long long)version);
+	store_path_join(s, "sessions", name, out);
+}
+
 /* --- by kind ------------------------------------------------------------------------- */
 
 void store_manifest_base(const store *s, store_table table, const store_row *row, char *out)

@@ -208,6 +208,11 @@ status tree_sync(const char *path, error *err);
 char *store_text(const json_t *document);
 /* The document and the version in a session file; NULL and STATUS_STORAGE if the file is damaged. */
 status session_file_document(const char *path, json_t **document, int64_t *version, error *err);
+/* Return version i that a session's row names: i = 0 the current one, then those of its snapshots. 0: no more. */
+int64_t session_row_version(const store_row *row, size_t i);
+bool session_row_has(const store_row *row, int64_t version);
+/* Sum of the bytes of the snapshots' files, as the document states them. */
+int64_t session_row_snapshot_bytes(const store_row *row);
 /* Parse "ID.VERSION". */
 bool session_file_name(const char *name, char id[STORE_ID_BYTES], int64_t *version);
 /* Parse "step-N"; -1 if malformed. */

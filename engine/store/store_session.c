@@ -33,6 +33,19 @@ status store_session_next(store *s, const char *id, int64_t *version, char *path
 	return STATUS_OK;
 }
 
+status store_session_current(store *s, const char *id, int64_t *version, int64_t *bytes, error *err)
+{
+	char path[PATH_MAX];
+	struct stat st;
+	*bytes = 0;
+	TRY(current_version(s, id, version, err));
+	store_session_version_path(s, id, *version, path);
+	if (*version == 0 || stat(path, &st) != 0)
+		return error_set(err, STATUS_STORAGE, NULL, "the stored state of %.64s is missing", id);
+	*bytes = st.st_size;
+	return STATUS_OK;
+}
+
 bool session_file_name(const char *name, char id[STORE_ID_BYTES], int64_t *version)
 {
 	const char *dot = strrchr(name, '.');
@@ -92,25 +105,62 @@ status store_session_write(const char *path, const char *id, const json_t *sessi
 	return s;
 }
 
+int64_t session_row_version(const store_row *row, size_t i)
+{
+	const json_t *list = json_object_get(row->document, "snapshots");
+	return i == 0 ? row->number : json_integer_value(json_object_get(json_array_get(list, i - 1), "version"));
+}
+
+bool session_row_has(const store_row *row, int64_t version)
+{
+	for (size_t i = 0; session_row_version(row, i) > 0; i++)
+		if (session_row_version(row, i) == version)
+			return true;
+	return false;
+}
+
+int64_t session_row_snapshot_bytes(const store_row *row)
+{
+	int64_t bytes = 0;
+	size_t i;
+	json_t *snapshot;
+	json_array_foreach(json_object_get(row->document, "snapshots"), i, snapshot) bytes +=
+	    json_integer_value(json_object_get(snapshot, "bytes"));
+	return bytes;
+}
+
+/* Queue the files of a row for removal, except those that `now` names; NULL: all. */
+static status remove_versions(store *s, const store_row *row, const store_row *now, error *err)
+{
+	char path[STORE_ID_BYTES + 48];
+	for (size_t i = 0; session_row_version(row, i) > 0; i++) {
+		const int64_t version = session_row_version(row, i);
+		snprintf(path, sizeof path, "sessions/%.63s.%lld", row->id, (long long)version);
+		if (!now || !session_row_has(now, version))
+			TRY(removal_queue(s, path, err));
+	}
+	return STATUS_OK;
+}
+
 status store_session_keep(store *s, const char *id, int64_t version, const json_t *session, error *err)
 {
-	char path[STORE_ID_BYTES + 48], file[PATH_MAX];
+	char file[PATH_MAX];
 	struct stat st;
-	store_row row = {.number = version, .document = (json_t *)(uintptr_t)session};
+	store_row before, row = {.number = version, .document = (json_t *)(uintptr_t)session};
 	if (!store_valid_name(id))
 		return error_set(err, STATUS_INVALID, "id", "not a session id");
-	int64_t before;
-	TRY(current_version(s, id, &before, err));
 	snprintf(row.id, sizeof row.id, "%s", id);
 	snprintf(file, sizeof file, "%s/sessions/%s.%lld", s->folder, id, (long long)version);
 	if (stat(file, &st) != 0)
 		return file_error(err, file, "cannot keep");
-	row.bytes = st.st_size;
+	row.bytes = st.st_size + session_row_snapshot_bytes(&row);
 	TRY(store_begin(s, err));
-	status result = row_put(s, STORE_SESSIONS, &row, err);
-	snprintf(path, sizeof path, "sessions/%s.%lld", id, (long long)before);
-	if (result == STATUS_OK && before > 0 && before != version)
-		result = removal_queue(s, path, err);
+	status result = row_find(s, STORE_SESSIONS, id, &before, err);
+	if (result == STATUS_OK || result == STATUS_NOT_FOUND)
+		result = row_put(s, STORE_SESSIONS, &row, err);
+	if (result == STATUS_OK)
+		result = remove_versions(s, &before, &row, err);
+	row_fini(&before);
 	return store_end(s, result, err);
 }
 
@@ -121,8 +171,8 @@ void store_session_discard(const char *path)
 
 static bool is_whole(const state_header *h, const char *data, size_t bytes, int64_t version)
 {
-	if (bytes < sizeof *h || !is_sealed(h) || h->version != version || h->document_bytes > bytes || h->state_bytes > bytes ||
-	    sizeof *h + h->document_bytes + h->state_bytes != bytes)
+	if (bytes < sizeof *h || !is_sealed(h) || h->version != version || h->document_bytes > bytes ||
+	    h->state_bytes > bytes || sizeof *h + h->document_bytes + h->state_bytes != bytes)
 		return false;
 	const char *document = data + sizeof *h;
 	return h->document == digest_bytes(document, h->document_bytes) &&
@@ -176,21 +226,24 @@ status session_file_document(const char *path, json_t **document, int64_t *versi
 static status delete_session(store *s, const char *id, int64_t number, error *err)
 {
 	(void)number;
-	char path[STORE_ID_BYTES + 48];
 	bool found = false;
-	int64_t version;
+	store_row row;
 	error cause = ERROR_INIT;
-	status known = current_version(s, id, &version, &cause); /* for a damaged row it is unknown: the state then goes
-	                                                          * to lost/ */
-	if (known != STATUS_OK && known != STATUS_STORAGE)
-		return error_set(err, known, NULL, "%s", error_message(&cause));
-	snprintf(path, sizeof path, "sessions/%.63s.%lld", id, (long long)version);
-	TRY(store_begin(s, err));
-	status result = row_delete(s, STORE_SESSIONS, id, &found, err);
+	/* The versions of a damaged row are unknown: its states then go to lost/. */
+	status known = row_find(s, STORE_SESSIONS, id, &row, &cause);
+	status result = known == STATUS_OK || known == STATUS_NOT_FOUND || known == STATUS_STORAGE
+	                    ? store_begin(s, err)
+	                    : error_set(err, known, NULL, "%s", error_message(&cause));
+	if (result != STATUS_OK) {
+		row_fini(&row);
+		return result;
+	}
+	result = row_delete(s, STORE_SESSIONS, id, &found, err);
 	if (result == STATUS_OK && !found)
 		result = error_set(err, STATUS_NOT_FOUND, "id", "there is no session \"%.64s\"", id);
 	if (result == STATUS_OK && known == STATUS_OK)
-		result = removal_queue(s, path, err);
+		result = remove_versions(s, &row, NULL, err);
+	row_fini(&row);
 	return store_end(s, result, err);
 }
 

@@ -141,10 +141,14 @@ static status verify_session(const store *s, const store_row *row, error *err)
 	char path[PATH_MAX];
 	json_t *document;
 	int64_t version;
-	snprintf(path, sizeof path, "%s/sessions/%s.%lld", s->folder, row->id, (long long)row->number);
-	status result = session_file_document(path, &document, &version, err);
-	json_decref(document);
-	return result;
+	for (size_t i = 0; session_row_version(row, i) > 0; i++) {
+		snprintf(path, sizeof path, "%s/sessions/%s.%lld", s->folder, row->id,
+		         (long long)session_row_version(row, i));
+		status result = session_file_document(path, &document, &version, err);
+		json_decref(document);
+		TRY(result);
+	}
+	return STATUS_OK;
 }
 
 /* Verify every byte of an object against its row. Changes nothing. */

@@ -68,12 +68,13 @@ def requests(engine, model, weights, file):
         "session.create": ({"model": model, "durable": True}, {}, sessions, {"explain": True}),
         "session.import": ({"model": model}, {"state": state}, sessions, {"state": state[:-1]}),
         "session.fork": ({"id": s}, {}, sessions, {"id": "sess-other"}),
+        "snapshot.create": ({"id": s, "name": "n"}, {}, lambda: count("snapshot.list", {"id": s}), {"name": "m"}),
         "session.append": ({"id": s, "text": "99"}, {}, lambda: (tokens(engine, s) - 10) // 2, {"text": "98"}),
         "session.generate": ({"id": s, "max_tokens": 2, "seed": 1}, {}, lambda: (tokens(engine, s) - 10) // 2, {"seed": 2}),
     }
 
 
-METHODS = ["file.create", "model.import", "job.create", "session.create", "session.import", "session.fork", "session.append",
+METHODS = ["file.create", "model.import", "job.create", "session.create", "session.import", "session.fork", "snapshot.create", "session.append",
            "session.generate"]
 
 

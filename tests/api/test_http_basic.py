@@ -36,6 +36,10 @@ FORWARDED = [
     ("GET", "/v1/sessions/s", "session.get", {"id": "s"}),
     ("DELETE", "/v1/sessions/s", "session.delete", {"id": "s"}),
     ("POST", "/v1/sessions/s/fork", "session.fork", {"id": "s"}),
+    ("GET", "/v1/sessions/s/snapshots?limit=2&order=asc&after=snap-1", "snapshot.list", {"id": "s", "limit": 2, "order": "asc", "after": "snap-1"}),
+    ("GET", "/v1/sessions/s/tree", "session.tree", {"id": "s"}),
+    ("POST", "/v1/sessions/s/snapshots", "snapshot.create", {"id": "s"}),
+    ("DELETE", "/v1/sessions/s/snapshots/snap-1", "snapshot.delete", {"id": "s", "snapshot": "snap-1"}),
     ("GET", "/v1/sessions/s/alpha?position=-1&layers=0,2&heads=all&rounds=query,key&aggregate=mean", "session.alpha",
      {"id": "s", "position": -1, "layers": [0, 2], "heads": "all", "rounds": ["query", "key"], "aggregate": "mean", "format": "json"}),
 ]
@@ -96,6 +100,19 @@ def test_a_session_appends_text_to_the_one_in_the_path(front, times):
     assert answer.json == {"echo": {"id": "s-1", "text": text}, "method": "session.append"}
 
 
+@pytest.mark.parametrize("path,method,body", [("snapshots", "snapshot.create", {"name": "n"}), ("fork", "session.fork", {"snapshot": "snap-1"}),
+                                              ("rollback", "session.rollback", {"snapshot": "snap-1"})])
+def test_a_snapshot_is_named_in_the_body(front, path, method, body):
+    assert front.post(f"/v1/sessions/s/{path}", body).json == {"echo": {"id": "s", **body}, "method": method}
+
+
+def test_a_rollback_needs_a_snapshot(front, engine):
+    for body in ({}, {"snapshot": 7}, {"snapshot": ""}):
+        answer = front.post("/v1/sessions/s/rollback", body)
+        assert (answer.status, answer.error["param"]) == (400, "snapshot")
+    assert not engine.called("session.rollback")
+
+
 @pytest.mark.parametrize("body", [None, b"", {}, {"dtype": None}, {"dtype": "int8"}])
 @pytest.mark.parametrize("content_type", [None, "application/json", "application/x-www-form-urlencoded"])
 def test_a_model_is_loaded_with_or_without_a_body(front, body, content_type):
@@ -117,7 +134,7 @@ def test_a_wrong_load_is_refused_by_name(front, engine, body, param):
 
 
 @pytest.mark.parametrize("method,path", [("POST", f"/v1/{p}") for p in (
-    "sessions/s/fork", "models/m/unload", "fine_tuning/jobs/j/cancel", "fine_tuning/jobs/j/pause", "fine_tuning/jobs/j/resume")]
+    "models/m/unload", "fine_tuning/jobs/j/cancel", "fine_tuning/jobs/j/pause", "fine_tuning/jobs/j/resume")]
     + [("DELETE", "/v1/files/f"), ("GET", "/v1/models")])
 def test_a_request_without_fields_refuses_any(front, engine, method, path):
     assert front.request(method, path, {}).status == 200

@@ -102,6 +102,8 @@ CREATING = {
     "session.create": ("/v1/sessions", b'{"model":"m"}', JSON),
     "session.import": ("/v1/sessions?model=m", b"state", OCTETS),
     "session.fork": ("/v1/sessions/s/fork", b"", {}),
+    "session.rollback": ("/v1/sessions/s/rollback", b'{"snapshot":"p"}', JSON),
+    "snapshot.create": ("/v1/sessions/s/snapshots", b"", {}),
     "session.append": ("/v1/sessions/s/append", b'{"text":"x"}', JSON),
     "session.generate": ("/v1/sessions/s/generate", b'{"prompt":"x"}', JSON),
 }

@@ -16,6 +16,8 @@
  *                                                 milliseconds between two tokens of a stream, and tokens per second
  *   bench_serve load CONFIG DTYPE                 milliseconds to draw random weights, and of the phases of loading a
  *                                                 folder with a manifest: weights; states and buffers; plans
+ *   bench_serve copies CONFIG DTYPE POSITION      nanoseconds of a fork, a snapshot, a rollback of the snapshot and a
+ *                                                 token after it, of a session at this position
  *   bench_serve state CONFIG                      bytes of a session's state
  *
  * Sessions that are compared take turns in short bouts, so that a machine that becomes slower or faster does so for all
@@ -429,6 +431,66 @@ static void load(char **arguments)
 	file_remove_tree(folder, NULL);
 }
 
+/* --- copies ------------------------------------------------------------------------ */
+
+static void snapshot(serving *s, session *x)
+{
+	size_t moved = 0;
+	error err = ERROR_INIT;
+	for (bool done = false; !done;)
+		bench_check(scheduler_session_snapshot_step(s->scheduler, x, "s", &moved, &done, &err), &err);
+}
+
+static void roll_back(serving *s, session *x)
+{
+	size_t moved = 0;
+	error err = ERROR_INIT;
+	for (bool done = false; !done;)
+		bench_check(scheduler_session_rollback_step(s->scheduler, x, "s", &moved, &done, &err), &err);
+}
+
+static void copies(char **arguments)
+{
+	enum { COPIES = 200, SINCE = 3 };
+	serving s;
+	bench_times t[4] = {{0}};
+	static const char *const names[] = {"fork_ns", "snapshot_ns", "rollback_ns", "token_ns"};
+	json_t *figures = json_pack("{s:I}", "position", (json_int_t)atoll(arguments[2]));
+	serving_open(&s, bench_backend(), arguments[0], arguments[1], 2, 2);
+	session *x = serving_session(&s, "x");
+	serving_read(&s, x, atoll(arguments[2]));
+	for (int i = 0; i < COPIES; i++) {
+		const uint64_t began = clock_ns();
+		session *copy = serving_fork(&s, x, "copy");
+		const uint64_t forked = clock_ns();
+		serving_delete(&s, copy);
+		const uint64_t deleted = clock_ns();
+		snapshot(&s, x);
+		const uint64_t held = clock_ns();
+		serving_read(&s, x, SINCE);
+		const uint64_t read = clock_ns();
+		roll_back(&s, x);
+		const uint64_t back = clock_ns();
+		serving_read(&s, x, 1);
+		bench_times_add(&t[0], (double)(forked - began));
+		bench_times_add(&t[1], (double)(held - deleted));
+		bench_times_add(&t[2], (double)(back - read));
+		bench_times_add(&t[3], (double)(clock_ns() - back));
+		roll_back(&s, x);
+		bench_check(scheduler_session_drop(x, "s", NULL), NULL);
+	}
+	for (int i = 0; i < 4; i++) {
+		json_t *figure = json_pack("{s:f, s:f, s:f}", "median", bench_times_median(&t[i]), "p99",
+		                           bench_times_p99(&t[i]), "best", bench_times_best(&t[i]));
+		json_object_set_new(figures, names[i], figure);
+		bench_times_free(&t[i]);
+	}
+	json_dumpf(figures, stdout, JSON_COMPACT | JSON_REAL_PRECISION(6));
+	putchar('\n');
+	json_decref(figures);
+	serving_close(&s);
+}
+
 int main(int argc, char **argv)
 {
 	threads_sleep_when_idle(argv);
@@ -450,12 +512,14 @@ int main(int argc, char **argv)
 		beside(argv + 2);
 	else if (strcmp(mode, "load") == 0 && n == 2)
 		load(argv + 2);
+	else if (strcmp(mode, "copies") == 0 && n == 3)
+		copies(argv + 2);
 	else if (strcmp(mode, "state") == 0 && n == 1)
 		state(argv + 2);
 	else
-		bench_fail(
-		    "usage: bench_serve decode|flat|batch|beams|prefill|prompts|beside|load|state CONFIG …, see the "
-		    "source's "
-		    "first lines");
+		bench_fail("usage: bench_serve decode|flat|batch|beams|prefill|prompts|beside|load|copies|state CONFIG "
+		           "…, see the "
+		           "source's "
+		           "first lines");
 	return EXIT_SUCCESS;
 }

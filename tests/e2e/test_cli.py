@@ -224,6 +224,29 @@ def test_version_names_the_backend_and_the_device(service):
     assert gone[1] == "service  not reachable at http://127.0.0.1:1"
 
 
+def test_a_session_returns_to_its_snapshots_and_shows_its_tree(service, model):
+    session = service.ok("POST", "/v1/sessions", {"model": model, "prompt": "12 bottles"})["id"]
+    snapshot = json.loads(additive("sessions", "snapshot", session, "ä name", "--json", url=service.url).stdout)
+    assert (snapshot["session"], snapshot["name"]) == (session, "ä name")
+    unnamed = json.loads(additive("sessions", "snapshot", session, "--json", url=service.url).stdout)
+    assert unnamed["name"] is None
+    before = service.ok("GET", f"/v1/sessions/{session}")["tokens"]
+    additive("sessions", "append", session, " more", url=service.url)
+    fork = json.loads(additive("sessions", "fork", session, "--snapshot", snapshot["id"], "--json", url=service.url).stdout)
+    assert fork["tokens"] == before < service.ok("GET", f"/v1/sessions/{session}")["tokens"]
+    back = additive("sessions", "rollback", session, snapshot["id"], url=service.url)
+    assert back.returncode == 0 and service.ok("GET", f"/v1/sessions/{session}")["tokens"] == before
+    table = additive("sessions", "snapshots", session, url=service.url).stdout
+    assert [line.split()[0] for line in table.splitlines()[1:]] == [unnamed["id"], snapshot["id"]] and "ä name" in table
+    tree = additive("sessions", "tree", session, url=service.url).stdout.splitlines()
+    assert [line.split()[0] for line in tree] == ["ID", session, unnamed["id"], snapshot["id"], fork["id"]]
+    assert snapshot["id"] in tree[-1].split()[2:] and "session" in tree[-1] and "snapshot" in tree[2]
+    assert json.loads(additive("sessions", "tree", session, "--json", url=service.url).stdout)["session"] == session
+    assert additive("sessions", "rollback", session, "snap-none", url=service.url).returncode != 0
+    for s in (session, fork["id"]):
+        service.ok("DELETE", f"/v1/sessions/{s}")
+
+
 def test_ps_shows_what_runs_and_nothing_that_has_ended(service, model):
     session = service.ok("POST", "/v1/sessions", {"model": model, "prompt": "12 bottles"})["id"]
     job = service.job(steps=100000)["id"]

@@ -57,6 +57,16 @@ def test_streams_forks_and_restored_states_give_the_text_of_a_whole_answer(clien
         fork.export(tmp_path / "state")
         with client.sessions.restore(trained, tmp_path / "state") as restored:
             assert joined(restored.stream(**GREEDY)) == text
+    with client.sessions.create(trained, "9 bot") as session:
+        before = session.snapshot("a name")
+        assert [x["id"] for x in session.snapshots()] == [before["id"]]
+        for _ in range(2):
+            assert session.generate(**GREEDY)["choices"][0]["text"] == text
+            assert session.rollback(before["id"])["tokens"] == before["tokens"] == session.info["tokens"]
+        with session.fork(before["id"]) as fork:
+            assert fork.generate(**GREEDY)["choices"][0]["text"] == text
+            assert [b["parent"] and b["parent"]["snapshot"] for b in session.tree()["data"]] == [None, before["id"]]
+        assert session.delete_snapshot(before["id"])["deleted"] and session.snapshots() == []
     assert client.sessions.list() == []
 
 

@@ -29,7 +29,7 @@ class Wrong(Exception):
 
 CHANGING = {"created", "created_at", "expires_at", "finished_at", "time_ms", "timings", "uptime_seconds", "first_id",
             "last_id", "used", "loaded"}
-ID = re.compile(r"\b(sess|ftjob|file|ckpt|ftevent)-[0-9a-f]{8,}")
+ID = re.compile(r"\b(sess|snap|ftjob|file|ckpt|ftevent)-[0-9a-f]{8,}")
 
 
 def plain(x):
@@ -140,6 +140,39 @@ class Generate(OnSession):
     def act(self, t, state):
         return t.engine.generate({"id": state["id"], "prompt": " o", "max_tokens": 5, "temperature": 0,
                                   "alpha": {"top": 2}}, "session.generate")
+
+
+class Snapshot(OnSession):
+    """Make a snapshot: the session does not change, and the snapshot exists if and only if it was acknowledged."""
+    name = "make a snapshot"
+
+    def act(self, t, state):
+        return t.engine.call("snapshot.create", {"id": state["id"], "name": "n"})
+
+    def judge(self, t, state, outcome):
+        super().judge(t, state, outcome)
+        listed = t.engine.call("snapshot.list", {"id": state["id"]})["data"]
+        if outcome.kind == "ok" and len(listed) != 1 or outcome.kind == "error" and listed:
+            raise Wrong(f"{outcome.kind}, and {len(listed)} snapshots are listed")
+        for s in listed:
+            t.engine.call("session.append", {"id": state["id"], "text": "zz"})
+            t.engine.call("session.rollback", {"id": state["id"], "snapshot": s["id"]})
+            if t.content(state["id"]) != state["before"]:
+                raise Wrong("the snapshot holds something else")
+
+
+class Rollback(OnSession):
+    name = "roll a session back"
+    classes = [*STORED, "read"]
+
+    def prepare(self, t):
+        state = super().prepare(t)
+        snapshot = t.engine.call("snapshot.create", {"id": state["id"]})["id"]
+        t.engine.call("session.append", {"id": state["id"], "text": "zz"})
+        return {**state, "snapshot": snapshot, "before": t.content(state["id"])}
+
+    def act(self, t, state):
+        return t.engine.call("session.rollback", {"id": state["id"], "snapshot": state["snapshot"]})
 
 
 class Alpha(OnSession):
@@ -432,7 +465,7 @@ def scenarios(slow=False):
     return ([Tick()] if slow else []) + [
         Load(), Complete("complete", temperature=0), Complete("complete several", n=2, logprobs=2, alpha={"top": 2},
                                                               stop=["zz"], prompt=["99 bot", "98 bot"]),
-        Create(), Append(), Generate(), Fork(), Export(), Import(), Remove(), Alpha(),
+        Create(), Append(), Generate(), Snapshot(), Rollback(), Fork(), Export(), Import(), Remove(), Alpha(),
         Ask("explain a text", "explain", lambda t: {"model": t.model, "input": "99 bottles", "aggregate": "rollout"}),
         Ask("fill in masks", "fill_mask", lambda t: {"model": t.filler, "input": ["99 [MASK]ott[MASK]les", "of [MASK]"]}),
         Ask("tokenize", "tokenize", lambda t: {"model": t.model, "text": "99 böttles"}),

@@ -77,7 +77,11 @@ class Load(threading.Thread):
         for _ in range(self.random.randrange(1, 5)):
             self.ask("POST", f"{path}/append", {"text": " and more"})
             self.ask("POST", f"{path}/generate", {"max_tokens": 10})
-        fork = self.ask("POST", f"{path}/fork")
+        snapshot = self.ask("POST", f"{path}/snapshots", {})
+        if snapshot:
+            self.ask("POST", f"{path}/append", {"text": " and what is undone"})
+            self.ask("POST", f"{path}/rollback", {"snapshot": snapshot["id"]})
+        fork = self.ask("POST", f"{path}/fork", {"snapshot": snapshot["id"]} if snapshot else {})
         if fork:
             self.ask("DELETE", f"/v1/sessions/{fork['id']}")
         state = self.ask("GET", f"{path}/state")

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 
 from . import calls
-from .answers import ChatCompletion, Checkpoint, Completion, Deleted, Evaluation, File, Job, JobEvent, Model, SessionInfo
+from .answers import ChatCompletion, Checkpoint, Completion, Deleted, Evaluation, File, Job, JobEvent, Model, SessionInfo, SessionTree, Snapshot
 from .errors import ConnectionFailed
 from .explanation import Numbers
 from .progress import Progress
@@ -286,8 +286,33 @@ class AsyncSession:
         call = calls.stream_in_session(self.id, given(prompt=prompt, **fields))
         return self._sender.events(calls.streamed(call), EventParser())
 
-    async def fork(self) -> AsyncSession:
-        return AsyncSession(self._sender, await self._sender.json(calls.in_session(self.id, "fork")))
+    async def fork(self, snapshot: str | None = None) -> AsyncSession:
+        """A copy of the session, or of one of its snapshots."""
+        body = given(snapshot=snapshot)
+        return AsyncSession(self._sender, await self._sender.json(calls.in_session(self.id, "fork", body)))
+
+    async def snapshot(self, name: str | None = None) -> Snapshot:
+        """Keep the present state, for `rollback` and `fork`."""
+        answer: Snapshot = await self._sender.json(calls.in_session(self.id, "snapshots", given(name=name)))
+        return answer
+
+    async def snapshots(self) -> list[Snapshot]:
+        """The session's snapshots, newest first."""
+        return [snapshot async for snapshot in _pages(self._sender, calls.of(calls.SESSIONS, self.id, "snapshots"))]
+
+    async def delete_snapshot(self, snapshot: str) -> Deleted:
+        answer: Deleted = await self._sender.json(calls.delete(calls.of(calls.SESSIONS, self.id, "snapshots"), snapshot))
+        return answer
+
+    async def rollback(self, snapshot: str) -> SessionInfo:
+        """Continue from a snapshot as if nothing had been read since."""
+        self.info = await self._sender.json(calls.in_session(self.id, "rollback", {"snapshot": snapshot}))
+        return self.info
+
+    async def tree(self) -> SessionTree:
+        """The session with its snapshots and forks, and with theirs."""
+        answer: SessionTree = await self._sender.json(get(calls.of(calls.SESSIONS, self.id, "tree")))
+        return answer
 
     async def export(self, path: str | pathlib.Path) -> None:
         await self._sender.save(calls.session_state(self.id), pathlib.Path(path))

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 
 from . import calls
-from .answers import ChatCompletion, Checkpoint, Completion, Deleted, Evaluation, File, Job, JobEvent, Model, SessionInfo
+from .answers import ChatCompletion, Checkpoint, Completion, Deleted, Evaluation, File, Job, JobEvent, Model, SessionInfo, SessionTree, Snapshot
 from .errors import ConnectionFailed
 from .explanation import Numbers
 from .progress import Progress
@@ -286,8 +286,33 @@ class Session:
         call = calls.stream_in_session(self.id, given(prompt=prompt, **fields))
         return self._sender.events(calls.streamed(call), EventParser())
 
-    def fork(self) -> Session:
-        return Session(self._sender, self._sender.json(calls.in_session(self.id, "fork")))
+    def fork(self, snapshot: str | None = None) -> Session:
+        """A copy of the session, or of one of its snapshots."""
+        body = given(snapshot=snapshot)
+        return Session(self._sender, self._sender.json(calls.in_session(self.id, "fork", body)))
+
+    def snapshot(self, name: str | None = None) -> Snapshot:
+        """Keep the present state, for `rollback` and `fork`."""
+        answer: Snapshot = self._sender.json(calls.in_session(self.id, "snapshots", given(name=name)))
+        return answer
+
+    def snapshots(self) -> list[Snapshot]:
+        """The session's snapshots, newest first."""
+        return [snapshot for snapshot in _pages(self._sender, calls.of(calls.SESSIONS, self.id, "snapshots"))]
+
+    def delete_snapshot(self, snapshot: str) -> Deleted:
+        answer: Deleted = self._sender.json(calls.delete(calls.of(calls.SESSIONS, self.id, "snapshots"), snapshot))
+        return answer
+
+    def rollback(self, snapshot: str) -> SessionInfo:
+        """Continue from a snapshot as if nothing had been read since."""
+        self.info = self._sender.json(calls.in_session(self.id, "rollback", {"snapshot": snapshot}))
+        return self.info
+
+    def tree(self) -> SessionTree:
+        """The session with its snapshots and forks, and with theirs."""
+        answer: SessionTree = self._sender.json(get(calls.of(calls.SESSIONS, self.id, "tree")))
+        return answer
 
     def export(self, path: str | pathlib.Path) -> None:
         self._sender.save(calls.session_state(self.id), pathlib.Path(path))

@@ -181,3 +181,39 @@ class SessionInfo(_SessionInfo, total=False):
     durable: bool
     explain: bool
     position_policy: str
+
+
+class _Snapshot(TypedDict):
+    id: str
+    object: str
+    session: str
+    name: str | None
+    tokens: int
+    bytes: int
+    created_at: int
+
+
+class Snapshot(_Snapshot, total=False):
+    damaged: bool
+
+
+class SessionOrigin(TypedDict):
+    session: str
+    snapshot: str | None
+    tokens: int
+
+
+class SessionBranch(TypedDict):
+    id: str
+    object: str
+    tokens: int
+    created: int
+    parent: SessionOrigin | None
+    snapshots: list[Snapshot]
+
+
+class SessionTree(TypedDict):
+    object: str
+    session: str
+    data: list[SessionBranch]
+    has_more: bool

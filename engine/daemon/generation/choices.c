@@ -54,18 +54,16 @@ static void on_finished(void *context, const generation_result *r)
 /* Copy the tokens that the session has read so far; the offsets of later tokens depend on them. */
 static status copy_prefix(choices *c, session *x, error *err)
 {
-	const int32_t *ids;
 	const float *scores;
 	if (!x || c->plan.sampling.request.n_alpha == 0)
 		return STATUS_OK;
-	TRY(scheduler_session_log(x, &ids, &scores, &c->n_prefix, err));
+	TRY(scheduler_session_log(x, &scores, &c->n_prefix, err));
 	c->prefix = memory_new((size_t)c->n_prefix, sizeof *c->prefix);
 	if (!c->prefix) {
 		c->n_prefix = 0;
 		return STATUS_NOMEM;
 	}
-	if (c->n_prefix)
-		memcpy(c->prefix, ids, (size_t)c->n_prefix * sizeof *ids);
+	scheduler_session_tokens(x, 0, c->n_prefix, c->prefix);
 	return STATUS_OK;
 }
 

@@ -81,8 +81,11 @@ static status add_stop(choices_plan *p, const char *stop, error *err)
 /* True if the session ends with what p->prompt.closed omits. */
 static bool is_closed(const choices_plan *p, const session *x)
 {
-	const int32_t *ids;
-	int64_t n = scheduler_session_latest(x, CHAT_TEMPLATE_STOP_BYTES, &ids);
+	enum { MOST = CHAT_TEMPLATE_STOP_BYTES };
+	int32_t ids[MOST];
+	session_info info;
+	scheduler_session_info(x, &info);
+	int64_t n = scheduler_session_tokens(x, info.tokens > MOST ? info.tokens - MOST : 0, MOST, ids);
 	bool closed = p->prompt.closed_by[0] && tokens_end_with(p->model->tokenizer, ids, n, p->prompt.closed_by);
 	for (int i = 0; n > 0 && i < p->sampling.request.n_stop_tokens; i++)
 		closed |= ids[n - 1] == p->sampling.request.stop_tokens[i];

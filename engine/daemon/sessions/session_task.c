@@ -1,7 +1,7 @@
 /* session_task.c - a session_task is one executor task with one session. The pool reads the session's state if it is
  * not live. The executor finds or creates the session by its ticket, acts, and records the change. The loop settles it
  * and answers. The methods differ in `act` and in the result made by `answer`. */
-#include "engine/daemon/sessions/session_task.h"
+#include "engine/daemon/sessions/session_task_private.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -11,44 +11,11 @@
 #include "engine/base/memory.h"
 #include "engine/daemon/requests/download.h"
 #include "engine/daemon/requests/upload.h"
-#include "engine/daemon/sessions/session_settle.h"
 
 #define SESSION_TASK_MAX_STATE ((int64_t)1 << 30)
 enum { SESSION_TASK_LOG_SLICE = 1 << 20 /* bytes of a log copied in one turn */ };
 
-typedef struct session_task session_task;
-
-typedef struct session_task_kind {
-	/* Executor thread; called again in the next turn while it sets t->more. NULL: finding the session is enough. */
-	status (*act)(session_task *t, device *d, session *x, error *err);
-	void (*answer)(session_task *t); /* loop thread; answers the stream and frees t. NULL: the task creates a
-	                                  * session, which is the answer */
-	bool imports; /* `act` exports the session, and then a second task imports it as the new one */
-} session_task_kind;
-
-struct session_task {
-	task task;
-	const session_task_kind *kind;
-	stream *stream;
-	sessions *all;
-	model_entry *model;
-	session_entry *entry;  /* existing, or being created */
-	session_entry *parent; /* fork: the session copied; NULL once it is returned */
-	session_ticket ticket; /* for `entry`; fork: for the parent */
-	session_change change, parent_change;
-	session_settlement settlement; /* for a session that is created */
-	status result;
-	error error;
-	size_t moved; /* fork: bytes copied in all turns */
-	session_transfer export;
-	uv_work_t work;
-	session_log log;
-	int64_t copied; /* tokens of the log copied */
-	bool more;
-	void (*fetched)(stream *s, session_log *log);
-};
-
-static void session_task_free(session_task *t)
+void session_task_free(session_task *t)
 {
 	catalog_release(t->model);
 	session_log_fini(&t->log);
@@ -64,9 +31,21 @@ static status act(session_task *t, device *d)
 	return t->kind->act ? t->kind->act(t, d, x, &t->error) : STATUS_OK;
 }
 
+/* Give up the live session, so that the ticket's state can be imported under its id. */
+static void discard_live(session_task *t, device *d)
+{
+	scheduler *s = device_scheduler(d);
+	session *live = s ? scheduler_session_find(s, t->ticket.id) : NULL;
+	if (live)
+		scheduler_session_delete(s, live, NULL);
+	t->replaced = true;
+}
+
 static bool prepare_session_task(task *x, device *d)
 {
 	session_task *t = (session_task *)x;
+	if (t->kind->replaces && !t->replaced)
+		discard_live(t, d);
 	if (!session_ticket_prepare(&t->ticket, t->model, d))
 		return false;
 	t->result = act(t, d);
@@ -79,7 +58,7 @@ static void run_session_task(task *x, device *d)
 	if (t->result != STATUS_OK)
 		error_set(&t->error, t->result, NULL, "%s", status_text(t->result));
 	session_ticket_look(&t->change, d, sessions_id(t->entry));
-	if (t->parent)
+	if (t->parent && !t->stored)
 		session_ticket_look(&t->parent_change, d, sessions_id(t->parent));
 }
 
@@ -108,14 +87,41 @@ static void settle_made(session_task *t)
 	session_settle(&t->settlement);
 }
 
+void session_task_settle(session_task *t, json_t *(*result)(session_settlement *x),
+                         void (*settled)(session_settlement *x))
+{
+	static const session_ticket none = {.create = true}; /* a damaged snapshot is no damage of the session */
+	t->settlement = (session_settlement){.stream = t->stream,
+	                                     .sessions = t->all,
+	                                     .entry = t->entry,
+	                                     .ticket = t->kind->replaces ? &none : &t->ticket,
+	                                     .changed = true,
+	                                     .all_or_nothing = true,
+	                                     .change = t->change,
+	                                     .error = t->error,
+	                                     .result = result,
+	                                     .settled = settled};
+	session_settle(&t->settlement);
+}
+
+/* Return the session that has been forked. */
+static void return_parent(session_task *t)
+{
+	if (t->stored && t->ticket.damaged)
+		sessions_note_snapshot_damage(t->parent, t->snapshot);
+	if (t->stored)
+		sessions_release(t->all, t->parent);
+	else if (t->parent)
+		sessions_return(t->all, &t->parent, &t->ticket, &t->parent_change, &t->error);
+	t->parent = NULL;
+}
+
 static void import_copy(session_task *t);
 
 static void session_task_done(task *x)
 {
 	session_task *t = (session_task *)x;
-	if (t->parent)
-		sessions_return(t->all, &t->parent, &t->ticket, &t->parent_change, &t->error);
-	t->parent = NULL;
+	return_parent(t);
 	if (t->kind->imports && t->error.status == STATUS_OK) {
 		import_copy(t);
 		return;
@@ -124,33 +130,41 @@ static void session_task_done(task *x)
 		settle_made(t);
 		return;
 	}
+	if (t->kind->settles) {
+		t->kind->answer(t);
+		return;
+	}
 	sessions_return(t->all, &t->entry, &t->ticket, &t->change, &t->error);
 	if (t->error.status == STATUS_OK) {
 		t->kind->answer(t);
 		return;
 	}
+	if (t->entry)
+		sessions_end_snapshot(t->all, t->entry, false);
 	stream_error(t->stream, &t->error, NULL);
 	session_task_free(t);
 }
 
-static void session_task_refuse(session_task *t, status result, const char *words)
+void session_task_refuse(session_task *t, status result, const char *param, const char *words)
 {
 	if (t->parent)
 		sessions_release(t->all, t->parent);
 	if (t->parent || t->ticket.create)
 		sessions_remove(t->all, t->entry, NULL);
-	else
+	else {
+		sessions_end_snapshot(t->all, t->entry, false);
 		sessions_release(t->all, t->entry);
-	stream_refuse(t->stream, result, NULL, NULL, "%s", words);
+	}
+	stream_refuse(t->stream, result, NULL, param, "%s", words);
 	session_task_free(t);
 }
 
 static void submit(session_task *t)
 {
-	const int at = sessions_device(t->parent ? t->parent : t->entry);
+	const int at = sessions_device(t->parent && !t->stored ? t->parent : t->entry);
 	t->task = (task){.prepare = prepare_session_task, .run = run_session_task, .done = session_task_done};
 	if (!executor_submit(fleet_executor(sessions_parts(t->all)->fleet, at), &t->task))
-		session_task_refuse(t, STATUS_BUSY, "too many requests are waiting");
+		session_task_refuse(t, STATUS_BUSY, NULL, "too many requests are waiting");
 }
 
 static void pool_fetch(uv_work_t *work)
@@ -164,13 +178,13 @@ static void state_fetched(uv_work_t *work, int cancelled)
 	submit(work->data);
 }
 
-static void session_task_begin(session_task *t)
+void session_task_begin(session_task *t)
 {
 	t->work.data = t;
 	if (!session_ticket_has_work(&t->ticket))
 		submit(t);
 	else if (uv_queue_work(t->stream->net->loop, &t->work, pool_fetch, state_fetched) != 0)
-		session_task_refuse(t, STATUS_NOMEM, "out of memory");
+		session_task_refuse(t, STATUS_NOMEM, NULL, "out of memory");
 }
 
 static session_task *session_task_new(stream *s, sessions *all, const session_task_kind *kind)
@@ -186,8 +200,7 @@ static session_task *session_task_new(stream *s, sessions *all, const session_ta
 	return t;
 }
 
-/* Create a task for an existing session; NULL: the stream has been answered. */
-static session_task *session_task_existing(stream *s, sessions *all, const char *id, const session_task_kind *kind)
+session_task *session_task_existing(stream *s, sessions *all, const char *id, const session_task_kind *kind)
 {
 	session_task *t = session_task_new(s, all, kind);
 	if (t)
@@ -219,7 +232,7 @@ status session_task_make(stream *s, sessions *all, const model_entry *c, session
 
 void session_task_create(stream *s, sessions *all)
 {
-	static const session_task_kind kind = {NULL, NULL, false};
+	static const session_task_kind kind = {.act = NULL};
 	error err = ERROR_INIT;
 	session_task *t = session_task_new(s, all, &kind);
 	if (!t)
@@ -244,6 +257,8 @@ void session_task_create(stream *s, sessions *all)
 static status act_fork(session_task *t, device *d, session *x, error *err)
 {
 	session *copy;
+	if (t->snapshot[0])
+		TRY(scheduler_session_snapshot(x, t->snapshot, &x, err));
 	status result =
 	    scheduler_session_fork_step(device_scheduler(d), x, sessions_id(t->entry), &t->moved, &copy, err);
 	t->more = !copy;
@@ -252,6 +267,8 @@ static status act_fork(session_task *t, device *d, session *x, error *err)
 
 static status act_export(session_task *t, device *d, session *x, error *err)
 {
+	if (t->snapshot[0])
+		TRY(scheduler_session_snapshot(x, t->snapshot, &x, err));
 	status result = scheduler_session_export_step(device_scheduler(d), x, &t->export, err);
 	t->more = !t->export.done;
 	return result;
@@ -260,7 +277,7 @@ static status act_export(session_task *t, device *d, session *x, error *err)
 /* The parent has been exported: create the copy on its own device. */
 static void import_copy(session_task *t)
 {
-	static const session_task_kind kind = {NULL, NULL, false};
+	static const session_task_kind kind = {.act = NULL};
 	session_ticket_fini(&t->ticket);
 	t->kind = &kind;
 	t->more = false;
@@ -270,16 +287,36 @@ static void import_copy(session_task *t)
 	submit(t);
 }
 
+/* Let the task import a stored snapshot of the parent. */
+static void import_stored(session_task *t, int64_t version)
+{
+	static const session_task_kind kind = {.act = NULL};
+	t->kind = &kind;
+	t->stored = true;
+	t->ticket = (session_ticket){.create = true, .fetch = true};
+	snprintf(t->ticket.id, sizeof t->ticket.id, "%s", sessions_id(t->entry));
+	store_session_version_path(t->stream->net->store, sessions_id(t->parent), version, t->ticket.state);
+}
+
 void session_task_fork(stream *s)
 {
-	static const session_task_kind here = {act_fork, NULL, false}, apart = {act_export, NULL, true};
+	static const session_task_kind here = {.act = act_fork}, apart = {.act = act_export, .imports = true};
 	error err = ERROR_INIT;
+	const char *named = json_string_value(json_object_get(s->params, "snapshot"));
 	session_task *t = session_task_existing(s, s->room, s->target, &here);
 	if (!t)
 		return;
+	const snapshot *from = named ? snapshots_find(sessions_snapshots(t->entry), named) : NULL;
+	if (named && !from) {
+		session_task_refuse(t, STATUS_NOT_FOUND, "snapshot", "the session has no snapshot with this id");
+		return;
+	}
 	t->parent = t->entry;
-	status result = sessions_add_like(t->all, t->model, t->parent, &t->entry, &err);
-	if (result == STATUS_OK && sessions_device(t->entry) != sessions_device(t->parent))
+	snprintf(t->snapshot, sizeof t->snapshot, "%s", from ? from->id : "");
+	status result = sessions_add_like(t->all, t->model, t->parent, from ? from->id : NULL, &t->entry, &err);
+	if (result == STATUS_OK && from && from->version)
+		import_stored(t, from->version);
+	else if (result == STATUS_OK && sessions_device(t->entry) != sessions_device(t->parent))
 		t->kind = &apart;
 	if (result == STATUS_OK) {
 		session_task_begin(t);
@@ -320,7 +357,7 @@ static void answer_export(session_task *t)
 
 void session_task_export(stream *s)
 {
-	static const session_task_kind kind = {act_export, answer_export, false};
+	static const session_task_kind kind = {.act = act_export, .answer = answer_export};
 	session_task *t = session_task_existing(s, s->room, s->target, &kind);
 	if (t)
 		session_task_begin(t);
@@ -329,7 +366,7 @@ void session_task_export(stream *s)
 /* The upload is complete; its options are in the blob and known once that has been read. */
 static void received(stream *s, const char *folder)
 {
-	static const session_task_kind kind = {NULL, NULL, false};
+	static const session_task_kind kind = {.act = NULL};
 	error err = ERROR_INIT;
 	session_task *t = session_task_new(s, s->room, &kind);
 	if (!t)
@@ -395,12 +432,12 @@ static status copy_source(session_log *log, const session *x)
 }
 
 /* Allocate the log of x; again if x was restored with another size after a device failure. */
-static status begin_log(session_task *t, session *x, const int32_t **tokens, const float **data, error *err)
+static status begin_log(session_task *t, session *x, const float **data, error *err)
 {
 	int64_t count;
 	session_log *log = &t->log;
 	TRY(catalog_check_explains(t->model, false, NULL, err));
-	TRY(scheduler_session_log(x, tokens, data, &count, err));
+	TRY(scheduler_session_log(x, data, &count, err));
 	if (count == 0)
 		return error_set(err, STATUS_INVALID, NULL, "the session has read nothing yet");
 	if (log->tokens && count == log->count)
@@ -408,7 +445,7 @@ static status begin_log(session_task *t, session *x, const int32_t **tokens, con
 	session_log_fini(log);
 	t->copied = 0;
 	log->count = count;
-	log->tokens = memory_new((size_t)count, sizeof **tokens);
+	log->tokens = memory_new((size_t)count, sizeof *log->tokens);
 	if (!*data)
 		return log->tokens ? copy_source(log, x) : STATUS_NOMEM;
 	log->data = memory_new((size_t)count, (size_t)floats_of(t) * sizeof **data);
@@ -418,15 +455,14 @@ static status begin_log(session_task *t, session *x, const int32_t **tokens, con
 /* Copy the next tokens of the log. */
 static status act_log(session_task *t, device *d, session *x, error *err)
 {
-	const int32_t *tokens;
 	const float *data;
 	(void)d;
-	TRY(begin_log(t, x, &tokens, &data, err));
+	TRY(begin_log(t, x, &data, err));
 	session_log *log = &t->log;
 	const int64_t floats = floats_of(t), at = t->copied;
 	int64_t n = SESSION_TASK_LOG_SLICE / (int64_t)sizeof *data / floats + 1;
 	n = n < log->count - at ? n : log->count - at;
-	memcpy(log->tokens + at, tokens + at, (size_t)n * sizeof *tokens);
+	scheduler_session_tokens(x, at, n, log->tokens + at);
 	if (data)
 		memcpy(log->data + at * floats, data + at * floats, (size_t)(n * floats) * sizeof *data);
 	t->copied += n;
@@ -447,7 +483,7 @@ static void answer_log(session_task *t)
 
 void session_task_log(stream *s, sessions *all, const char *id, void (*fetched)(stream *s, session_log *log))
 {
-	static const session_task_kind kind = {act_log, answer_log, false};
+	static const session_task_kind kind = {.act = act_log, .answer = answer_log};
 	session_task *t = session_task_existing(s, all, id, &kind);
 	if (!t)
 		return;

@@ -15,6 +15,12 @@ void session_task_fork(stream *s);
 void session_task_export(stream *s);
 void session_task_import(stream *s);
 
+/* Methods on snapshots (snapshot_tasks.c). */
+void snapshot_tasks_create(stream *s);
+void snapshot_tasks_list(stream *s);
+void snapshot_tasks_delete(stream *s);
+void snapshot_tasks_rollback(stream *s);
+
 /* A copy of the log of a session opened with explain. */
 typedef struct session_log {
 	model_entry *model;

@@ -1,7 +1,7 @@
 /* sessions.c - entries are found by id in a hash table and listed newest first. Those whose slot may be taken are also
  * in a list of their device, longest idle first. The tick visits all entries only when one of them may have expired: a
  * use moves expiry later, so the earliest expiry of the last visit is a lower bound. */
-#include "engine/daemon/sessions/sessions.h"
+#include "engine/daemon/sessions/sessions_private.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -12,57 +12,7 @@
 #include "engine/base/json_read.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
-#include "engine/base/string_table.h"
 #include "engine/daemon/requests/listing.h"
-
-/* Number of sessions that use a model. */
-typedef struct model_use {
-	string_node node;
-	int64_t sessions;
-	char id[STORE_ID_BYTES];
-} model_use;
-
-typedef struct eviction {
-	task task;
-	char id[STORE_ID_BYTES];
-} eviction;
-
-struct session_entry {
-	struct session_entry *older, *newer;             /* in the order of creation */
-	struct session_entry *idle_next, *idle_previous; /* links of its device's list of entries whose slot may be
-	                                                  * taken */
-	string_node node;                                /* in the table, by id */
-	struct model_use *use;                           /* the count of sessions of its model */
-	struct eviction *eviction;                       /* allocated while live, so giving the slot up needs no
-	                                                  * memory */
-	char id[STORE_ID_BYTES], model[STORE_ID_BYTES];
-	session_options options;
-	int64_t tokens, source_tokens, state_bytes, created;
-	int64_t stored_tokens; /* durable: tokens when last stored; -1: never */
-	int64_t ttl;           /* seconds of life without use; -1: SESSIONS_TTL_SECONDS, or unlimited for a durable
-	                        * session */
-	uint64_t expires_ns;   /* on the monotonic clock; 0: never */
-	int device;            /* number of the device of its slot, while live */
-	uint64_t idle_since;   /* while idle: order in which entries became idle */
-	bool busy, live, idle; /* idle: in the list of entries whose slot may be taken */
-	bool was_live;         /* live when it was taken */
-	bool damaged;          /* durable: its stored state was unreadable when last needed */
-};
-
-/* Entries whose slot may be taken, longest idle first. */
-typedef struct idle_list {
-	session_entry *first, *last;
-} idle_list;
-
-struct sessions {
-	session_parts parts;
-	session_entry *newest, *oldest;
-	idle_list idle[FLEET_MAX]; /* one for each device */
-	uint64_t idle_clock;
-	string_table ids, models;
-	uint64_t soonest_ns; /* no entry expires earlier */
-	status opened;       /* status of reading the stored sessions */
-};
 
 static const char *const policies[] = {
     [POSITION_ERROR] = "error", [POSITION_CLAMP] = "clamp", [POSITION_WRAP] = "wrap"};
@@ -99,12 +49,18 @@ json_t *sessions_object(const session_entry *e)
 json_t *sessions_document(const session_entry *e)
 {
 	json_t *object = sessions_object(e);
-	if (object && json_object_set_new(object, "ttl_seconds", json_integer(e->ttl)) == 0) {
-		json_object_del(object, "damaged"); /* the stored state is intact now */
-		return object;
+	bool complete = object && json_object_set_new(object, "ttl_seconds", json_integer(e->ttl)) == 0;
+	if (complete && (e->snapshots.newest || e->adding))
+		complete = json_object_set_new(object, "snapshots",
+		                               snapshots_document(&e->snapshots, e->removing, e->adding)) == 0;
+	if (complete && e->origin[0])
+		complete = json_object_set_new(object, "origin", sessions_tree_origin(e)) == 0;
+	if (!complete) {
+		json_decref(object);
+		return NULL;
 	}
-	json_decref(object);
-	return NULL;
+	json_object_del(object, "damaged"); /* the stored state is intact now */
+	return object;
 }
 
 json_t *sessions_position(const session_entry *e)
@@ -122,7 +78,7 @@ position_policy sessions_policy(const char *name)
 
 /* --- the table ------------------------------------------------------------------ */
 
-static session_entry *sessions_find(const sessions *all, const char *id)
+session_entry *sessions_find(const sessions *all, const char *id)
 {
 	return STRING_TABLE_OWNER(string_table_find(&all->ids, id), session_entry, node);
 }
@@ -202,6 +158,10 @@ static void unlink_entry(sessions *all, session_entry *e)
 	*(e->older ? &e->older->newer : &all->oldest) = e->newer;
 	string_table_remove(&all->ids, &e->node);
 	leave_model(all, e);
+	sessions_tree_unlink(e);
+	sessions_end_snapshot(all, e, false);
+	all->snapshot_bytes -= e->snapshots.bytes;
+	snapshots_fini(&e->snapshots);
 	free(e->eviction);
 	free(e);
 }
@@ -372,10 +332,15 @@ status sessions_add(sessions *all, const model_entry *c, const session_options *
 	return add(all, c, o, ttl, FLEET_ANY, out, err);
 }
 
-status sessions_add_like(sessions *all, const model_entry *c, const session_entry *other, session_entry **out,
-                         error *err)
+status sessions_add_like(sessions *all, const model_entry *c, session_entry *other, const char *from,
+                         session_entry **out, error *err)
 {
-	return add(all, c, &other->options, other->ttl, other->device, out, err);
+	TRY(add(all, c, &other->options, other->ttl, other->device, out, err));
+	snprintf((*out)->origin, sizeof(*out)->origin, "%s", other->id);
+	snprintf((*out)->origin_snapshot, sizeof(*out)->origin_snapshot, "%s", from ? from : "");
+	(*out)->origin_tokens = -1;
+	sessions_tree_link(all, *out);
+	return STATUS_OK;
 }
 
 const char *sessions_id(const session_entry *e)
@@ -411,11 +376,9 @@ void sessions_note_damage(session_entry *e, bool damaged)
 session_entry *sessions_take(sessions *all, stream *s, const char *id, session_ticket *ticket, model_entry **c)
 {
 	error err = ERROR_INIT;
-	session_entry *e = sessions_find(all, id);
-	if (!e) {
-		stream_refuse(s, STATUS_NOT_FOUND, NULL, "id", "there is no session \"%.64s\"", id);
+	session_entry *e = sessions_named(all, s, id);
+	if (!e)
 		return NULL;
-	}
 	if (e->busy) {
 		stream_refuse(s, STATUS_CONFLICT, "session_busy", "id", "another request uses the session");
 		return NULL;
@@ -469,8 +432,11 @@ void sessions_adopt(sessions *all, session_entry *e, const session_change *chang
 	if (!change->live)
 		return;
 	e->tokens = change->info.tokens;
+	if (e->origin_tokens < 0)
+		e->origin_tokens = e->tokens;
 	e->source_tokens = change->info.source;
 	e->state_bytes = change->info.state_bytes;
+	e->snapshot_bytes = change->info.snapshot_bytes;
 	e->options = change->info.options;
 }
 
@@ -557,7 +523,8 @@ static status fill_entry(session_entry *e, const json_t *row)
 	e->state_bytes = state_bytes;
 	e->created = created;
 	e->ttl = ttl;
-	return STATUS_OK;
+	sessions_tree_read_origin(e, json_object_get(row, "origin"));
+	return snapshots_read(&e->snapshots, json_object_get(row, "snapshots"));
 }
 
 /* A row that cannot be read becomes a session that can only be deleted. */
@@ -588,6 +555,7 @@ static bool read_entry(void *context, const json_t *row)
 			expire_in(all, e, remaining(e, json_integer_value(json_object_get(row, "expires_at"))));
 		return true;
 	}
+	snapshots_fini(&e->snapshots);
 	free(e);
 	all->opened = s == STATUS_NOMEM ? s : all->opened;
 	return all->opened == STATUS_OK;
@@ -606,6 +574,8 @@ status sessions_new(sessions **out, const session_parts *parts, error *err)
 		return STATUS_NOMEM;
 	all->parts = *parts;
 	TRY(store_list(parts->store, STORE_SESSIONS, &(store_page){.ascending = true}, read_entry, all, &more, err));
+	for (session_entry *e = all->oldest; e; e = e->newer)
+		sessions_tree_link(all, e);
 	return all->opened;
 }
 
@@ -651,22 +621,33 @@ void sessions_list(stream *s)
 	stream_result(s, NULL);
 }
 
+session_entry *sessions_named(sessions *all, stream *s, const char *id)
+{
+	session_entry *e = sessions_find(all, id);
+	if (!e)
+		stream_refuse(s, STATUS_NOT_FOUND, NULL, "id", "there is no session \"%.64s\"", id);
+	return e;
+}
+
+bool sessions_is_busy(const session_entry *e)
+{
+	return e->busy;
+}
+
 void sessions_get(stream *s)
 {
-	const session_entry *e = sessions_find(s->room, s->target);
+	const session_entry *e = sessions_named(s->room, s, s->target);
 	if (e)
 		stream_result(s, sessions_object(e));
-	else
-		stream_refuse(s, STATUS_NOT_FOUND, NULL, "id", "there is no session \"%.64s\"", s->target);
 }
 
 void sessions_delete(stream *s)
 {
 	error err = ERROR_INIT;
-	session_entry *e = sessions_find(s->room, s->target);
+	session_entry *e = sessions_named(s->room, s, s->target);
 	if (!e)
-		stream_refuse(s, STATUS_NOT_FOUND, NULL, "id", "there is no session \"%.64s\"", s->target);
-	else if (e->busy)
+		return;
+	if (e->busy)
 		stream_refuse(s, STATUS_CONFLICT, "session_busy", "id", "another request uses the session");
 	else if (sessions_remove(s->room, e, &err) != STATUS_OK)
 		stream_error(s, &err, NULL);

@@ -23,8 +23,11 @@
 #include "engine/daemon/compute/fleet.h"
 #include "engine/daemon/net/stream.h"
 #include "engine/daemon/sessions/session_ticket.h"
+#include "engine/daemon/sessions/snapshots.h"
 
-enum { SESSIONS_MAX_KNOWN = 65536 /* default */, SESSIONS_TTL_SECONDS = 900, SESSIONS_GRACE_SECONDS = 600 };
+enum { SESSIONS_TTL_SECONDS = 900, SESSIONS_GRACE_SECONDS = 600 };
+/* Defaults. */
+enum { SESSIONS_MAX_KNOWN = 65536, SESSIONS_MAX_SNAPSHOTS = 64, SESSIONS_SNAPSHOT_BYTES = 1 << 30 };
 
 typedef struct sessions sessions;
 
@@ -36,6 +39,8 @@ typedef struct session_parts {
 	catalog *catalog;
 	fleet *fleet;
 	int max_live, max_known; /* sessions with a slot on one device; live and stored sessions */
+	int max_snapshots;       /* per session */
+	int64_t snapshot_bytes;  /* host memory for the snapshots of all sessions that are not durable */
 } session_parts;
 
 /* Load the stored sessions. The parts are copied. */
@@ -51,9 +56,10 @@ bool sessions_are_stored(const sessions *all);
 /* Add a new session, which is busy. */
 status sessions_add(sessions *all, const model_entry *c, const session_options *o, int64_t ttl, session_entry **out,
                     error *err);
-/* Add a session with the options and lifetime of another one. */
-status sessions_add_like(sessions *all, const model_entry *c, const session_entry *other, session_entry **out,
-                         error *err);
+/* Add a fork: a session with the options and lifetime of another one. from: the id of that one's snapshot, or
+ * NULL. */
+status sessions_add_like(sessions *all, const model_entry *c, session_entry *other, const char *from,
+                         session_entry **out, error *err);
 /* Take a session: it becomes busy; return it with its ticket and its model's entry. NULL: the stream has been answered
  * with the error. */
 session_entry *sessions_take(sessions *all, stream *s, const char *id, session_ticket *ticket, model_entry **c);
@@ -78,6 +84,21 @@ int64_t sessions_tokens(const session_entry *e); /* read so far */
 bool sessions_is_durable(const session_entry *e);
 /* True if tokens past the model's positions are refused. */
 bool sessions_is_bounded(const session_entry *e);
+const snapshot_list *sessions_snapshots(const session_entry *e);
+/* Begin to add a snapshot to a busy session: from now on its document contains it. One at a time. Returned: borrowed,
+ * until sessions_end_snapshot. STATUS_CONFLICT: the session has its maximum. STATUS_BUSY: no memory is left for
+ * snapshots. STATUS_STORAGE: the stored state is missing. */
+status sessions_begin_snapshot(sessions *all, session_entry *e, const char *name, const snapshot **out, error *err);
+/* Return the snapshot that is being added. */
+const snapshot *sessions_adding(const session_entry *e);
+/* End it: keep the snapshot, or free it. */
+void sessions_end_snapshot(sessions *all, session_entry *e, bool keep);
+/* Remove a snapshot that the scheduler has, or does not have any more. */
+void sessions_remove_snapshot(sessions *all, session_entry *e, const char *id);
+/* Remove a snapshot of a durable session, which is not busy, from the store. */
+status sessions_delete_snapshot(sessions *all, session_entry *e, const char *id, error *err);
+/* Record that the state of a stored snapshot could not be read. */
+void sessions_note_snapshot_damage(session_entry *e, const char *id);
 /* Record whether the stored state, which was needed, could be read. */
 void sessions_note_damage(session_entry *e, bool damaged);
 /* Return the row's document. NULL: out of memory. */
@@ -89,8 +110,13 @@ json_t *sessions_object(const session_entry *e);
 /* Return {"id","tokens"}, as answers of generations contain it. */
 json_t *sessions_position(const session_entry *e);
 
+/* Find a session by id; NULL: the stream has been answered. */
+session_entry *sessions_named(sessions *all, stream *s, const char *id);
+bool sessions_is_busy(const session_entry *e);
+
 void sessions_list(stream *s);
 void sessions_get(stream *s);
 void sessions_delete(stream *s);
+void sessions_tree(stream *s);
 
 #endif

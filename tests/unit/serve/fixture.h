@@ -334,6 +334,30 @@ static inline void append(fixture *f, session *x, const int32_t *ids, int64_t n)
 	assert_int_equal(c.n_tokens, 0);
 }
 
+/* Return the session's tokens; free() them. */
+static inline int32_t *tokens_of(const session *x)
+{
+	int32_t *ids = malloc((size_t)x->tokens * sizeof *ids + 1);
+	assert_non_null(ids);
+	assert_int_equal(scheduler_session_tokens(x, 0, INT64_MAX, ids), x->tokens);
+	return ids;
+}
+
+static inline void assert_tokens(const session *x, const int32_t *ids, int64_t n)
+{
+	int32_t *own = tokens_of(x);
+	assert_int_equal(x->tokens, n);
+	assert_memory_equal(own, ids, (size_t)n * sizeof *ids);
+	free(own);
+}
+
+static inline void assert_same_tokens(const session *a, const session *b)
+{
+	int32_t *ids = tokens_of(b);
+	assert_tokens(a, ids, b->tokens);
+	free(ids);
+}
+
 static inline void assert_same_logits(const session *a, const session *b)
 {
 	assert_memory_equal(a->logits, b->logits, VOCAB * sizeof *a->logits);
@@ -343,7 +367,9 @@ static inline void assert_same_logits(const session *a, const session *b)
 static inline void assert_equals_new_session(fixture *f, const session *x)
 {
 	session *y = open_session(f, "afresh", x->options.policy, false);
-	append(f, y, x->ids, x->tokens);
+	int32_t *ids = tokens_of(x);
+	append(f, y, ids, x->tokens);
+	free(ids);
 	assert_same_logits(x, y);
 	drop(f, y);
 }

@@ -40,7 +40,7 @@ static void n_plus_m_tokens_are_n_and_then_m(void **state)
 			assert_memory_equal(all.tokens, first.tokens, (size_t)n * sizeof(int32_t));
 			assert_memory_equal(all.tokens + n, second.tokens, (size_t)(20 - n) * sizeof(int32_t));
 			assert_same_logits(x, y);
-			assert_memory_equal(x->ids, y->ids, 26 * sizeof(int32_t));
+			assert_same_tokens(x, y);
 			assert_memory_equal(x->log, y->log, (size_t)(26 * f->model->log_floats) * sizeof(float));
 			drop(f, x);
 			drop(f, y);
@@ -215,7 +215,7 @@ static void a_session_keeps_the_tokens_of_the_stop_sequence(void **state)
 	run(f, x, &c, &r);
 	assert_text(&c, "ab");
 	assert_int_equal(x->tokens, 4);
-	assert_int_equal(x->ids[3], 3 + '.');
+	assert_int_equal(token_history_at(&x->history, 3), 3 + '.');
 	drop(f, x);
 }
 
@@ -443,7 +443,7 @@ static void alpha_is_the_mean_row_of_the_last_token_read(void **state)
 	for (int i = 0; i < 6; i++) {
 		assert_in_range(c.alpha[i].position, 0, N + 2);
 		assert_true(c.alpha[i].weight == (float)mean[c.alpha[i].position]);
-		assert_int_equal(c.alpha[i].token, x->ids[c.alpha[i].position]);
+		assert_int_equal(c.alpha[i].token, token_history_at(&x->history, c.alpha[i].position));
 		int before = 0;
 		for (int j = 0; j < N + 3; j++)
 			before += (float)mean[j] > c.alpha[i].weight;
@@ -487,8 +487,9 @@ static void frequency_penalties_see_prompt_session_and_completion(void **state)
 	run(f, x, &c, &r);
 	bool seen[VOCAB] = {false};
 	for (int64_t i = 0; i < x->tokens; i++) {
-		assert_true(i < 8 || !seen[x->ids[i]]);
-		seen[x->ids[i]] = true;
+		const int32_t token = token_history_at(&x->history, i);
+		assert_true(i < 8 || !seen[token]);
+		seen[token] = true;
 	}
 	drop(f, x);
 }

@@ -100,7 +100,9 @@ static void check_session(day *d, session *x)
 	if (x->lost)
 		return;
 	assert_int_equal(scheduler_session_new(d->f->scheduler, d->f->model, "fresh", &o, &fresh, NULL), STATUS_OK);
-	append(d->f, fresh, x->ids, x->tokens);
+	int32_t *all = tokens_of(x);
+	append(d->f, fresh, all, x->tokens);
+	free(all);
 	for (int i = 0; i < VOCAB; i++)
 		assert_true(fabs(fresh->logits[i] - x->logits[i]) <= 1e-3 * (1 + fabs(x->logits[i])));
 	assert_int_equal(scheduler_session_delete(d->f->scheduler, fresh, NULL), STATUS_OK);

@@ -31,7 +31,7 @@ static void a_prompt_gives_the_same_logits_and_scores_in_pieces_of_any_size(void
 		for (int64_t at = 0; at < POSITIONS; at += pieces[p])
 			append(f, x, ids + at, POSITIONS - at < pieces[p] ? POSITIONS - at : pieces[p]);
 		assert_int_equal(x->tokens, POSITIONS);
-		assert_memory_equal(x->ids, ids, sizeof ids);
+		assert_tokens(x, ids, POSITIONS);
 		assert_close(x->logits, whole->logits, VOCAB, 1e-4);
 		assert_close(x->log, whole->log, POSITIONS * f->model->log_floats, 1e-4);
 		drop(f, x);
@@ -43,7 +43,6 @@ static void recurrent_scores_equal_those_of_the_parallel_form(void **state)
 {
 	fixture *f = *state;
 	int32_t ids[POSITIONS];
-	const int32_t *tokens;
 	const float *log;
 	int64_t count;
 	explain_log parallel, recurrent;
@@ -52,9 +51,9 @@ static void recurrent_scores_equal_those_of_the_parallel_form(void **state)
 	session *x = open_session(f, "log", POSITION_ERROR, true);
 	for (int64_t at = 0; at < POSITIONS; at += 6)
 		append(f, x, ids + at, 6);
-	assert_int_equal(scheduler_session_log(x, &tokens, &log, &count, NULL), STATUS_OK);
+	assert_int_equal(scheduler_session_log(x, &log, &count, NULL), STATUS_OK);
 	assert_int_equal(count, POSITIONS);
-	assert_memory_equal(tokens, ids, sizeof ids);
+	assert_tokens(x, ids, POSITIONS);
 	assert_close(log, parallel.data, POSITIONS * f->model->log_floats, 1e-4);
 	explain_log_init(&recurrent, model_architecture(f->model->model), model_config(f->model->model), log, count);
 	for (int64_t l = 0; l < LAYERS; l++)
@@ -75,8 +74,7 @@ static void recurrent_scores_equal_those_of_the_parallel_form(void **state)
 static void the_log_grows_by_every_token_read_and_sampled(void **state)
 {
 	fixture *f = *state;
-	int32_t ids[9];
-	const int32_t *tokens;
+	int32_t ids[16];
 	const float *log;
 	int64_t count;
 	random_tokens(ids, 9, 3);
@@ -84,10 +82,10 @@ static void the_log_grows_by_every_token_read_and_sampled(void **state)
 	client c;
 	generation_request r = request(&c, ids, 9, 7);
 	run(f, x, &c, &r);
-	assert_int_equal(scheduler_session_log(x, &tokens, &log, &count, NULL), STATUS_OK);
+	assert_int_equal(scheduler_session_log(x, &log, &count, NULL), STATUS_OK);
 	assert_int_equal(count, 16);
-	assert_memory_equal(tokens, ids, sizeof ids);
-	assert_memory_equal(tokens + 9, c.tokens, 7 * sizeof *tokens);
+	memcpy(ids + 9, c.tokens, 7 * sizeof *ids);
+	assert_tokens(x, ids, 16);
 	for (int64_t i = 0; i < count * f->model->log_floats; i++)
 		assert_true(isfinite(log[i]));
 	drop(f, x);
@@ -96,11 +94,10 @@ static void the_log_grows_by_every_token_read_and_sampled(void **state)
 static void a_session_without_explain_has_no_log(void **state)
 {
 	fixture *f = *state;
-	const int32_t *tokens;
 	const float *log;
 	int64_t count;
 	session *x = open_session(f, "plain", POSITION_ERROR, false);
-	assert_int_equal(scheduler_session_log(x, &tokens, &log, &count, NULL), STATUS_CONFLICT);
+	assert_int_equal(scheduler_session_log(x, &log, &count, NULL), STATUS_CONFLICT);
 	assert_null(log);
 	drop(f, x);
 }
@@ -562,7 +559,7 @@ static void a_fork_copies_a_bounded_part_of_the_session_at_a_time(void **state)
 {
 	enum { MANY = 40000 };
 	fixture *f = *state;
-	size_t moved = 0, bytes = MANY * ((size_t)f->model->log_floats * sizeof(float) + sizeof(int32_t));
+	size_t moved = 0, bytes = MANY * (size_t)f->model->log_floats * sizeof(float);
 	session *y = NULL;
 	int steps = 0;
 	int32_t *ids = calloc(MANY, sizeof *ids);
@@ -577,7 +574,7 @@ static void a_fork_copies_a_bounded_part_of_the_session_at_a_time(void **state)
 		assert_int_equal(half->tokens, y ? MANY : 0);
 	}
 	assert_true(steps > 2 && steps >= (int)(bytes / SESSION_STEP));
-	assert_memory_equal(y->ids, ids, MANY * sizeof *ids);
+	assert_tokens(y, ids, MANY);
 	assert_memory_equal(y->log, x->log, MANY * (size_t)f->model->log_floats * sizeof(float));
 	append(f, x, ids, 3);
 	append(f, y, ids, 3);

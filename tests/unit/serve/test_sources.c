@@ -200,6 +200,51 @@ static void a_session_keeps_its_source_in_copies_of_every_kind(void **state)
 	free(blob);
 }
 
+static void roll_back(fixture *f, session *x, const char *id)
+{
+	size_t moved = 0;
+	for (bool done = false; !done;)
+		assert_int_equal(scheduler_session_rollback_step(f->scheduler, x, id, &moved, &done, NULL), STATUS_OK);
+}
+
+static void snapshot(fixture *f, session *x, const char *id)
+{
+	size_t moved = 0;
+	for (bool done = false; !done;)
+		assert_int_equal(scheduler_session_snapshot_step(f->scheduler, x, id, &moved, &done, NULL), STATUS_OK);
+}
+
+static void a_rollback_restores_the_source_that_the_snapshot_has(void **state)
+{
+	fixture *f = *state;
+	static client c, expected[2];
+	static int32_t source[SOURCE];
+	session *x = open_session(f, "x", POSITION_ERROR, false);
+	snapshot(f, x, "empty");
+	for (int i = 0; i < 2; i++) {
+		char name[8];
+		generation_request r = request_from(&expected[i], 1 + 2 * i, source, MORE);
+		run(f, NULL, &expected[i], &r);
+		r = request_from(&c, 1 + 2 * i, source, 0);
+		run(f, x, &c, &r);
+		assert_int_equal(c.result.status, STATUS_OK);
+		snprintf(name, sizeof name, "%d", i);
+		snapshot(f, x, name);
+		go_on(f, x, &c, 3);
+		roll_back(f, x, "empty");
+		assert_int_equal(x->n_source, 0);
+	}
+	for (int i = 0; i < 2; i++) {
+		roll_back(f, x, i ? "1" : "0");
+		const int64_t n = source_of(1 + 2 * i, source);
+		assert_int_equal(x->n_source, n);
+		assert_memory_equal(x->source, source, (size_t)n * sizeof *source);
+		go_on(f, x, &c, MORE);
+		assert_memory_equal(c.tokens, expected[i].tokens, MORE * sizeof *c.tokens);
+	}
+	drop(f, x);
+}
+
 /* Exact copies, so that a sanitizer detects a read past the end. */
 static status import_resealed(fixture *f, const unsigned char *blob, size_t bytes)
 {
@@ -411,6 +456,8 @@ static void any_call_to_the_device_and_any_allocation_may_fail(void **state)
 int main(void)
 {
 	const struct CMUnitTest in_all_ways[] = {
+	    cmocka_unit_test_setup_teardown(a_rollback_restores_the_source_that_the_snapshot_has, setup_decoder,
+	                                    teardown),
 	    cmocka_unit_test_setup_teardown(a_session_keeps_its_source_in_copies_of_every_kind, setup_decoder,
 	                                    teardown),
 	    cmocka_unit_test_setup_teardown(

@@ -130,6 +130,8 @@ rig *rig_new_fleet(backend_opener cpu, int n)
 	                                         .max_generations = RIG_GENERATIONS,
 	                                         .max_batch = 4},
 	                              .max_known_sessions = 8,
+	                              .max_snapshots = RIG_SNAPSHOTS,
+	                              .snapshot_bytes = 1 << 30,
 	                              .max_explanations = 8};
 	open_parts(d, cpu);
 	add_model(d);

@@ -9,7 +9,7 @@
 #include "engine/daemon/net/stream.h"
 #include "engine/daemon/engine_parts.h"
 
-enum { RIG_SESSIONS = 3, RIG_GENERATIONS = 4, RIG_POSITIONS = 64 };
+enum { RIG_SNAPSHOTS = 4, RIG_SESSIONS = 3, RIG_GENERATIONS = 4, RIG_POSITIONS = 64 };
 
 typedef struct rig {
 	engine engine;

@@ -1,0 +1,138 @@
+#include "engine/serve/token_history.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/memory.h"
+
+enum { FIRST_TOKENS = 64, FIRST_CHUNKS = 4 };
+
+struct token_chunk {
+	int64_t references;
+	int32_t tokens[]; /* [TOKEN_CHUNK]; fewer in the first chunk of a short history */
+};
+
+static size_t chunk_bytes(int64_t tokens)
+{
+	return sizeof(token_chunk) + (size_t)tokens * sizeof(int32_t);
+}
+
+static int64_t chunks_of(const token_history *h)
+{
+	return (h->capacity + TOKEN_CHUNK - 1) / TOKEN_CHUNK;
+}
+
+static status add_chunk(token_history *h, token_chunk *chunk, int64_t tokens)
+{
+	const int64_t n = chunks_of(h);
+	if (n == h->room) {
+		const int64_t room = n ? 2 * n : FIRST_CHUNKS;
+		token_chunk **bigger = realloc(h->chunks, (size_t)room * sizeof(token_chunk *));
+		if (!bigger)
+			return STATUS_NOMEM;
+		h->chunks = bigger;
+		h->room = room;
+	}
+	h->chunks[n] = chunk;
+	h->capacity += tokens;
+	return STATUS_OK;
+}
+
+static status new_chunk(token_history *h, int64_t tokens)
+{
+	token_chunk *chunk = malloc(chunk_bytes(tokens));
+	status s = chunk ? add_chunk(h, chunk, tokens) : STATUS_NOMEM;
+	if (s != STATUS_OK) {
+		free(chunk);
+		return s;
+	}
+	chunk->references = 1;
+	return s;
+}
+
+/* Size of the first chunk of a history of n tokens. */
+static int64_t first_size(int64_t n)
+{
+	int64_t size = FIRST_TOKENS;
+	while (size < n && size < TOKEN_CHUNK)
+		size *= 2;
+	return size;
+}
+
+status token_history_reserve(token_history *h, int64_t n)
+{
+	if (n <= h->capacity)
+		return STATUS_OK;
+	if (h->capacity > 0 && h->capacity < TOKEN_CHUNK) {
+		const int64_t size = first_size(n);
+		token_chunk *bigger = realloc(h->chunks[0], chunk_bytes(size));
+		if (!bigger)
+			return STATUS_NOMEM;
+		h->chunks[0] = bigger;
+		h->capacity = size;
+	}
+	while (h->capacity < n)
+		TRY(new_chunk(h, h->capacity ? TOKEN_CHUNK : first_size(n)));
+	return STATUS_OK;
+}
+
+void token_history_append(token_history *h, const int32_t *tokens, int64_t n)
+{
+	assert(n <= h->capacity - h->count);
+	for (int64_t some; n > 0; tokens += some, n -= some) {
+		const int64_t at = h->count % TOKEN_CHUNK;
+		some = n < TOKEN_CHUNK - at ? n : TOKEN_CHUNK - at;
+		memcpy(h->chunks[h->count / TOKEN_CHUNK]->tokens + at, tokens, (size_t)some * sizeof *tokens);
+		h->count += some;
+	}
+}
+
+int32_t token_history_at(const token_history *h, int64_t i)
+{
+	assert(i >= 0 && i < h->count);
+	return h->chunks[i / TOKEN_CHUNK]->tokens[i % TOKEN_CHUNK];
+}
+
+void token_history_read(const token_history *h, int64_t from, int64_t n, int32_t *out)
+{
+	assert(from >= 0 && n >= 0 && n <= h->count - from);
+	for (int64_t some; n > 0; from += some, out += some, n -= some) {
+		const int64_t at = from % TOKEN_CHUNK;
+		some = n < TOKEN_CHUNK - at ? n : TOKEN_CHUNK - at;
+		memcpy(out, h->chunks[from / TOKEN_CHUNK]->tokens + at, (size_t)some * sizeof *out);
+	}
+}
+
+status token_history_copy(token_history *out, const token_history *h)
+{
+	const int64_t full = h->count / TOKEN_CHUNK, rest = h->count % TOKEN_CHUNK;
+	status s = STATUS_OK;
+	*out = (token_history){0};
+	if (full > 0) {
+		out->chunks = memory_new((size_t)full + 1, sizeof *out->chunks);
+		if (!out->chunks)
+			return STATUS_NOMEM;
+		out->room = full + 1;
+		memcpy(out->chunks, h->chunks, (size_t)full * sizeof *out->chunks);
+		for (int64_t i = 0; i < full; i++)
+			out->chunks[i]->references++;
+		out->capacity = out->count = full * TOKEN_CHUNK;
+	}
+	if (rest > 0)
+		s = token_history_reserve(out, h->count);
+	if (s != STATUS_OK)
+		token_history_fini(out);
+	else if (rest > 0)
+		token_history_append(out, h->chunks[full]->tokens, rest);
+	return s;
+}
+
+void token_history_fini(token_history *h)
+{
+	for (int64_t i = 0; i < chunks_of(h); i++)
+		if (--h->chunks[i]->references == 0)
+			free(h->chunks[i]);
+	free(h->chunks);
+	*h = (token_history){0};
+}

@@ -1,0 +1,294 @@
+/* test_snapshots.c - a session that is rolled back continues as one that has never read what was undone. */
+#include "tests/unit/serve/fixture.h"
+
+#include "engine/serve/session.h"
+#include "engine/text/grammar/json_grammar.h"
+
+enum { BEFORE = 12, UNDONE = 9, AFTER = 14 };
+
+static void snapshot(fixture *f, session *x, const char *id)
+{
+	size_t moved = 0;
+	for (bool done = false; !done;)
+		assert_int_equal(scheduler_session_snapshot_step(f->scheduler, x, id, &moved, &done, NULL), STATUS_OK);
+}
+
+static void rollback(fixture *f, session *x, const char *id)
+{
+	size_t moved = 0;
+	for (bool done = false; !done;)
+		assert_int_equal(scheduler_session_rollback_step(f->scheduler, x, id, &moved, &done, NULL), STATUS_OK);
+}
+
+static session *fork_snapshot(fixture *f, session *x, const char *snapshot, const char *id)
+{
+	session *from, *out;
+	assert_int_equal(scheduler_session_snapshot(x, snapshot, &from, NULL), STATUS_OK);
+	assert_int_equal(scheduler_session_fork(f->scheduler, from, id, &out, NULL), STATUS_OK);
+	return out;
+}
+
+/* Compare everything that an export has: options, tokens, state, logits, log and source. */
+static void assert_same_state(fixture *f, session *a, session *b)
+{
+	void *blobs[2];
+	size_t bytes[2];
+	assert_int_equal(scheduler_session_export(f->scheduler, a, &blobs[0], &bytes[0], NULL), STATUS_OK);
+	assert_int_equal(scheduler_session_export(f->scheduler, b, &blobs[1], &bytes[1], NULL), STATUS_OK);
+	assert_int_equal(bytes[0], bytes[1]);
+	assert_memory_equal(blobs[0], blobs[1], bytes[0]);
+	free(blobs[0]);
+	free(blobs[1]);
+}
+
+/* Ways to continue a text. */
+enum { GREEDY, SEEDED, PENALISED, CONSTRAINED, WAYS };
+
+static void go_on(fixture *f, session *x, client *c, int way, constraint *format)
+{
+	generation_request r = request(c, NULL, 0, AFTER);
+	r.sampling.temperature = way == GREEDY ? 0 : 1;
+	r.sampling.seed = 77;
+	if (way == PENALISED)
+		r.sampling.repetition_penalty = 1.4f, r.sampling.presence_penalty = 0.6f;
+	r.constraint = way == CONSTRAINED ? format : NULL;
+	run(f, x, c, &r);
+	assert_int_equal(c->result.status, STATUS_OK);
+}
+
+static void a_session_that_is_rolled_back_equals_one_that_read_nothing_since(void **state)
+{
+	fixture *f = *state;
+	static client undone, x_after, y_after;
+	token_trie *trie;
+	grammar *g;
+	constraint *format;
+	json_t *schema = json_pack("{s:[s, s]}", "enum", "abcdefghijklmnop", "abdefghijklmnopq");
+	int32_t ids[BEFORE];
+	random_tokens(ids, BEFORE, 31);
+	assert_int_equal(token_trie_new(&trie, f->model->tokenizer, VOCAB), STATUS_OK);
+	assert_int_equal(json_grammar_new(&g, schema, NULL), STATUS_OK);
+	assert_int_equal(constraint_new(&format, g, trie), STATUS_OK);
+	for (int explain = 0; explain < 2; explain++)
+		for (int way = 0; way < WAYS; way++) {
+			session *x = open_session(f, "x", POSITION_CLAMP, explain),
+			        *y = open_session(f, "y", POSITION_CLAMP, explain);
+			append(f, x, ids, BEFORE);
+			append(f, y, ids, BEFORE);
+			snapshot(f, x, "s");
+			generation_request r = request(&undone, ids, 3, UNDONE);
+			r.sampling.temperature = 1;
+			run(f, x, &undone, &r);
+			assert_int_equal(x->tokens, BEFORE + 3 + UNDONE);
+			x->pending = ids[0]; /* as after a step that failed: undone, too */
+			rollback(f, x, "s");
+			assert_same_state(f, x, y);
+			go_on(f, x, &x_after, way, format);
+			go_on(f, y, &y_after, way, format);
+			assert_int_equal(x_after.n_tokens, y_after.n_tokens);
+			assert_memory_equal(x_after.tokens, y_after.tokens,
+			                    (size_t)y_after.n_tokens * sizeof *y_after.tokens);
+			assert_same_state(f, x, y);
+			drop(f, x);
+			drop(f, y);
+		}
+	constraint_free(format);
+	token_trie_free(trie);
+	json_decref(schema);
+}
+
+/* Each snapshot keeps its own tokens and log, whatever the session read after it was rolled back. */
+static void a_session_moves_between_the_snapshots_of_different_texts(void **state)
+{
+	enum { SHARED = TOKEN_CHUNK + 3, BRANCH = 70 };
+	fixture *f = *state;
+	static int32_t ids[SHARED + 3 * BRANCH];
+	random_tokens(ids, SHARED + 3 * BRANCH, 32);
+	session *x = open_session(f, "x", POSITION_WRAP, true), *y;
+	append(f, x, ids, SHARED);
+	snapshot(f, x, "root");
+	char name[8];
+	for (int i = 0; i < 3; i++) {
+		append(f, x, ids + SHARED + i * BRANCH, BRANCH);
+		snprintf(name, sizeof name, "%d", i);
+		snapshot(f, x, name);
+		rollback(f, x, "root");
+		assert_int_equal(x->tokens, SHARED);
+	}
+	for (int i = 2; i >= 0; i--) {
+		snprintf(name, sizeof name, "%d", i);
+		rollback(f, x, name);
+		y = open_session(f, "y", POSITION_WRAP, true);
+		append(f, y, ids, SHARED);
+		append(f, y, ids + SHARED + i * BRANCH, BRANCH);
+		assert_same_state(f, x, y);
+		append(f, x, ids, 5);
+		append(f, y, ids, 5);
+		assert_same_state(f, x, y);
+		drop(f, y);
+	}
+	drop(f, x);
+}
+
+static void a_fork_of_a_snapshot_leaves_session_and_snapshot_unchanged(void **state)
+{
+	fixture *f = *state;
+	int32_t ids[2 * BEFORE];
+	random_tokens(ids, 2 * BEFORE, 33);
+	session *x = open_session(f, "x", POSITION_ERROR, true), *y = open_session(f, "y", POSITION_ERROR, true);
+	append(f, x, ids, BEFORE);
+	append(f, y, ids, BEFORE);
+	snapshot(f, x, "s");
+	append(f, x, ids + BEFORE, BEFORE);
+	session *fork = fork_snapshot(f, x, "s", "fork"), *held;
+	assert_int_equal(scheduler_session_snapshot(x, "s", &held, NULL), STATUS_OK);
+	assert_same_state(f, held, y);
+	assert_null(fork->snapshots);
+	assert_same_state(f, fork, y);
+	append(f, fork, ids + BEFORE, 4);
+	assert_int_equal(x->tokens, 2 * BEFORE);
+	rollback(f, x, "s");
+	assert_same_state(f, x, y);
+	drop(f, x); /* the fork survives its origin */
+	append(f, y, ids + BEFORE, 4);
+	assert_same_state(f, fork, y);
+	drop(f, fork);
+	drop(f, y);
+}
+
+static void a_snapshot_shares_the_tokens_and_takes_the_bytes_that_are_announced(void **state)
+{
+	fixture *f = *state;
+	static int32_t ids[2 * TOKEN_CHUNK + 1];
+	random_tokens(ids, 2 * TOKEN_CHUNK + 1, 34);
+	session *x = open_session(f, "x", POSITION_WRAP, false);
+	session_info info;
+	append(f, x, ids, 2 * TOKEN_CHUNK + 1);
+	scheduler_session_info(x, &info);
+	assert_int_equal(info.snapshot_bytes,
+	                 info.state_bytes + VOCAB * (int64_t)sizeof(float) + (int64_t)sizeof(int32_t));
+	snapshot(f, x, "s");
+	assert_ptr_equal(x->snapshots->history.chunks[0], x->history.chunks[0]);
+	assert_ptr_equal(x->snapshots->history.chunks[1], x->history.chunks[1]);
+	assert_ptr_not_equal(x->snapshots->history.chunks[2], x->history.chunks[2]);
+	drop(f, x);
+}
+
+static void a_snapshot_and_a_rollback_copy_a_bounded_part_at_a_time(void **state)
+{
+	enum { MANY = 30000 };
+	fixture *f = *state;
+	int32_t *ids = calloc(MANY, sizeof *ids);
+	random_tokens(ids, MANY, 35);
+	session *x = open_session(f, "x", POSITION_CLAMP, true);
+	append(f, x, ids, MANY);
+	const int64_t bytes = session_snapshot_bytes(x);
+	size_t moved = 0;
+	bool done = false;
+	int steps = 0;
+	for (size_t before = 0; !done; before = moved, steps++) {
+		assert_int_equal(scheduler_session_snapshot_step(f->scheduler, x, "s", &moved, &done, NULL), STATUS_OK);
+		assert_true(moved - before <= SESSION_STEP);
+	}
+	assert_true(steps > 2 && steps >= (int)(bytes / SESSION_STEP));
+	append(f, x, ids, 100);
+	moved = 0;
+	done = false;
+	for (size_t before = 0; !done; before = moved) {
+		assert_int_equal(scheduler_session_rollback_step(f->scheduler, x, "s", &moved, &done, NULL), STATUS_OK);
+		assert_true(moved - before <= SESSION_STEP);
+	}
+	assert_tokens(x, ids, MANY);
+	free(ids);
+	drop(f, x);
+}
+
+static void unknown_and_repeated_snapshots_are_refused_and_change_nothing(void **state)
+{
+	fixture *f = *state;
+	int32_t ids[BEFORE];
+	random_tokens(ids, BEFORE, 36);
+	session *x = open_session(f, "x", POSITION_ERROR, false), *y;
+	size_t moved = 0;
+	bool done;
+	error err = ERROR_INIT;
+	append(f, x, ids, BEFORE);
+	snapshot(f, x, "s");
+	assert_int_equal(scheduler_session_snapshot_step(f->scheduler, x, "s", &moved, &done, NULL), STATUS_CONFLICT);
+	assert_int_equal(scheduler_session_rollback_step(f->scheduler, x, "t", &moved, &done, &err), STATUS_NOT_FOUND);
+	assert_string_equal(err.param, "snapshot");
+	assert_int_equal(scheduler_session_snapshot(x, "t", &y, NULL), STATUS_NOT_FOUND);
+	assert_null(y);
+	assert_int_equal(scheduler_session_drop(x, "t", NULL), STATUS_NOT_FOUND);
+	client c;
+	generation_request r = request(&c, ids, BEFORE, 4);
+	start(f, x, &c, &r);
+	moved = 0;
+	assert_int_equal(scheduler_session_snapshot_step(f->scheduler, x, "u", &moved, &done, NULL), STATUS_CONFLICT);
+	assert_int_equal(scheduler_session_rollback_step(f->scheduler, x, "s", &moved, &done, NULL), STATUS_CONFLICT);
+	drain(f);
+	assert_int_equal(x->tokens, 2 * BEFORE + 4);
+	assert_int_equal(scheduler_session_drop(x, "s", NULL), STATUS_OK);
+	assert_int_equal(scheduler_session_rollback_step(f->scheduler, x, "s", &moved, &done, NULL), STATUS_NOT_FOUND);
+	drop(f, x);
+}
+
+static void a_snapshot_takes_no_place_of_a_session(void **state)
+{
+	fixture *f = *state;
+	session *x[16];
+	char id[16];
+	for (int i = 0; i < 16; i++) {
+		snprintf(id, sizeof id, "s%d", i);
+		x[i] = open_session(f, id, POSITION_ERROR, false);
+	}
+	for (int i = 0; i < 3; i++) {
+		snprintf(id, sizeof id, "snapshot %d", i);
+		snapshot(f, x[0], id);
+	}
+	for (int i = 0; i < 16; i++)
+		drop(f, x[i]);
+	assert_int_equal(f->model->users, 0);
+}
+
+static void a_device_that_fails_during_a_rollback_loses_the_session(void **state)
+{
+	(void)state;
+	fixture f;
+	fixture_folder(&f);
+	fault_backend *fault = fault_backend_new(f.backend);
+	f.backend = &fault->base;
+	fixture_serve(&f, &roomy);
+	int32_t ids[BEFORE];
+	size_t moved = 0;
+	bool done;
+	error err = ERROR_INIT;
+	random_tokens(ids, BEFORE, 37);
+	session *x = open_session(&f, "x", POSITION_ERROR, false);
+	append(&f, x, ids, BEFORE);
+	snapshot(&f, x, "s");
+	append(&f, x, ids, 3);
+	fault_arm(fault, FAULT_TRANSFER, 0, false);
+	assert_int_equal(scheduler_session_rollback_step(f.scheduler, x, "s", &moved, &done, &err), STATUS_DEVICE);
+	assert_true(x->lost && err.message[0]);
+	fixture_close(&f);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup_teardown(a_session_that_is_rolled_back_equals_one_that_read_nothing_since, setup,
+	                                    teardown),
+	    cmocka_unit_test_setup_teardown(a_session_moves_between_the_snapshots_of_different_texts, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_fork_of_a_snapshot_leaves_session_and_snapshot_unchanged, setup,
+	                                    teardown),
+	    cmocka_unit_test_setup_teardown(a_snapshot_shares_the_tokens_and_takes_the_bytes_that_are_announced, setup,
+	                                    teardown),
+	    cmocka_unit_test_setup_teardown(a_snapshot_and_a_rollback_copy_a_bounded_part_at_a_time, setup, teardown),
+	    cmocka_unit_test_setup_teardown(unknown_and_repeated_snapshots_are_refused_and_change_nothing, setup,
+	                                    teardown),
+	    cmocka_unit_test_setup_teardown(a_snapshot_takes_no_place_of_a_session, setup, teardown),
+	    cmocka_unit_test(a_device_that_fails_during_a_rollback_loses_the_session),
+	};
+	return RUN_ALL_WAYS(tests);
+}
