@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* The sample's value; NULL: there is none. */
-static const char *find(const text *metrics, const char *name)
+static const char *find_sample(const text *metrics, const char *name)
 {
 	const size_t n = strlen(name);
 	for (const char *line = text_get(metrics); line; line = strchr(line, '\n')) {
@@ -17,11 +17,11 @@ static const char *find(const text *metrics, const char *name)
 
 long long scrape_number(const text *metrics, const char *name)
 {
-	const char *value = find(metrics, name);
+	const char *value = find_sample(metrics, name);
 	return value ? strtoll(value, NULL, 10) : 0;
 }
 
 bool scrape_has(const text *metrics, const char *name)
 {
-	return find(metrics, name) != NULL;
+	return find_sample(metrics, name) != NULL;
 }

@@ -6,7 +6,7 @@
 #include "engine/store/store.h"
 
 /* Defaults of retention. */
-enum { ENGINE_RETAIN_DAYS = 7, ENGINE_RETAIN_BYTES = 1 << 30, ENGINE_LOST_DAYS = 30 };
+enum { ENGINE_RETAIN_DAYS = 7, ENGINE_RETAIN_BYTES = 1 << 30, ENGINE_LOST_DAYS = 30, ENGINE_PREFIX_BYTES = 256 << 20 };
 static const int64_t ENGINE_LOST_BYTES = INT64_C(16) << 30;
 
 typedef struct engine_options {

@@ -76,6 +76,11 @@ static void add_serving(json_t *all, const engine *e, const device_stats *d)
 	const scheduler_stats *s = &d->scheduler;
 	metrics_add(all, "additive_engine_prompt_tokens_total", "counter", "Prompt tokens read.",
 	            (double)s->prompt_tokens);
+	metrics_add(all, "additive_engine_cached_prompt_tokens_total", "counter",
+	            "Prompt tokens that were not read, because the state after them was kept.",
+	            (double)s->cached_tokens);
+	metrics_add(all, "additive_engine_prefix_bytes", "gauge", "Host memory of states that prompts begin with.",
+	            (double)s->prefix_bytes);
 	metrics_add(all, "additive_engine_generated_tokens_total", "counter", "Tokens generated.",
 	            (double)s->generated_tokens);
 	metrics_add(all, "additive_engine_ticks_total", "counter", "Turns: decode steps, steps of prompts, slices.",

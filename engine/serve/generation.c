@@ -176,7 +176,7 @@ static status generation_copy(generation *g, const generation_request *r, error 
 	g->n_prompt = r->n_prompt;
 	g->max_tokens = generation_most(g->session, r) - g->session->tokens - g->n_prompt;
 	g->sampling = r->sampling;
-	g->background = r->background;
+	g->n_shared = r->n_shared;
 	g->ignore_end = r->ignore_end;
 	g->n_stop_tokens = r->n_stop_tokens;
 	memcpy(g->stop_tokens, r->stop_tokens, sizeof g->stop_tokens);
@@ -295,7 +295,6 @@ status generation_new_like(generation **out, const generation *g, session *x, co
 		return STATUS_NOMEM;
 	y->session = x;
 	y->temporary = true;
-	y->background = g->background;
 	y->max_tokens = g->max_tokens;
 	y->n_cached = g->n_cached + g->n_source + g->n_prompt;
 	y->n_logprobs = g->n_logprobs;

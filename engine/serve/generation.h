@@ -36,7 +36,6 @@ struct generation {
 	session *session;                 /* busy until the generation ends */
 	bool temporary;                   /* the generation owns the session */
 	bool explain;                     /* `finished` receives the session's log */
-	bool background;                  /* generation_request.background */
 	bool prompting;                   /* counted in the scheduler's n_prompts */
 	share *share;                     /* its owner's; NULL: no scheduler has it yet */
 	beams *beams;                     /* the search whose beam it is (beams.h); NULL: its tokens are sampled */
@@ -50,7 +49,8 @@ struct generation {
 	int64_t n_prompt, max_tokens; /* max_tokens: capped by the positions left */
 	int32_t *source;              /* source tokens to encode; NULL: none */
 	int64_t n_source;             /* source tokens of the request */
-	int64_t n_cached;             /* tokens of the prompt that the session had read from a shared prefix */
+	int64_t n_cached;             /* tokens of the prompt that the session had read before (prefixes.h) */
+	int64_t n_shared;             /* leading tokens of the rest that other prompts may share */
 	sampling sampling;
 	bool ignore_end;
 	constrained_text *constrained; /* the text matched so far; NULL: no constraint */

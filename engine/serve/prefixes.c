@@ -1,137 +1,296 @@
-/* The states are few, and comparing ids is cheap beside reading them, so the search is linear. */
+/* prefixes.c - a hash table by the hash of all tokens of a state and of its owner. The hash of a longer beginning
+ * follows from that of a shorter one in one step, so all beginnings of a prompt are looked up in one pass. */
 #include "engine/serve/prefixes.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/digest.h"
 #include "engine/base/memory.h"
 #include "engine/serve/scheduler_state.h"
 
-static void drop(prefix *p)
+struct prefix {
+	prefix *next;          /* in its bucket */
+	prefix *newer, *older; /* by last use */
+	uint64_t hash, owner;
+	session *state; /* a snapshot without logits */
+	int64_t bytes;
+};
+
+static uint64_t hash_owner(const char *owner)
 {
-	if (p->state) {
-		p->state->model->users++; /* session_free decrements it again */
-		session_free(p->state);
+	return owner ? digest_bytes(owner, strlen(owner)) : 0;
+}
+
+/* The hash of no token. */
+static uint64_t hash_start(const served_model *m, uint64_t owner)
+{
+	return m->hash ^ owner;
+}
+
+static uint64_t hash_token(uint64_t hash, int32_t token)
+{
+	hash = (hash ^ (uint32_t)token) * 0x9fb21c651e98df25u;
+	return hash ^ (hash >> 29);
+}
+
+/* --- the table --------------------------------------------------------------------- */
+
+static prefix **bucket(const prefix_cache *c, uint64_t hash)
+{
+	return &c->buckets[hash & (c->n_buckets - 1)];
+}
+
+static void unlink_use(prefix_cache *c, prefix *p)
+{
+	*(p->newer ? &p->newer->older : &c->newest) = p->older;
+	*(p->older ? &p->older->newer : &c->oldest) = p->newer;
+}
+
+static void link_use(prefix_cache *c, prefix *p)
+{
+	p->newer = NULL;
+	p->older = c->newest;
+	*(c->newest ? &c->newest->newer : &c->oldest) = p;
+	c->newest = p;
+}
+
+static void touch(prefix_cache *c, prefix *p)
+{
+	unlink_use(c, p);
+	link_use(c, p);
+}
+
+static void drop(prefix_cache *c, prefix *p)
+{
+	prefix **link = bucket(c, p->hash);
+	while (*link != p)
+		link = &(*link)->next;
+	*link = p->next;
+	unlink_use(c, p);
+	c->count--;
+	c->bytes -= p->bytes;
+	session_free(p->state);
+	free(p);
+}
+
+/* Double the buckets; false: out of memory, and the table is unchanged. */
+static bool grow_table(prefix_cache *c)
+{
+	enum { FIRST = 256 };
+	prefix_cache larger = *c;
+	larger.n_buckets = c->n_buckets ? 2 * c->n_buckets : FIRST;
+	larger.buckets = memory_new(larger.n_buckets, sizeof *larger.buckets);
+	if (!larger.buckets)
+		return false;
+	for (prefix *p = c->newest; p; p = p->older) {
+		prefix **to = bucket(&larger, p->hash);
+		p->next = *to;
+		*to = p;
 	}
-	free(p->ids);
-	*p = (prefix){0};
+	free(c->buckets);
+	*c = larger;
+	return true;
 }
 
-void prefixes_free(served_model *m)
+void prefixes_free(prefix_cache *c, const served_model *m)
 {
-	for (int i = 0; i < PREFIXES_KEPT; i++)
-		drop(&m->prefixes[i]);
+	for (prefix *p = c->newest, *older; p; p = older) {
+		older = p->older;
+		if (p->state->model == m)
+			drop(c, p);
+	}
 }
 
-static prefix *prefixes_find(served_model *m, const int32_t *ids, int64_t n)
+void prefixes_fini(prefix_cache *c)
 {
-	for (int i = 0; i < PREFIXES_KEPT; i++) {
-		prefix *p = &m->prefixes[i];
-		if (p->n == n && memcmp(p->ids, ids, (size_t)n * sizeof *ids) == 0)
+	free(c->buckets);
+	*c = (prefix_cache){0};
+}
+
+/* --- looking up -------------------------------------------------------------------- */
+
+/* Return the state after exactly these tokens, of which `hash` is the hash; NULL: none. */
+static prefix *find_state(const prefix_cache *c, const served_model *m, uint64_t owner, uint64_t hash,
+                          const int32_t *ids, int64_t n)
+{
+	for (prefix *p = *bucket(c, hash); p; p = p->next)
+		if (p->hash == hash && p->owner == owner && p->state->model == m && p->state->tokens == n &&
+		    token_history_equals(&p->state->history, ids))
 			return p;
-	}
 	return NULL;
 }
 
-/* Record a beginning in place of the least recently used entry that is not being read. */
-static void note(scheduler *s, served_model *m, const int32_t *ids, int64_t n)
+/* Return the longest state with which the prompt begins; NULL: none. At least one token remains to be read. */
+static prefix *find_longest(const prefix_cache *c, const served_model *m, uint64_t owner, const int32_t *ids, int64_t n)
 {
-	prefix *oldest = NULL;
-	for (int i = 0; i < PREFIXES_KEPT; i++) {
-		prefix *p = &m->prefixes[i];
-		if (!p->reading && (!oldest || p->used < oldest->used))
-			oldest = p;
+	prefix *found = NULL;
+	uint64_t hash = hash_start(m, owner);
+	for (int64_t i = 0; c->count > 0 && i < n - 1; i++) {
+		hash = hash_token(hash, ids[i]);
+		prefix *p = find_state(c, m, owner, hash, ids, i + 1);
+		found = p ? p : found;
 	}
-	if (!oldest)
-		return;
-	drop(oldest);
-	oldest->ids = memory_new((size_t)n, sizeof *ids);
-	if (!oldest->ids)
-		return;
-	memcpy(oldest->ids, ids, (size_t)n * sizeof *ids);
-	oldest->n = n;
-	oldest->used = ++s->clock;
+	return found;
 }
 
-static void was_read(void *context, const generation_result *r)
+static status copy_state(session *to, const session *from, error *err)
 {
-	prefix *p = context;
-	p->scheduler->n_prefixes--;
-	p->reading = false;
-	if (r->status == STATUS_OK) {
-		p->state->model->users--;
-		return;
-	}
-	session_free(p->state);
-	p->state = NULL;
+	size_t moved = 0;
+	for (bool done = false; !done;)
+		TRY(session_fork_step(to, from, &moved, &done, err));
+	return STATUS_OK;
 }
 
-/* Start reading its state. After a failure the entry is unchanged. */
-static void read_state(scheduler *s, served_model *m, prefix *p)
+/* True if the states of this request may be kept and used. */
+static bool takes_part(const prefix_cache *c, const served_model *m, const generation_request *r)
 {
-	const session_options o = {.policy = POSITION_ERROR};
-	generation *g;
-	generation_request r = {.prompt = p->ids,
-	                        .n_prompt = p->n,
-	                        .n_logprobs = -1,
-	                        .background = true,
-	                        .finished = was_read,
-	                        .context = p};
-	sampling_default(&r.sampling);
-	if (session_new(&p->state, m, "", &o, NULL) != STATUS_OK)
-		return;
-	p->scheduler = s;
-	p->reading = true;
-	s->n_prefixes++;
-	if (scheduler_generate(s, m, p->state, &r, &g, NULL) == STATUS_OK)
-		return;
-	s->n_prefixes--;
-	p->reading = false;
-	session_free(p->state);
-	p->state = NULL;
+	return c->limit > 0 && !r->reads_all && r->n_alpha == 0 && !r->explain && !r->score_prompt &&
+	       r->n_source == 0 && model_dimensions(m->model)->form->stepwise &&
+	       statepool_slot_bytes(m->pool) <= PREFIXES_STATE_BYTES;
 }
 
-/* Return a session that has read exactly these tokens or their beginning; NULL: none so far. */
-static session *lookup(scheduler *s, served_model *m, const int32_t *ids, int64_t n)
-{
-	const model_dims *d = model_dimensions(m->model);
-	n -= m->any_pieces ? 0 : n % (d->by_segments ? d->segment : SCHEDULER_PREFILL_CHUNK);
-	if (n < PREFIXES_LEAST || statepool_slot_bytes(m->pool) > PREFIXES_STATE_BYTES)
-		return NULL;
-	prefix *p = prefixes_find(m, ids, n);
-	if (!p) {
-		note(s, m, ids, n);
-		return NULL;
-	}
-	p->used = ++s->clock;
-	if (p->state && !p->reading && p->state->lost) {
-		drop(p);
-		return NULL;
-	}
-	if (!p->state)
-		read_state(s, m, p);
-	return p->state && !p->reading ? p->state : NULL;
-}
-
-status prefixes_begin(scheduler *s, served_model *m, generation_request *r, session **out, error *err)
+status prefixes_begin(prefix_cache *c, served_model *m, generation_request *r, session **out, error *err)
 {
 	const session_options o = {.policy = POSITION_ERROR, .explain = r->n_alpha > 0 || r->explain};
-	bool shares = r->n_shared > 0 && r->n_shared < r->n_prompt && !o.explain && !r->score_prompt && !r->n_source;
-	session *known = shares ? lookup(s, m, r->prompt, r->n_shared) : NULL;
-	size_t moved = 0;
-	bool done = false;
-	if (!known)
-		return session_new(out, m, "", &o, err);
-	TRY(session_fork(out, known, "", err));
-	status result = STATUS_OK;
-	while (result == STATUS_OK && !done)
-		result = session_fork_step(*out, known, &moved, &done, err);
-	if (result != STATUS_OK) {
-		session_free(*out);
+	const uint64_t owner = hash_owner(r->owner);
+	TRY(session_new(out, m, "", &o, err));
+	if (!takes_part(c, m, r))
+		return STATUS_OK;
+	session *x = *out;
+	prefix *p = find_longest(c, m, owner, r->prompt, r->n_prompt);
+	x->kept = (session_kept){.active = true, .hash = hash_start(m, owner), .owner = owner};
+	if (!p)
+		return STATUS_OK;
+	const status s = copy_state(x, p->state, err);
+	if (s != STATUS_OK) {
+		session_free(x);
 		*out = NULL;
-		return result;
+		return s;
 	}
-	r->prompt += known->tokens;
-	r->n_prompt -= known->tokens;
+	touch(c, p);
+	x->kept.tokens = x->kept.hashed = x->tokens;
+	x->kept.hash = p->hash;
+	r->prompt += x->tokens;
+	r->n_prompt -= x->tokens;
+	r->n_shared -= r->n_shared < x->tokens ? r->n_shared : x->tokens;
 	return STATUS_OK;
+}
+
+/* --- keeping ------------------------------------------------------------------------- */
+
+/* States are kept after multiples of this many tokens. */
+static int64_t unit_of(const served_model *m)
+{
+	const model_dims *d = model_dimensions(m->model);
+	return m->any_pieces ? 1 : d->by_segments ? d->segment : SCHEDULER_PREFILL_CHUNK;
+}
+
+static int64_t least_of(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* Return the number of tokens after which g's next state is kept, at least `from`; INT64_MAX: none while its prompt is
+ * read. */
+static int64_t next_kept(const generation *g, int64_t from)
+{
+	const session *x = g->session;
+	const int64_t prompt_tokens = model_backend(x->model->model)->prompt_tokens, unit = unit_of(x->model);
+	const int64_t every = prompt_tokens > PREFIXES_EVERY ? prompt_tokens : PREFIXES_EVERY;
+	const int64_t all = g->n_cached + g->n_prompt, last = (prompt_tokens ? all : all - 1) / unit * unit;
+	const int64_t shared = (g->n_cached + g->n_shared) / unit * unit, least = x->kept.tokens + PREFIXES_LEAST;
+	const int64_t regular = (from > least ? from + every - 1 : least + every - 1) / every * every;
+	int64_t next = regular <= all ? regular : INT64_MAX;
+	if (g->n_shared > 0 && shared >= from && shared >= x->kept.tokens + PREFIXES_SHARED)
+		next = least_of(next, shared);
+	if (last >= from && last >= least)
+		next = least_of(next, last);
+	return next;
+}
+
+int64_t prefixes_piece(const generation *g, int64_t n)
+{
+	const session *x = g->session;
+	if (!x->kept.active || !x->model->any_pieces)
+		return n;
+	return least_of(n, next_kept(g, x->tokens + 1) - x->tokens);
+}
+
+static int64_t bytes_of(const session *x)
+{
+	const int64_t tokens = x->tokens - x->kept.tokens; /* the others are shared with the state before */
+	return (int64_t)(sizeof(prefix) + sizeof *x + statepool_slot_bytes(x->model->pool)) +
+	       tokens * (int64_t)sizeof(int32_t);
+}
+
+static prefix *find_hash(const prefix_cache *c, const session *x)
+{
+	prefix *p = c->n_buckets ? *bucket(c, x->kept.hash) : NULL;
+	while (p && (p->hash != x->kept.hash || p->state->model != x->model || p->state->tokens != x->tokens))
+		p = p->next;
+	return p;
+}
+
+/* Add a copy of x. Nothing depends on it, so no memory is no error. */
+static void add(prefix_cache *c, const session *x)
+{
+	const int64_t bytes = bytes_of(x);
+	if (bytes > c->limit || (c->count >= c->n_buckets && !grow_table(c)))
+		return;
+	while (c->bytes + bytes > c->limit)
+		drop(c, c->oldest);
+	prefix *p = memory_new(1, sizeof *p);
+	if (!p || session_snapshot(&p->state, x, "", NULL) != STATUS_OK) {
+		free(p);
+		return;
+	}
+	free(p->state->logits);
+	p->state->logits = NULL;
+	if (copy_state(p->state, x, NULL) != STATUS_OK) {
+		session_free(p->state);
+		free(p);
+		return;
+	}
+	p->hash = x->kept.hash;
+	p->owner = x->kept.owner;
+	p->bytes = bytes;
+	p->next = *bucket(c, p->hash);
+	*bucket(c, p->hash) = p;
+	link_use(c, p);
+	c->count++;
+	c->bytes += bytes;
+}
+
+static void keep(prefix_cache *c, session *x)
+{
+	session_kept *k = &x->kept;
+	for (; k->hashed < x->tokens; k->hashed++)
+		k->hash = hash_token(k->hash, token_history_at(&x->history, k->hashed));
+	prefix *p = find_hash(c, x);
+	if (p)
+		touch(c, p);
+	else
+		add(c, x);
+	k->tokens = x->tokens;
+}
+
+void prefixes_keep(prefix_cache *c, const generation *g)
+{
+	session *x = g->session;
+	if (x->kept.active && !x->lost && next_kept(g, x->tokens) == x->tokens)
+		keep(c, x);
+}
+
+bool prefixes_keeps_end(const generation *g)
+{
+	const session *x = g->session;
+	return x->kept.active && x->model->any_pieces && !g->beams && !x->lost &&
+	       x->tokens >= x->kept.tokens + PREFIXES_LEAST;
+}
+
+void prefixes_keep_end(prefix_cache *c, const generation *g)
+{
+	if (prefixes_keeps_end(g))
+		keep(c, g->session);
 }

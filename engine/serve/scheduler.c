@@ -31,7 +31,6 @@
 #include "engine/base/clock.h"
 #include "engine/base/memory.h"
 #include "engine/serve/beams.h"
-#include "engine/serve/prefixes.h"
 #include "engine/serve/scheduler_state.h"
 
 status scheduler_new(scheduler **out, backend *b, const scheduler_limits *limits)
@@ -44,6 +43,7 @@ status scheduler_new(scheduler **out, backend *b, const scheduler_limits *limits
 		return STATUS_NOMEM;
 	s->backend = b;
 	s->limits = *limits;
+	s->prefixes.limit = limits->prefix_bytes;
 	s->rows = memory_new((size_t)limits->max_batch, sizeof *s->rows);
 	s->draws = memory_new((size_t)limits->max_batch, sizeof *s->draws);
 	bool complete = s->rows && s->draws;
@@ -64,8 +64,8 @@ status scheduler_new(scheduler **out, backend *b, const scheduler_limits *limits
 
 enum { RESUME_NS = 500000 /* time per turn for first tokens that need no prompt */ };
 
-/* Remove g, which is ending, from the steps in flight. A session first waits for them, because its state includes the
- * tokens that they read. */
+/* Remove g, which is ending, from the steps in flight. A session that remains, or whose state is kept, first waits for
+ * them, because its state includes the tokens that they read. */
 static void leave_steps(scheduler *s, generation *g)
 {
 	for (int i = 0; i < INFLIGHT_STEPS; i++) {
@@ -73,7 +73,7 @@ static void leave_steps(scheduler *s, generation *g)
 		generation **row = g->row[i];
 		if (!row)
 			continue;
-		if (!g->temporary && !g->session->lost && step_wait(s, f) == STATUS_OK)
+		if ((!g->temporary || prefixes_keeps_end(g)) && !g->session->lost && step_wait(s, f) == STATUS_OK)
 			step_commit(s, f, (int)(row - f->batch));
 		*row = NULL;
 		g->row[i] = NULL;
@@ -121,6 +121,7 @@ static void scheduler_finish(scheduler *s, generation *g, status result, const e
 {
 	error uncopied = ERROR_INIT;
 	leave_steps(s, g);
+	prefixes_keep_end(&s->prefixes, g);
 	bool failed = generation_leave(g) != STATUS_OK;
 	s->failed |= failed;
 	if (failed)
@@ -164,6 +165,7 @@ void scheduler_free(scheduler *s)
 	}
 	free(s->rows);
 	free(s->draws);
+	prefixes_fini(&s->prefixes);
 	shares_fini(&s->shares);
 	free(s);
 }
@@ -175,8 +177,7 @@ static status check_places(const scheduler *s, int n, error *err)
 {
 	if (s->closing)
 		return error_set(err, STATUS_UNAVAILABLE, NULL, "the engine is stopping");
-	int places = s->limits.max_generations + s->n_prefixes;
-	if (s->n_generations > places - n)
+	if (s->n_generations > s->limits.max_generations - n)
 		return error_set(err, STATUS_BUSY, NULL, "%d requests are running or waiting", s->n_generations);
 	return STATUS_OK;
 }
@@ -209,7 +210,7 @@ static status new_generation(scheduler *s, served_model *m, session *x, const ge
 	if (x)
 		TRY(session_ready(x, err));
 	else
-		TRY(prefixes_begin(s, m, &rest, &temporary, err));
+		TRY(prefixes_begin(&s->prefixes, m, &rest, &temporary, err));
 	status result = generation_new(out, x ? x : temporary, temporary != NULL, &rest, err);
 	if (result != STATUS_OK)
 		session_free(temporary);
@@ -231,6 +232,7 @@ status scheduler_generate(scheduler *s, served_model *m, session *x, const gener
 	}
 	scheduler_model_touch(s, g->session->model);
 	enlist(s, g, owner);
+	s->counters.cached_tokens += (uint64_t)g->n_cached;
 	*out = g;
 	return STATUS_OK;
 }
@@ -421,6 +423,8 @@ static status scheduler_complete(scheduler *s, inflight_step *f)
 		generation *g = f->batch[i];
 		if (!g)
 			continue;
+		if (g->phase == GENERATION_PROMPT)
+			prefixes_keep(&s->prefixes, g);
 		if (g->n_read == g->n_prompt)
 			proceed(s, g, f->samples ? f->tokens[i] : -1, f->overtaken);
 		else if (!g->temporary && session_fetch(g->session) != STATUS_OK) { /* it may be cancelled before its
@@ -759,6 +763,7 @@ void scheduler_stats_read(const scheduler *s, scheduler_stats *out)
 	for (const served_model *m = s->models; m; m = m->next)
 		if (m->pool)
 			out->state_bytes += statepool_slots(m->pool) * (int64_t)statepool_slot_bytes(m->pool);
+	out->prefix_bytes = s->prefixes.bytes;
 	out->models = s->n_models;
 	out->sessions = (int)s->sessions.count;
 	out->waiting = s->n_waiting;

@@ -44,10 +44,11 @@ enum {
 };
 
 typedef struct scheduler_limits {
-	int max_models;      /* loaded at once; the least recently used idle model is unloaded, also for its memory */
-	int max_sessions;    /* live sessions of all models together */
-	int max_generations; /* running and waiting; one more is STATUS_BUSY (admission.h refuses earlier) */
-	int max_batch;       /* sequences in one decode step */
+	int max_models;       /* loaded at once; the least recently used idle model is unloaded, also for its memory */
+	int max_sessions;     /* live sessions of all models together */
+	int max_generations;  /* running and waiting; one more is STATUS_BUSY (admission.h refuses earlier) */
+	int max_batch;        /* sequences in one decode step */
+	int64_t prefix_bytes; /* host memory for states that prompts begin with (prefixes.h); 0: none are kept */
 } scheduler_limits;
 
 /* Create a scheduler for models on backend b, which must outlive it. STATUS_NOMEM. */
@@ -256,7 +257,7 @@ typedef struct generation_request {
 	explain_selection alpha; /* heads and layers to average; NULL members select all; copied */
 	bool alpha_rollout;      /* attention rollout instead of the mean */
 	const char *owner;       /* owner of the request (shares.h); copied, cut to SHARES_OWNER_BYTES - 1. NULL: "" */
-	bool background;         /* read its prompt after those of other requests, except every fourth step */
+	bool reads_all;          /* do not use or keep states of other requests (prefixes.h) */
 	bool explain;            /* temporary session only: keep the log and pass it to `finished` */
 	/* Both run on the scheduler's thread. `event` returns the number of credits left; at 0 the generation parks
 	 * until generation_grant. `finished` is called exactly once, after which the generation is freed. */
@@ -426,8 +427,10 @@ void scheduler_lose(scheduler *s);
 typedef struct scheduler_stats {
 	int models, sessions, running, waiting; /* now */
 	int64_t state_bytes;                    /* memory of the slots of all models, now */
+	int64_t prefix_bytes;                   /* memory of kept states, now */
 	/* Since scheduler_new: tokens read from prompts, tokens generated, ticks, and rows of streams in all steps. */
 	uint64_t prompt_tokens, generated_tokens, ticks, batched_sequences;
+	uint64_t cached_tokens; /* tokens of prompts that were not read, because a state was kept */
 } scheduler_stats;
 void scheduler_stats_read(const scheduler *s, scheduler_stats *out);
 

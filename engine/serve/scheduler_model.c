@@ -4,7 +4,6 @@
 #include <assert.h>
 #include <string.h>
 
-#include "engine/serve/prefixes.h"
 #include "engine/serve/scheduler_state.h"
 
 void scheduler_model_touch(scheduler *s, served_model *m)
@@ -29,7 +28,7 @@ static void unload(scheduler *s, served_model *m)
 	s->n_models--;
 	s->turn = 0;
 	assert(!s->ahead || s->ahead->model != m);
-	prefixes_free(m);
+	prefixes_free(&s->prefixes, m);
 	served_model_free(m);
 }
 
@@ -65,7 +64,7 @@ static status scheduler_model_begin(scheduler *s, const char *id, const char *fo
 		return error_set(err, STATUS_BUSY, NULL, "all %d models that may be loaded at once are in use",
 		                 s->limits.max_models);
 	/* Score tasks are limited by max_generations, too. */
-	int64_t slots = (int64_t)s->limits.max_sessions + 2 * (int64_t)s->limits.max_generations + PREFIXES_KEPT;
+	int64_t slots = (int64_t)s->limits.max_sessions + 2 * (int64_t)s->limits.max_generations;
 	return served_model_new(&s->loading, id, folder, weights, s->backend, s->limits.max_batch, slots, err);
 }
 

@@ -45,15 +45,12 @@ static int64_t prompt_rank(const generation *g)
  * Among owners that have been served equally, the latest to arrive is next. */
 static bool precedes(const generation *g, const generation *other, bool oldest)
 {
-	if (!oldest && g->background != other->background)
-		return other->background;
 	if (g->share != other->share)
 		return g->share->served <= other->share->served;
 	return !oldest && prompt_rank(g) < prompt_rank(other);
 }
 
-/* Background prompts come after all others, except in the turns of the oldest. The queue has prompts in order of
- * arrival, because only decoding generations move in it. */
+/* The queue has prompts in order of arrival, because only decoding generations move in it. */
 generation *scheduler_prompts_first(const scheduler *s)
 {
 	enum { OLDEST_EVERY = 4 };
@@ -109,7 +106,8 @@ bool scheduler_joins(scheduler *s, const served_model *m)
 static void prompts_add(inflight_step *f, generation *g, int64_t most, int64_t *room)
 {
 	const session *x = g->session;
-	const int64_t n = model_dims_piece(model_dimensions(x->model->model), x->tokens, prompt_left(g), most);
+	const int64_t n =
+	    prefixes_piece(g, model_dims_piece(model_dimensions(x->model->model), x->tokens, prompt_left(g), most));
 	if (n == 0 || n > *room || !generation_tallied(g) || g->scores || generation_must_encode(g))
 		return;
 	*room -= n;
@@ -155,7 +153,7 @@ void scheduler_prompts_gather(scheduler *s, generation *first, inflight_step *f)
 		const bool own = g->share == first->share;
 		int64_t left = own ? room : smaller_of(room, others);
 		const int64_t before = left;
-		if (g == first || g->session->model != m || g->background > first->background)
+		if (g == first || g->session->model != m)
 			continue;
 		prompts_add(f, g, most, &left);
 		room -= before - left;

@@ -3,6 +3,7 @@
 #define ENGINE_SERVE_SCHEDULER_STATE_H
 
 #include "engine/serve/generation.h"
+#include "engine/serve/prefixes.h"
 #include "engine/serve/score_task.h"
 
 /* A step that has been issued and not completed. */
@@ -35,11 +36,10 @@ struct scheduler {
 
 	generation *first, *last;
 	int n_generations, n_waiting; /* waiting: not started yet */
-	int n_prefixes;               /* internal generations that read a shared prefix; not counted against
-	                               * max_generations */
 	int n_prompts, n_cancelled;   /* in GENERATION_PROMPT; cancelled and not ended */
 	uint64_t serial;              /* serial number of the next generation */
-	owner_shares shares;          /* one for each owner of a generation */
+	prefix_cache prefixes;
+	owner_shares shares; /* one for each owner of a generation */
 
 	score_task *score_tasks; /* in turn order */
 	int n_score_tasks;

@@ -48,17 +48,6 @@ typedef struct served_plan served_plan;
 typedef struct read_pass read_pass;
 typedef struct served_model_loading served_model_loading;
 
-/* Shared beginnings of prompts kept for each model (prefixes.h). */
-enum { PREFIXES_KEPT = 8 };
-typedef struct prefix {
-	int32_t *ids;
-	int64_t n;      /* tokens; 0: the entry is empty */
-	session *state; /* NULL: not read yet */
-	bool reading;   /* a generation is reading the beginning into `state` */
-	uint64_t used;  /* time of last use on the scheduler's clock */
-	scheduler *scheduler;
-} prefix;
-
 /* Progress of served_model_prepare; starts zeroed. */
 typedef struct served_preparation {
 	bool joined;    /* prepare steps that read prompts beside streams; set by the caller */
@@ -90,11 +79,10 @@ struct served_model {
 	thread_way way;
 	int users; /* slots in use */
 	int max_batch;
-	int64_t log_floats; /* log floats for each token; 0: the model has no explainer, or reads a source and is read
-	                     * again to explain */
-	prefix prefixes[PREFIXES_KEPT];
-	bool any_pieces;            /* bits do not depend on the pieces of a prompt */
-	unsigned apart_until;       /* number of the step of prompts up to which streams decode in steps of their own */
+	int64_t log_floats;   /* log floats for each token; 0: the model has no explainer, or reads a source and is read
+	                       * again to explain */
+	bool any_pieces;      /* bits do not depend on the pieces of a prompt */
+	unsigned apart_until; /* number of the step of prompts up to which streams decode in steps of their own */
 	int64_t chunk, short_chunk; /* most tokens of a prompt that a step reads; and while generations decode */
 	served_plan *plans;
 	read_pass *passes;             /* idle plans of passes */

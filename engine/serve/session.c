@@ -236,12 +236,13 @@ static status copy_slice(session *y, const session *x, const session_slice *slic
 	return STATUS_OK;
 }
 
-/* Write the sizes of x's parts; the tokens, which are shared, count as none. */
-static void parts_of(const session *x, size_t parts[SESSION_PARTS])
+/* Write the sizes of the parts of x that a copy gets; the tokens, which are shared, count as none. */
+static void parts_of(const session *copy, const session *x, size_t parts[SESSION_PARTS])
 {
 	const served_model *m = x->model;
 	parts[PART_STATE] = statepool_slot_bytes(m->pool);
-	parts[PART_LOGITS] = (size_t)model_dimensions(m->model)->outputs * sizeof *x->logits;
+	parts[PART_LOGITS] =
+	    !x->logits || !copy->logits ? 0 : (size_t)model_dimensions(m->model)->outputs * sizeof *x->logits;
 	parts[PART_TOKENS] = 0;
 	parts[PART_LOG] = x->log ? (size_t)(x->tokens * m->log_floats) * sizeof *x->log : 0;
 	parts[PART_SOURCE] = (size_t)x->n_source * sizeof *x->source;
@@ -252,7 +253,7 @@ static status copy_parts(session *copy, const session *x, size_t *moved, bool *d
 {
 	size_t parts[SESSION_PARTS], left = SESSION_STEP;
 	session_slice slice;
-	parts_of(x, parts);
+	parts_of(copy, x, parts);
 	while (left > 0 && session_next_slice(parts, *moved, left, &slice)) {
 		status s = copy_slice(copy, x, &slice);
 		if (s != STATUS_OK)
@@ -340,7 +341,7 @@ void session_drop_snapshot(session *x, session *snapshot)
 int64_t session_snapshot_bytes(const session *x)
 {
 	size_t parts[SESSION_PARTS], all = (size_t)(x->tokens % TOKEN_CHUNK) * sizeof(int32_t);
-	parts_of(x, parts);
+	parts_of(x, x, parts);
 	for (int i = 0; i < SESSION_PARTS; i++)
 		all += parts[i];
 	return (int64_t)all;

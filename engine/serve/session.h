@@ -23,6 +23,14 @@
 #include "engine/serve/served_model.h"
 #include "engine/serve/token_history.h"
 
+/* For a session whose states are kept for other prompts (prefixes.h). */
+typedef struct session_kept {
+	bool active;
+	int64_t tokens;       /* tokens of the latest state kept, or of the one that it began with */
+	uint64_t hash, owner; /* hash of the first `hashed` tokens; of the owner */
+	int64_t hashed;
+} session_kept;
+
 struct session {
 	string_node node; /* in the scheduler's table; unused for a temporary session */
 	char id[SCHEDULER_ID_BYTES];
@@ -36,7 +44,7 @@ struct session {
 	session *older;      /* a snapshot's link */
 	int64_t tokens;      /* count of `history`, except during an import */
 	token_history history;
-	float *logits;              /* [vocab] */
+	float *logits;              /* [vocab]; a snapshot may have none, NULL */
 	const float *device_logits; /* device address of the logits, valid until the plan's next step; NULL: they are in
 	                             * `logits` */
 	int32_t pending;            /* delivered and not read; -1: none */
@@ -44,6 +52,7 @@ struct session {
 	int64_t log_capacity;
 	int32_t *source;  /* [n_source] */
 	int64_t n_source; /* 0: no source has been encoded */
+	session_kept kept;
 };
 
 /* Create an empty session with a slot of m. The caller clears the slot if the session can be exported or copied

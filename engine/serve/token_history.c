@@ -104,6 +104,16 @@ void token_history_read(const token_history *h, int64_t from, int64_t n, int32_t
 	}
 }
 
+bool token_history_equals(const token_history *h, const int32_t *ids)
+{
+	for (int64_t at = 0, some; at < h->count; at += some) {
+		some = h->count - at < TOKEN_CHUNK ? h->count - at : TOKEN_CHUNK;
+		if (memcmp(h->chunks[at / TOKEN_CHUNK]->tokens, ids + at, (size_t)some * sizeof *ids) != 0)
+			return false;
+	}
+	return true;
+}
+
 status token_history_copy(token_history *out, const token_history *h)
 {
 	const int64_t full = h->count / TOKEN_CHUNK, rest = h->count % TOKEN_CHUNK;

@@ -8,6 +8,7 @@
 #ifndef ENGINE_SERVE_TOKEN_HISTORY_H
 #define ENGINE_SERVE_TOKEN_HISTORY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "engine/base/status.h"
@@ -30,6 +31,8 @@ void token_history_append(token_history *h, const int32_t *tokens, int64_t n);
 int32_t token_history_at(const token_history *h, int64_t i);
 /* Copy n tokens from index `from` on to out. */
 void token_history_read(const token_history *h, int64_t from, int64_t n, int32_t *out);
+/* True if all tokens are equal to ids [count]. */
+bool token_history_equals(const token_history *h, const int32_t *ids);
 /* Make *out a copy of h, whose full chunks they share. STATUS_NOMEM: *out is empty. */
 status token_history_copy(token_history *out, const token_history *h);
 void token_history_fini(token_history *h);

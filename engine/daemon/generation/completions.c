@@ -251,6 +251,7 @@ status completions_read_options(choices_plan *spec, const json_t *params, error 
 	TRY(read_alpha(spec, json_object_get(params, "alpha"), err));
 	TRY(read_stops(r, json_object_get(params, "stop"), err));
 	TRY(response_format_read(&spec->sampling.format, params, err));
+	r->reads_all = json_is_false(json_object_get(params, "cache_prompt"));
 	spec->sampling.seeded = json_is_integer(json_object_get(params, "seed"));
 	return read_sampling(&r->sampling, params, spec->model, err);
 }
@@ -317,7 +318,7 @@ static int find_ranked(const choices *c, int first, int samples, int rank)
 	return first;
 }
 
-static json_t *list_object(choices *c, int64_t *prompt, int64_t *completion)
+static json_t *list_object(choices *c, int64_t *prompt, int64_t *cached, int64_t *completion)
 {
 	const choices_plan *p = choices_get_plan(c);
 	int kept = p->answer.best ? p->answer.best : p->sampling.samples;
@@ -325,7 +326,10 @@ static json_t *list_object(choices *c, int64_t *prompt, int64_t *completion)
 	bool whole = list;
 	for (int i = 0; i < choices_count(c); i++) {
 		const generation_result *r = choices_result(c, i);
-		*prompt += i % p->sampling.samples == 0 ? r->prompt_tokens : 0; /* OpenAI counts a prompt once */
+		if (i % p->sampling.samples == 0) { /* OpenAI counts a prompt once */
+			*prompt += r->prompt_tokens;
+			*cached += r->cached_tokens;
+		}
 		*completion += r->completion_tokens;
 	}
 	for (int i = 0; whole && i < p->prompt.n * kept; i++) {
@@ -342,14 +346,13 @@ static json_t *list_object(choices *c, int64_t *prompt, int64_t *completion)
 json_t *completions_result(choices *c)
 {
 	const choices_plan *spec = choices_get_plan(c);
-	int64_t prompt = 0, completion = 0;
-	json_t *list = list_object(c, &prompt, &completion);
+	int64_t prompt = 0, cached = 0, completion = 0;
+	json_t *list = list_object(c, &prompt, &cached, &completion);
 	json_t *usage = json_pack("{s:I, s:I, s:I}", "prompt_tokens", (json_int_t)prompt, "completion_tokens",
 	                          (json_int_t)completion, "total_tokens", (json_int_t)(prompt + completion));
-	if (spec->answer.chat)
-		json_object_set_new(
-		    usage, "prompt_tokens_details",
-		    json_pack("{s:I}", "cached_tokens", (json_int_t)choices_result(c, 0)->cached_tokens));
+	if (!spec->session)
+		json_object_set_new(usage, "prompt_tokens_details",
+		                    json_pack("{s:I}", "cached_tokens", (json_int_t)cached));
 	json_t *result = json_pack("{s:o, s:o, s:o, s:s}", "choices", list, "usage", usage, "timings",
 	                           timings_object(c, prompt, completion), "model", spec->model->id);
 	if (!result || !spec->session || json_object_set_new(result, "session", sessions_position(spec->session)) == 0)

@@ -1,4 +1,4 @@
-/* Prompts: their scores, and beginnings that several prompts share. */
+/* Scores of prompts. */
 #include "tests/unit/serve/fixture.h"
 
 #include <math.h>
@@ -122,53 +122,6 @@ static void scoring_of_a_prompt_can_be_cancelled(void **state)
 	}
 }
 
-static void a_shared_beginning_is_read_once_and_changes_no_bit(void **state)
-{
-	fixture *f = *state;
-	enum { SHARED = 20, REQUESTS = 5 };
-	int32_t ids[SHARED + 4];
-	random_tokens(ids, SHARED + 4, 17);
-	for (int i = 0; i < REQUESTS; i++) {
-		client alone, shares;
-		random_tokens(ids + SHARED, 4, 100 + (uint64_t)i); /* each prompt continues differently */
-		generation_request r = request(&alone, ids, SHARED + 4, 12);
-		r.sampling.temperature = 1;
-		r.sampling.seed = 9;
-		r.sampling.frequency_penalty = 0.7f;
-		run(f, NULL, &alone, &r);
-		assert_int_equal(alone.result.cached_tokens, 0);
-		r.context = memset(&shares, 0, sizeof shares);
-		shares.credit = INT32_MAX;
-		r.n_shared = SHARED;
-		run(f, NULL, &shares, &r);
-		assert_int_equal(shares.result.status, STATUS_OK);
-		assert_int_equal(shares.result.cached_tokens,
-		                 i >= 2 && f->model->any_pieces ? SHARED : 0); /* the second request keeps the state */
-		assert_int_equal(shares.result.prompt_tokens, SHARED + 4);
-		assert_int_equal(shares.n_tokens, alone.n_tokens);
-		assert_memory_equal(shares.tokens, alone.tokens, (size_t)alone.n_tokens * sizeof(int32_t));
-	}
-	assert_int_equal(f->model->users, 0); /* a kept state is no user of the model */
-	assert_int_equal(f->scheduler->n_prefixes, 0);
-}
-
-static void only_the_latest_beginnings_are_kept(void **state)
-{
-	fixture *f = *state;
-	int32_t ids[21];
-	client c;
-	for (int round = 0; round < 3; round++)
-		for (uint64_t i = 0; i < PREFIXES_KEPT + 2; i++) {
-			random_tokens(ids, 21, 200 + i);
-			generation_request r = request(&c, ids, 21, 1);
-			r.n_shared = 20;
-			run(f, NULL, &c, &r);
-			assert_int_equal(c.result.status, STATUS_OK);
-			assert_int_equal(c.result.cached_tokens, 0); /* evicted before its second request */
-		}
-	assert_int_equal(f->model->users, 0);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -177,8 +130,6 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(a_prompt_is_scored_in_turns_with_streams_within_its_credit, setup_long,
 	                                    teardown),
 	    cmocka_unit_test_setup_teardown(scoring_of_a_prompt_can_be_cancelled, setup_long, teardown),
-	    cmocka_unit_test_setup_teardown(a_shared_beginning_is_read_once_and_changes_no_bit, setup, teardown),
-	    cmocka_unit_test_setup_teardown(only_the_latest_beginnings_are_kept, setup, teardown),
 	};
 	return RUN_ALL_WAYS(tests);
 }
