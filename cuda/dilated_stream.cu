@@ -11,7 +11,7 @@
 
 enum {
 	WARPS = 8,
-	MOST_TILES = 4 * WARPS, /* whose sums a block keeps at once */
+	MOST_TILES = 4 * WARPS, /* tiles whose sums a block keeps at once */
 	LOAD = 48               /* queries of all heads per processor from which a call is split */
 };
 
@@ -30,7 +30,7 @@ struct dilated_desk {
 	float *score; /* [TILE] */
 };
 
-static size_t desk_bytes(const dilated_ring &c, int64_t places)
+static size_t attend_bytes(const dilated_ring &c, int64_t places)
 {
 	return (size_t)((places + 2) * sum_width(c) + 2 * places + WARPS * TILE) * sizeof(float);
 }
@@ -241,16 +241,16 @@ static status attend(backend *b, dilated_ring c, bool packed)
 		const int64_t r = c.pattern.dilation[i], kept = (c.pattern.segment[i] + r - 1) / r;
 		tiles += (kept + TILE - 1) / TILE;
 	}
-	for (places = max(min(tiles, (int64_t)MOST_TILES), (int64_t)1); places > 1 && (int64_t)desk_bytes(c, places) > limit;)
+	for (places = max(min(tiles, (int64_t)MOST_TILES), (int64_t)1); places > 1 && (int64_t)attend_bytes(c, places) > limit;)
 		places /= 2;
-	if ((int64_t)desk_bytes(c, places) > limit || blocks > INT32_MAX)
+	if ((int64_t)attend_bytes(c, places) > limit || blocks > INT32_MAX)
 		return STATUS_UNSUPPORTED;
 	c.places = (unsigned)places;
 	return by_lanes(c.dh, [&](auto lanes) {
 		enum { LANES = decltype(lanes)::N };
 		c.quads = (c.dh + LANES * QUAD - 1) / (LANES * QUAD);
 		const auto run = [&](auto kernel) {
-			return cuda_launch(b, kernel, cuda_extent(blocks), WARPS * WARP, desk_bytes(c, places), c);
+			return cuda_launch(b, kernel, cuda_extent(blocks), WARPS * WARP, attend_bytes(c, places), c);
 		};
 		return packed ? run(dilated_attend_kernel<LANES, true>) : run(dilated_attend_kernel<LANES, false>);
 	});

@@ -1,17 +1,17 @@
 /* The kernel of long runs of queries of dilated_stream.cuh. A block has the queries of one head at 64 positions, from a
  * multiple of 64 on, so that they seldom are in two segments. In each branch the rows that the head keeps of a segment
- * are a dense attention: all of the block's queries among them see the same keys up to their own. A pass has these
- * queries. For each tile of 32 kept keys, the block copies keys and values into shared memory once, and a warp computes
- * 16 queries of the pass. It leaves the tile's sums in the totals of its queries, which all warps share: a query is in
- * one pass of each branch that keeps it. The warps take turns to be the first of a pass, since most passes have work for
- * one or two.
+ * are a dense attention. All of the block's queries among them see the same keys up to their own; they are a pass. For
+ * each tile of 32 kept keys, the block copies keys and values into shared memory once, and a warp computes 16 queries of
+ * the pass. It merges the tile's sums into the totals of its queries. All warps share these, since a query is in one pass
+ * of each branch that keeps it. The warps take turns to be the first of a pass, since most passes have work for one or
+ * two.
  *
  * Keys are copied while values are added, and values while scores are computed. Bytes: for a branch of dilation r, up to
  * r / 64 of the reads of attend. Instructions of a warp for a tile of 64 channels: those of softmax_stream_long.cu. */
 #include "cuda/dilated_stream.cuh"
 
 enum {
-	POSITIONS = 64, /* of a block */
+	POSITIONS = 64, /* per block */
 	WARPS = POSITIONS / ROWS,
 	WIDEST = 128 /* channels of a head */
 };
@@ -30,7 +30,7 @@ template <int LANES>
 static constexpr size_t block_floats = TILE * (ROW<LANES> + LANES * QUAD) + POSITIONS * (LANES * QUAD + 2);
 template <int LANES> static constexpr size_t warp_floats = ROWS *(ROW<LANES> + 2) + TILE * EXPONENTIAL_ROW;
 template <int LANES>
-static constexpr size_t desk_bytes = (block_floats<LANES> + WARPS * warp_floats<LANES>) * sizeof(float);
+static constexpr size_t block_bytes = (block_floats<LANES> + WARPS * warp_floats<LANES>) * sizeof(float);
 
 template <int LANES> static __device__ __forceinline__ block_desk desk_of(int warp)
 {
@@ -272,7 +272,7 @@ static int64_t blocks_of(const dilated_ring *c)
 
 bool cuda_dilated_long_fits(const backend *b, const dilated_ring *c)
 {
-	const size_t bytes = c->dh <= 16 * QUAD ? desk_bytes<16> : desk_bytes<32>;
+	const size_t bytes = c->dh <= 16 * QUAD ? block_bytes<16> : block_bytes<32>;
 	return c->dh <= WIDEST && blocks_of(c) <= INT32_MAX && bytes <= cuda_of(b)->shared_limit;
 }
 
@@ -281,6 +281,6 @@ status cuda_dilated_long(backend *b, const dilated_ring *c)
 	return by_lanes(c->dh, [&](auto lanes) {
 		enum { LANES = decltype(lanes)::N };
 		return cuda_launch(b, dilated_long_kernel<LANES>, cuda_extent(blocks_of(c)), WARPS * WARP,
-		                   desk_bytes<LANES>, *c);
+		                   block_bytes<LANES>, *c);
 	});
 }

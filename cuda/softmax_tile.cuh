@@ -1,9 +1,9 @@
-/* softmax_tile.cuh - softmax attention by chunks of keys: merging the sums of chunks, and the scores, exponentials and
- * values of a warp that has ROWS queries and a tile of 32 keys in shared memory.
+/* softmax_tile.cuh - softmax attention by chunks of keys: how the sums of chunks are merged, and how a warp computes
+ * ROWS queries and a tile of 32 keys in shared memory.
  *
- * A warp has the order of sums of a kernel that reads keys for one query: for a score, the channels are added along the
- * tree of warp_sum<LANES>; the exponentials of a tile as warp_sum adds them; each part of a warp adds its values in the
- * order of keys, then come the parts. */
+ * The warp has the order of sums of a kernel that reads keys for one query. The channels of a score are added along the
+ * tree of warp_sum<LANES>, and the exponentials of a tile as warp_sum adds them. Each part of a warp adds its values in
+ * the order of keys. Then come the parts. */
 #ifndef CUDA_SOFTMAX_TILE_CUH
 #define CUDA_SOFTMAX_TILE_CUH
 
