@@ -1,225 +1,194 @@
-/* dilated_stream: queries against the ring of engine/tensor/ops/dilated.h and the call's own tokens.
+/* dilated_stream: queries against a ring and the call's own tokens (dilated_stream.cuh).
  *
- * Attend: a block has a head of a token. The branches that keep the token have tiles of 32 kept keys, which the warps
- * take in turn, each with its own online softmax (Milakov and Gimelshein 2018). For scores, a part of the warp
- * (stream.cuh) is along the channels of a key; for exponentials, a lane has a key; for values, lanes are along the
- * channels again. The warps' results are merged in shared memory in order. The call's keys and values are read in
- * place, older ones from the ring, which this kernel does not change. A second kernel writes the call's last tokens
- * into the ring.
- *
- * The keys of a warp depend on the position alone. So y depends neither on the batch nor on how the tokens are cut into
- * calls.
+ * Attend: a block has a head of a token. Lane b of each warp finds the rows that branch b keeps for the query, and the
+ * warps take their tiles in turn. For scores, a part of the warp (stream.cuh) is along the channels of a key; for
+ * exponentials, a lane has a key; for values, lanes are along the channels again. Each tile leaves its sums in shared
+ * memory. All threads merge them in order.
  *
  * Bytes: the keys and values that a token reads (8 per channel), and 24 per channel and token for q, k, v, y and the
  * ring. */
-#include "cuda/kernels.h"
-#include "cuda/stream.cuh"
+#include "cuda/dilated_stream.cuh"
 
-extern "C" {
-#include "engine/tensor/ops/dilated.h"
-}
-
-enum { TILE = WARP, WARPS = 8 };
-
-/* Arguments of the call. */
-struct dilated_ring {
-	dilated_pattern pattern;
-	const float *q, *k, *v;
-	float *pool, *y;                                        /* y may be NULL */
-	const int32_t *slot, *position, *length, *mask, *start; /* the last two may be NULL */
-	int64_t n, d, heads, dh, window;
-	int64_t slot_floats, offset;
-	int64_t tokens, rows; /* in all sequences; number of sequences */
-	int64_t quads;        /* per lane */
-	float scale;
+enum {
+	WARPS = 8,
+	MOST_TILES = 4 * WARPS, /* tiles whose sums a block keeps at once */
+	LOAD = 48               /* queries of all heads per processor from which a call is split */
 };
 
-/* Sequence of a token: the last that begins at it or before. */
-static __device__ __forceinline__ int64_t dilated_stream_row_of(const dilated_ring &c, int64_t token)
+/* Floats of a tile's sums. */
+static inline __device__ __host__ int64_t sum_width(const dilated_ring &c)
 {
-	if (!c.start)
-		return token / c.n;
-	int64_t low = 0, high = c.rows;
-	while (high - low > 1) {
-		const int64_t middle = (low + high) / 2;
-		*(c.start[middle] <= token ? &low : &high) = middle;
-	}
-	return low;
+	return (c.dh + QUAD - 1) / QUAD * QUAD;
 }
 
-/* A sequence, from a head's first channel on. */
-struct sequence_rows {
-	const float *key, *value, *ring; /* the call's first token; the state */
-	const float *present;
-	const int32_t *mask; /* the call's tokens; may be NULL */
-	int64_t position;
-};
-
-static __device__ __forceinline__ const float *row_at(const dilated_ring &c, const sequence_rows &s, int64_t j,
-                                                      bool value)
-{
-	if (j >= s.position)
-		return (value ? s.value : s.key) + (j - s.position) * c.d;
-	const int64_t place = j % c.window;
-	return s.ring + (value ? dilated_value(c.d, c.window, place) : dilated_key(c.d, place));
-}
-
-static __device__ __forceinline__ bool is_present(const dilated_ring &c, const sequence_rows &s, int64_t j)
-{
-	if (j >= s.position)
-		return !s.mask || s.mask[j - s.position] != 0;
-	return s.present[j % c.window] != 0.0f;
-}
-
-/* A warp's shared memory: quads [quads][lane] of the query and of its sums, and a tile's scores. */
+/* Shared memory of a block; the scores are a warp's. */
 struct dilated_desk {
-	float4 *query, *sum;
-	float *score;
+	float *query; /* [sum_width] */
+	float *sum;   /* [places][sum_width] */
+	float *total; /* [sum_width] merged tiles of earlier rounds */
+	float2 *norm; /* [places] m and z */
+	float *score; /* [TILE] */
 };
 
-static inline __device__ __host__ size_t desk_floats(int64_t quads)
+static size_t attend_bytes(const dilated_ring &c, int64_t places)
 {
-	return 2 * (size_t)quads * WARP * QUAD + TILE;
+	return (size_t)((places + 2) * sum_width(c) + 2 * places + WARPS * TILE) * sizeof(float);
 }
 
-static __device__ __forceinline__ quad dilated_stream_take(const float4 *from)
+static __device__ __forceinline__ dilated_desk desk_of(const dilated_ring &c)
 {
-	return load_pack((const float *)from);
+	const int64_t width = sum_width(c);
+	dilated_desk w;
+	w.query = shared_memory<float>();
+	w.sum = w.query + width;
+	w.total = w.sum + c.places * width;
+	w.norm = (float2 *)(w.total + width);
+	w.score = (float *)(w.norm + c.places) + threadIdx.x / WARP * TILE;
+	return w;
 }
 
-static __device__ __forceinline__ void dilated_stream_put(float4 *to, const quad &q)
+/* The rows of a branch that a query sees: tokens first, first + step, … */
+struct kept_rows {
+	unsigned first, step, count;
+};
+
+static __device__ __forceinline__ kept_rows kept_rows_of(const dilated_ring &c, int64_t branch, int64_t head, unsigned t)
 {
-	store_pack((float *)to, q);
+	const unsigned segment = (unsigned)c.pattern.segment[branch], step = (unsigned)c.pattern.dilation[branch];
+	const unsigned start = t / segment * segment, own = t - start;
+	const unsigned offset = (unsigned)dilated_first(&c.pattern, branch, c.heads, head);
+	return {start + offset, step, own % step == offset ? own / step + 1 : 0};
 }
 
-/* One tile: the `count` ≤ TILE tokens first, first + step, … */
+/* Leave the sums of a tile of `rows` at `place`. */
 template <int LANES, bool PACKED>
-static __device__ __forceinline__ void attend_tile(const dilated_ring &c, const sequence_rows &s, int64_t first,
-                                                   int64_t step, int count, const dilated_desk &w, float &m, float &z)
+static __device__ __forceinline__ void attend_tile(const dilated_ring &c, const sequence_rows &s, const kept_rows &rows,
+                                                   const dilated_desk &w, unsigned place)
 {
 	enum { PARTS = WARP / LANES };
 	const int lane = threadIdx.x % WARP, part = lane / LANES, channel = lane % LANES * QUAD;
+	const int quads = LANES < WARP ? 1 : (int)c.quads;
+	const bool some = (unsigned)lane < rows.count;
+	const unsigned j = rows.first + lane * rows.step;
+	const float *own = some ? row_at(c, s, j, false) : nullptr;
+#pragma unroll 4
 	for (int key = part; key < TILE; key += PARTS) {
+		const float *from = (const float *)__shfl_sync(ALL_LANES, (unsigned long long)own, key);
 		float sum = 0.0f;
-		for (int64_t i = 0; i < c.quads && key < count; i++) {
-			const int64_t d = channel + i * LANES * QUAD;
+		for (int i = 0; i < quads && from; i++) {
+			const int d = channel + i * LANES * QUAD;
 			if (d < c.dh)
-				sum =
-				    quad_dot(dilated_stream_take(w.query + i * WARP + lane),
-				             load_quad<PACKED>(row_at(c, s, first + key * step, false), d, c.dh), sum);
+				sum = quad_dot(load_pack(w.query + d), load_quad<PACKED>(from, d, c.dh), sum);
 		}
 		sum = warp_sum<LANES>(sum);
 		if (channel == 0)
 			w.score[key] = __fmul_rn(c.scale, sum);
 	}
 	__syncwarp();
-	const bool seen = lane < count && is_present(c, s, first + lane * step);
-	const float score = seen ? w.score[lane] : -INFINITY, top = fmaxf(m, warp_max(score));
-	const bool none = top == -INFINITY;
-	const float e = none ? 0.0f : expf(score - top), shrink = none ? 1.0f : expf(m - top);
-	z = __fmaf_rn(shrink, z, warp_sum(e));
-	m = top;
-	w.score[lane] = e;
-	__syncwarp();
-	for (int64_t i = 0; i < c.quads; i++) {
-		const int64_t d = channel + i * LANES * QUAD;
-		const quad nothing = {};
-		quad sum = dilated_stream_take(w.sum + i * WARP + lane);
-		quad_merge(sum, shrink, nothing, 0.0f);
-		for (int key = part; key < count && d < c.dh; key += PARTS)
-			if (w.score[key] > 0.0f) /* the value of a masked token may be anything */
-				quad_merge(sum, 1.0f,
-				           load_quad<PACKED>(row_at(c, s, first + key * step, true), d, c.dh),
-				           w.score[key]);
-		dilated_stream_put(w.sum + i * WARP + lane, sum);
+	const float score = some && is_present(c, s, j) ? w.score[lane] : -INFINITY, top = warp_max(score);
+	const float e = top == -INFINITY ? 0.0f : expf(score - top), z = warp_sum(e);
+	if (lane == 0)
+		w.norm[place] = make_float2(top, z);
+	own = e > 0.0f ? row_at(c, s, j, true) : nullptr; /* the value of a masked token may be anything */
+	for (int i = 0; i < quads; i++) {
+		const int d = channel + i * LANES * QUAD;
+		quad sum = {};
+#pragma unroll 4
+		for (int key = part; key < TILE; key += PARTS) {
+			const float *from = (const float *)__shfl_sync(ALL_LANES, (unsigned long long)own, key);
+			const float weight = __shfl_sync(ALL_LANES, e, key);
+			if (!from || d >= c.dh)
+				continue;
+			const quad v = load_quad<PACKED>(from, d, c.dh);
+#pragma unroll
+			for (int k = 0; k < QUAD; k++)
+				sum.at[k] = __fmaf_rn(weight, v.at[k], sum.at[k]);
+		}
+		add_parts<LANES>(sum);
+		if (part == 0 && d < c.dh)
+			store_pack(w.sum + place * sum_width(c) + d, sum);
 	}
 	__syncwarp();
 }
 
-/* Merge the parts of a warp: the first LANES lanes get the sums. */
-template <int LANES> static __device__ __forceinline__ void fold(const dilated_ring &c, const dilated_desk &w)
+/* Merge the sums of `count` tiles into `all` and the totals, or with `last` into y. */
+static __device__ __forceinline__ void merge_tiles(const dilated_ring &c, const dilated_desk &w, unsigned count,
+                                                   bool last, merged &all, float *y)
 {
-	const int lane = threadIdx.x % WARP;
-	for (int64_t i = 0; i < c.quads; i++) {
-		quad sum = dilated_stream_take(w.sum + i * WARP + lane);
-#pragma unroll
-		for (int e = 0; e < QUAD; e++) {
-#pragma unroll
-			for (int flip = LANES; flip < WARP; flip *= 2)
-				sum.at[e] += __shfl_xor_sync(ALL_LANES, sum.at[e], flip);
+	merged after = all;
+	for (int64_t d = threadIdx.x; d < c.dh; d += WARPS * WARP) {
+		float total = all.top == -INFINITY ? 0.0f : w.total[d];
+		after = all;
+#pragma unroll 4
+		for (unsigned k = 0; k < count; k++) {
+			const float2 by = merge_chunk(after, w.norm[k]);
+			if (by.y > 0.0f)
+				total = __fmaf_rn(by.y, w.sum[k * sum_width(c) + d], __fmul_rn(by.x, total));
 		}
-		dilated_stream_put(w.sum + i * WARP + lane, sum);
+		const float inverse = inverse_of(after);
+		if (last)
+			y[d] = inverse > 0.0f ? __fmul_rn(total, inverse) : 0.0f;
+		else
+			w.total[d] = total;
 	}
+	all = after;
 }
 
 template <int LANES, bool PACKED>
-__global__ void __launch_bounds__(WARPS *WARP, 1) dilated_attend_kernel(dilated_ring c)
+__global__ void __launch_bounds__(WARPS *WARP, LANES < WARP ? 4 : 3) dilated_attend_kernel(dilated_ring c)
 {
-	const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, channel = lane % LANES * QUAD;
-	const int64_t token = blockIdx.x / c.heads, head = blockIdx.x % c.heads, row = dilated_stream_row_of(c, token);
-	const token_span span = tokens_of(c.start, c.rows, c.n, row);
-	const int64_t i = token - span.first, t = c.position[row] + i;
-	float *y = c.y + token * c.d + head * c.dh;
-	if (i >= c.length[row]) {
+	const int lane = threadIdx.x % WARP;
+	const unsigned warp = threadIdx.x / WARP, heads = (unsigned)c.heads, unit = blockIdx.x / heads;
+	const int64_t head = blockIdx.x % heads, row = c.split ? unit / FEW : sequence_of(c.start, c.rows, c.n, unit);
+	const sequence_rows s = sequence_rows_of(c, row, head);
+	const unsigned i = c.split ? unit % FEW : unit - (unsigned)s.tokens.first, t = s.position + i;
+	float *y = c.y + (s.tokens.first + i) * c.d + head * c.dh;
+	if (is_long(c, s) || (c.split && i >= s.length))
+		return;
+	if (i >= s.length) {
 		for (int64_t d = threadIdx.x; d < c.dh; d += WARPS * WARP)
 			y[d] = 0.0f;
 		return;
 	}
-	const float *state = c.pool + c.slot[row] * c.slot_floats + c.offset;
-	const int64_t first = span.first * c.d + head * c.dh;
-	const sequence_rows s = {c.k + first,
-	                         c.v + first,
-	                         state + head * c.dh,
-	                         state + dilated_there(c.d, c.window, 0),
-	                         c.mask ? c.mask + span.first : nullptr,
-	                         c.position[row]};
-	float *memory = shared_memory<float>(), *norms = memory + WARPS * desk_floats(c.quads);
-	float4 *own = (float4 *)(memory + warp * desk_floats(c.quads));
-	const dilated_desk w = {own, own + c.quads * WARP, (float *)(own + 2 * c.quads * WARP)};
-	float m = -INFINITY, z = 0.0f;
-	for (int64_t k = 0; k < c.quads; k++) {
-		const int64_t d = channel + k * LANES * QUAD;
-		quad x = {};
-		if (d < c.dh)
-			x = load_quad<PACKED>(c.q + first + i * c.d, d, c.dh);
-		dilated_stream_put(w.query + k * WARP + lane, x);
-		dilated_stream_put(w.sum + k * WARP + lane, {});
+	const dilated_desk w = desk_of(c);
+	for (int64_t d = threadIdx.x; d < sum_width(c); d += WARPS * WARP)
+		w.query[d] = d < c.dh ? s.query[(int64_t)i * c.d + d] : 0.0f;
+	kept_rows own = {};
+	if (lane < c.pattern.branches)
+		own = kept_rows_of(c, lane, head, t);
+	const unsigned tiles = (own.count + TILE - 1) / TILE;
+	unsigned end = tiles; /* tiles of this branch and those before */
+#pragma unroll
+	for (int up = 1; up < WARP; up *= 2) {
+		const unsigned before = __shfl_up_sync(ALL_LANES, end, up);
+		end += lane >= up ? before : 0;
 	}
-	for (int64_t b = 0, tile = 0; b < c.pattern.branches; b++) {
-		const int64_t r = c.pattern.dilation[b], start = t / c.pattern.segment[b] * c.pattern.segment[b];
-		const int64_t offset = dilated_first(&c.pattern, b, c.heads, head);
-		if ((t - start) % r != offset)
-			continue;
-		const int64_t count = dilated_kept(t + 1 - start, offset, r);
-		for (int64_t j = 0; j < count; j += TILE, tile++)
-			if (tile % WARPS == warp)
-				attend_tile<LANES, PACKED>(c, s, start + offset + j * r, r,
-				                           (int)min(count - j, (int64_t)TILE), w, m, z);
-	}
-	fold<LANES>(c, w);
-	if (lane == 0)
-		norms[2 * warp] = m, norms[2 * warp + 1] = z;
+	const unsigned all_tiles = __shfl_sync(ALL_LANES, end, WARP - 1);
+	merged all = NOTHING_MERGED;
 	__syncthreads();
-	float top = -INFINITY, total = 0.0f;
-	for (int k = 0; k < WARPS; k++)
-		top = fmaxf(top, norms[2 * k]);
-	for (int k = 0; k < WARPS && top > -INFINITY; k++)
-		total = __fmaf_rn(expf(norms[2 * k] - top), norms[2 * k + 1], total);
-	for (int64_t d = threadIdx.x; d < c.dh; d += WARPS * WARP) {
-		float sum = 0.0f;
-		/* Channel d is in quad d / QUAD; a lane's next quad comes after LANES quads. */
-		const int64_t at = (d / QUAD / LANES * WARP + d / QUAD % LANES) * QUAD + d % QUAD;
-		for (int k = 0; k < WARPS && total > 0.0f; k++)
-			sum = __fmaf_rn(expf(norms[2 * k] - top),
-			                memory[k * desk_floats(c.quads) + c.quads * WARP * QUAD + at], sum);
-		y[d] = total > 0.0f ? __fdiv_rn(sum, total) : 0.0f;
+	for (unsigned first = 0; first == 0 || first < all_tiles; first += c.places) {
+		const unsigned count = min(all_tiles - first, c.places);
+		for (unsigned place = warp; place < count; place += WARPS) {
+			const unsigned tile = first + place, branch = __popc(__ballot_sync(ALL_LANES, end <= tile));
+			kept_rows rows = {__shfl_sync(ALL_LANES, own.first, branch),
+			                  __shfl_sync(ALL_LANES, own.step, branch),
+			                  __shfl_sync(ALL_LANES, own.count, branch)};
+			const unsigned skipped = (tile - __shfl_sync(ALL_LANES, end - tiles, branch)) * TILE;
+			rows.first += skipped * rows.step;
+			rows.count = min(rows.count - skipped, (unsigned)TILE);
+			attend_tile<LANES, PACKED>(c, s, rows, w, place);
+		}
+		__syncthreads();
+		merge_tiles(c, w, count, first + count == all_tiles, all, y);
+		if (first + count < all_tiles)
+			__syncthreads();
 	}
 }
 
 /* A block for each token of the call writes it to the ring if it is among the row's last `window`. */
 static __global__ void __launch_bounds__(WARPS *WARP) dilated_append_kernel(dilated_ring c)
 {
-	const int64_t token = blockIdx.x, row = dilated_stream_row_of(c, token);
+	const int64_t token = blockIdx.x, row = sequence_of(c.start, c.rows, c.n, token);
 	const int64_t i = token - tokens_of(c.start, c.rows, c.n, row).first, length = c.length[row];
 	if (i >= length || i < length - c.window)
 		return;
@@ -264,24 +233,40 @@ static dilated_ring dilated_ring_of(const op_call *call)
 	return c;
 }
 
+static status attend(backend *b, dilated_ring c, bool packed)
+{
+	const int64_t limit = cuda_of(b)->shared_limit, blocks = (c.split ? c.rows * FEW : c.tokens) * c.heads;
+	int64_t tiles = 0, places;
+	for (int64_t i = 0; i < c.pattern.branches; i++) {
+		const int64_t r = c.pattern.dilation[i], kept = (c.pattern.segment[i] + r - 1) / r;
+		tiles += (kept + TILE - 1) / TILE;
+	}
+	for (places = max(min(tiles, (int64_t)MOST_TILES), (int64_t)1); places > 1 && (int64_t)attend_bytes(c, places) > limit;)
+		places /= 2;
+	if ((int64_t)attend_bytes(c, places) > limit || blocks > INT32_MAX)
+		return STATUS_UNSUPPORTED;
+	c.places = (unsigned)places;
+	return by_lanes(c.dh, [&](auto lanes) {
+		enum { LANES = decltype(lanes)::N };
+		c.quads = (c.dh + LANES * QUAD - 1) / (LANES * QUAD);
+		const auto run = [&](auto kernel) {
+			return cuda_launch(b, kernel, cuda_extent(blocks), WARPS * WARP, attend_bytes(c, places), c);
+		};
+		return packed ? run(dilated_attend_kernel<LANES, true>) : run(dilated_attend_kernel<LANES, false>);
+	});
+}
+
 status cuda_dilated_stream(backend *b, const op_call *call)
 {
 	dilated_ring c = dilated_ring_of(call);
 	if (shape_count(call->in[0].shape) == 0)
 		return STATUS_OK;
 	const bool packed = c.dh % QUAD == 0 && c.slot_floats % QUAD == 0 && c.offset % QUAD == 0;
+	c.split = c.y && packed && c.tokens > FEW * c.rows && c.tokens * c.heads >= LOAD * (int64_t)cuda_of(b)->processors &&
+	          cuda_dilated_long_fits(b, &c);
+	if (c.split)
+		TRY(cuda_dilated_long(b, &c));
 	if (c.y)
-		TRY(by_lanes(c.dh, [&](auto lanes) {
-			enum { LANES = decltype(lanes)::N };
-			c.quads = (c.dh + LANES * QUAD - 1) / (LANES * QUAD);
-			const size_t bytes = (WARPS * desk_floats(c.quads) + 2 * WARPS) * sizeof(float);
-			if (bytes > cuda_of(b)->shared_limit)
-				return STATUS_UNSUPPORTED;
-			const unsigned blocks = cuda_extent(c.tokens * c.heads);
-			return packed
-			           ? cuda_launch(b, dilated_attend_kernel<LANES, true>, blocks, WARPS * WARP, bytes, c)
-			           : cuda_launch(b, dilated_attend_kernel<LANES, false>, blocks, WARPS * WARP, bytes,
-			                         c);
-		}));
+		TRY(attend(b, c, packed));
 	return cuda_launch(b, dilated_append_kernel, cuda_extent(c.tokens), WARPS * WARP, 0, c);
 }

@@ -11,14 +11,12 @@
  * Tiles and chunks begin at multiples of their sizes, and keys that a query does not see leave its sums unchanged. So y
  * depends on the tokens and the position alone: not on the batch, nor on how the tokens are cut into calls.
  *
- * Both forms therefore have one order of sums. The channels of a score are added as warp_sum<LANES> adds those of the
- * lanes, and the exponentials of a tile as warp_sum does. Each part of a warp adds its values in the order of keys. Then
- * come the parts, then the chunks in order. */
+ * Both forms therefore have one order of sums: that of softmax_tile.cuh, then the chunks in order. */
 #ifndef CUDA_SOFTMAX_STREAM_CUH
 #define CUDA_SOFTMAX_STREAM_CUH
 
 #include "cuda/kernels.h"
-#include "cuda/stream.cuh"
+#include "cuda/softmax_tile.cuh"
 
 extern "C" {
 #include "engine/tensor/ops/softmax_stream.h"
@@ -26,7 +24,6 @@ extern "C" {
 
 enum {
 	QUERIES = 4, /* most queries for which a warp reads keys together */
-	TILE = WARP, /* keys */
 	WARPS = 4    /* per block */
 };
 
@@ -183,56 +180,6 @@ static __device__ __forceinline__ unsigned row_of_tile(const ring_call &c, unsig
 		high = before ? high : middle;
 	}
 	return low;
-}
-
-/* --- merging chunks ------------------------------------------------------------------------------------------------ */
-
-/* The chunks of a query so far: their largest score, and z relative to it. */
-struct merged {
-	float top, z;
-};
-static constexpr merged NOTHING_MERGED = {-INFINITY, 0.0f};
-
-/* Merge a chunk's m and z. The sums of earlier chunks are then multiplied by the result's x, those of this one by its y;
- * if y is not above 0, they stay as they are. */
-static __device__ __forceinline__ float2 merge_chunk(merged &all, float2 norm)
-{
-	const float top = fmaxf(all.top, norm.x);
-	if (top == -INFINITY)
-		return make_float2(1.0f, 0.0f);
-	const float2 by = make_float2(expf(all.top - top), expf(norm.x - top));
-	if (by.y > 0.0f)
-		all.z = __fmaf_rn(by.y, norm.y, __fmul_rn(by.x, all.z));
-	all.top = top;
-	return by;
-}
-
-static __device__ __forceinline__ void merge_sums(quad &all, const quad &sum, float2 by)
-{
-#pragma unroll
-	for (int e = 0; e < QUAD; e++)
-		if (by.y > 0.0f)
-			all.at[e] = __fmaf_rn(by.y, sum.at[e], __fmul_rn(by.x, all.at[e]));
-}
-
-/* Factor of the merged sums, 0 if nothing was seen. */
-static __device__ __forceinline__ float inverse_of(const merged &all)
-{
-	return all.z > 0.0f ? __fdiv_rn(1.0f, all.z) : 0.0f;
-}
-
-static __device__ __forceinline__ float normalizer_of(const merged &all)
-{
-	return all.z > 0.0f ? all.top + logf(all.z) : -INFINITY;
-}
-
-static __device__ __forceinline__ quad answer_of(const quad &sum, float inverse)
-{
-	quad y;
-#pragma unroll
-	for (int e = 0; e < QUAD; e++)
-		y.at[e] = inverse > 0.0f ? __fmul_rn(sum.at[e], inverse) : 0.0f;
-	return y;
 }
 
 /* Template parameters of the kernels: LANES and PACKED as in stream.cuh, and whether the ring has codes. */

@@ -2,33 +2,24 @@
  * memory once, for up to 64 queries. These are neighbours of one head, or of the heads that share keys. A warp has ROWS
  * queries of one head and keeps their sums in registers from a chunk's first tile to its last.
  *
- * Every sum has the order of attend. For scores, a thread has KEYS keys of a tile (KEY_LANES apart) for OWN queries,
- * and adds the channels along the tree of warp_sum<LANES>. For values, the lanes are those of attend. The chunks of a
- * query are merged in order as finish does, in shared memory, so nothing is left in scratch.
+ * Every sum has the order of attend. For scores, a thread has KEYS keys of a tile for OWN queries; for values, the lanes
+ * are those of attend. The chunks of a query are merged in order as finish does, in shared memory, so nothing is left in
+ * scratch.
  *
  * Keys are copied while values are added, and values while scores are computed. Bytes: every key and value once for
  * up to 64 queries. Instructions of a warp for a tile of 64 channels: 1,400 for scores, 1,500 for values, 400 for
  * exponentials and 900 for copies, chunks and loops. */
-#include "cuda/ptx.cuh"
 #include "cuda/softmax_ring.cuh"
 
 enum {
-	ROWS = 16,                    /* queries of a warp */
-	OWN = 4,                      /* queries of a thread for scores */
-	KEY_LANES = WARP / (ROWS / OWN),
-	KEYS = TILE / KEY_LANES,      /* keys of a thread for scores */
-	MOST_WARPS = 4,               /* per block */
-	BLOCKS = 4,                   /* per processor, before a block has more than one warp */
-	EXPONENTIAL_ROW = ROWS + QUAD /* floats of a key's exponentials: 8 keys are in different banks */
+	MOST_WARPS = 4, /* per block */
+	BLOCKS = 4      /* per processor, before a block has more than one warp */
 };
-
-/* Floats of a key or a query in shared memory: 8 keys are in different banks. */
-template <int LANES> static constexpr int ROW = LANES *QUAD + QUAD;
 
 /* Shared memory: a tile's keys and values for the block; the rest for each warp. */
 struct block_desk {
 	float *key, *value;  /* [TILE][ROW], [TILE][LANES · QUAD] */
-	float *query;        /* [ROWS][ROW], query OWN · g + b as row b · OWN + g */
+	float *query;        /* [ROWS][ROW] in the order of query_row */
 	float *total;        /* [ROWS][LANES · QUAD] merged chunks */
 	float *exponential;  /* [TILE][EXPONENTIAL_ROW] */
 	float *factor;       /* [2][ROWS] */
@@ -77,51 +68,14 @@ static __device__ __forceinline__ bool is_last_tile(const tile_walk &w)
 }
 
 /* Start to copy the keys of a tile, or its values if `value` is 1, to rows of `stride` floats. Keys that no query sees
- * and channels past the last one are zeros. Lane j of each warp finds key j of the tile, for all lanes. */
+ * are zeros. */
 template <int LANES>
 static __device__ __forceinline__ void copy_tile(const ring_call &c, const tile_walk &w, int value, float *to,
                                                  int stride)
 {
 	const int64_t own = w.base + threadIdx.x % WARP;
-	const float *found = within(w.r, own) ? token_at(c, w.s, w.r, own, value) : nullptr;
-	const int d = threadIdx.x % LANES * QUAD, width = (int)(value ? c.dv : c.dh);
-#pragma unroll 1
-	for (int key = threadIdx.x / LANES; key < TILE; key += blockDim.x / LANES) {
-		const float *from = (const float *)__shfl_sync(ALL_LANES, (unsigned long long)found, key);
-		const bool some = from && d < width;
-		copy_async(to + key * stride + d, some ? from + d : c.q, some ? (int)sizeof(quad) : 0);
-	}
-	copy_commit();
-}
-
-/* Sums over the quads leaf, leaf + step, … of a thread's queries and keys, as warp_sum adds those of the lanes. */
-template <int LANES, int leaf, int step>
-static __device__ __forceinline__ void add_scores(const float *query, const float *key, float sum[OWN][KEYS])
-{
-	if constexpr (step == LANES) {
-		quad k[KEYS];
-#pragma unroll
-		for (int a = 0; a < KEYS; a++)
-			k[a] = load_pack(key + a * KEY_LANES * ROW<LANES> + leaf * QUAD);
-#pragma unroll
-		for (int b = 0; b < OWN; b++) {
-			const quad q = load_pack(query + b * OWN * ROW<LANES> + leaf * QUAD);
-#pragma unroll
-			for (int a = 0; a < KEYS; a++)
-				sum[b][a] = quad_dot(q, k[a], 0.0f);
-		}
-	} else {
-		float other[OWN][KEYS];
-		add_scores<LANES, leaf, 2 * step>(query, key, sum);
-		if constexpr (8 * step <= LANES)
-			__syncwarp(); /* the compiler does not load both halves' operands at once, for lack of registers */
-		add_scores<LANES, leaf + step, 2 * step>(query, key, other);
-#pragma unroll
-		for (int b = 0; b < OWN; b++)
-#pragma unroll
-			for (int a = 0; a < KEYS; a++)
-				sum[b][a] += other[b][a];
-	}
+	copy_rows<LANES>(within(w.r, own) ? token_at(c, w.s, w.r, own, value) : nullptr, (int)(value ? c.dv : c.dh), c.q,
+	                 to, stride);
 }
 
 /* The exponentials of a tile and the factors of the earlier sums, for a thread's OWN queries. first: the warp's first
@@ -140,7 +94,6 @@ static __device__ __forceinline__ void tile_exponentials(const ring_call &c, con
 		const unsigned nearest = min(w.r.query + first + i, w.r.most) - first_key, limit = i < count ? w.r.limit : 0;
 		/* a distance below 0 is above every limit */
 		const auto sees = [&](int a) { return ((bits >> a * KEY_LANES & 1) != 0) & (nearest - a * KEY_LANES < limit); };
-		float top = -INFINITY;
 #pragma unroll
 		for (int a = 0; a < KEYS; a++)
 			score[b][a] = sees(a) ? __fmul_rn(c.scale, score[b][a]) : -INFINITY;
@@ -150,35 +103,20 @@ static __device__ __forceinline__ void tile_exponentials(const ring_call &c, con
 				if (sees(a))
 					score[b][a] = __fadd_rn(score[b][a], c.bias[(nearest - a * KEY_LANES) * c.heads + head]);
 		}
-#pragma unroll
-		for (int a = 0; a < KEYS; a++)
-			top = fmaxf(top, score[b][a]);
-		top = fmaxf(norm[b].x, warp_max<KEY_LANES>(top));
-		const bool none = top == -INFINITY;
-		const float from = none ? 0.0f : top;
-#pragma unroll
-		for (int a = 0; a < KEYS; a++)
-			score[b][a] = expf(score[b][a] - from);
+		float from;
+		const float2 own = soften(score[b], norm[b].x, from);
 		shrink.at[b] = expf(norm[b].x - from);
-		static_assert(KEYS == 4, "the first two steps of warp_sum");
-		const float seen = (score[b][0] + score[b][2]) + (score[b][1] + score[b][3]);
-		const float sum = none ? 0.0f : seen; /* the exponentials are 0, or those of scores that are NaN */
-		norm[b] = make_float2(top, __fmaf_rn(shrink.at[b], norm[b].y, warp_sum<KEY_LANES>(sum)));
+		norm[b] = make_float2(own.x, __fmaf_rn(shrink.at[b], norm[b].y, own.y));
 	}
-#pragma unroll
-	for (int a = 0; a < KEYS; a++)
-		store_pack(desk.exponential + (own_key + a * KEY_LANES) * EXPONENTIAL_ROW + group * OWN,
-		           pack<float>{{score[0][a], score[1][a], score[2][a], score[3][a]}});
+	store_exponentials(score, desk.exponential);
 	if (own_key == 0)
 		store_pack(desk.factor + group * OWN, shrink);
 }
 
-/* sum = shrink · sum + Σ_j e_j v_j over the keys of the tile; each part of the warp adds its own keys. */
+/* sum = shrink · sum + Σ_j e_j v_j over the keys of the tile. */
 template <int LANES>
 static __device__ __forceinline__ void tile_values(const block_desk &desk, quad sum[ROWS])
 {
-	enum { PARTS = WARP / LANES };
-	const int lane = threadIdx.x % WARP, part = lane / LANES, d = lane % LANES * QUAD;
 #pragma unroll
 	for (int q = 0; q < ROWS; q += OWN) {
 		const quad shrink = load_pack(desk.factor + q);
@@ -188,20 +126,7 @@ static __device__ __forceinline__ void tile_values(const block_desk &desk, quad 
 			for (int e = 0; e < QUAD; e++)
 				sum[q + b].at[e] = __fmul_rn(shrink.at[b], sum[q + b].at[e]);
 	}
-#pragma unroll 2
-	for (int key = part; key < TILE; key += PARTS) {
-		const quad v = load_pack(desk.value + key * LANES * QUAD + d);
-#pragma unroll
-		for (int q = 0; q < ROWS; q += OWN) {
-			const quad exponential = load_pack(desk.exponential + key * EXPONENTIAL_ROW + q);
-#pragma unroll
-			for (int b = 0; b < OWN; b++)
-#pragma unroll
-				for (int e = 0; e < QUAD; e++)
-					if (exponential.at[b] > 0.0f) /* the value of a masked token may be anything */
-						sum[q + b].at[e] = __fmaf_rn(exponential.at[b], v.at[e], sum[q + b].at[e]);
-		}
-	}
+	add_values<LANES>(desk.exponential, desk.value, sum);
 }
 
 /* Merge a chunk's sums into the totals and clear them. Part p of the warp has the totals of queries p, p + PARTS, … */
@@ -224,12 +149,7 @@ static __device__ __forceinline__ void leave_chunk(const block_desk &desk, quad 
 	__syncwarp();
 #pragma unroll
 	for (int q = 0; q < ROWS; q++) {
-#pragma unroll
-		for (int e = 0; e < QUAD; e++) {
-#pragma unroll
-			for (int flip = LANES; flip < WARP; flip *= 2)
-				sum[q].at[e] += __shfl_xor_sync(ALL_LANES, sum[q].at[e], flip);
-		}
+		add_parts<LANES>(sum[q]);
 		if (q % PARTS == part) {
 			quad total = load_pack(desk.total + q * LANES * QUAD + d);
 			merge_sums(total, sum[q], make_float2(desk.factor[q], desk.factor[ROWS + q]));
@@ -285,7 +205,7 @@ template <int LANES> __global__ void __launch_bounds__(MOST_WARPS *WARP, 2) soft
 	for (int i = lane; i < ROWS * LANES; i += WARP) {
 		const int q = i / LANES, d = i % LANES * QUAD;
 		const quad none = {};
-		store_pack(desk.query + (q % OWN * OWN + q / OWN) * ROW<LANES> + d,
+		store_pack(desk.query + query_row(q) * ROW<LANES> + d,
 		           q < count && d < c.dh ? load_pack(s.q + (begin + first + q) * c.q_row + d) : none);
 		store_pack(desk.total + q * LANES * QUAD + d, none);
 	}

@@ -224,6 +224,21 @@ static void softmax_prompt(op_call *call, const traffic_case *c, dtype type) /* 
 	whole_prompt(call, (int32_t)tokens);
 }
 
+static void dilated_prompt(op_call *call, const traffic_case *c, dtype type) /* tokens, d */
+{
+	const dilated_stream_params *p = c->params;
+	for (int i = 0; i < 3; i++)
+		call->in[call->n_in++] = normal(type, SHAPE3(1, c->arg[0], c->arg[1]));
+	call->in[call->n_in++] = normal(type, SHAPE2(1, dilated_state_floats(c->arg[1], &p->pattern)));
+	whole_prompt(call, (int32_t)c->arg[0]);
+}
+
+/* q, k and v are read, y and the ring's keys and values written. */
+static double dilated_prompt_floor(const op_call *call)
+{
+	return (double)shape_count(call->in[0].shape) * 6 * 4;
+}
+
 /* q, k and v are read; y and the ring's keys and values are written. */
 static double softmax_prompt_floor(const op_call *call)
 {
@@ -294,6 +309,8 @@ static const sample_setting nucleus = {.temperature = 0.8f, .top_p = 0.9f, .top_
 static const additive_attention_params everything = {.heads = 4}, near = {.heads = 4, .window = 16}, far = {.heads = 4, .window = 200};
 static const additive_stream_params stream_everything = {4, 0, 0}, stream_near = {4, 64, 0};
 static const softmax_stream_params softmax_everything = {.heads = 2, .window = 512, .scale = 0.1f};
+static const dilated_stream_params dilated_segments = {
+    .pattern = {4, {64, 128, 256, 512}, {1, 2, 4, 8}, DILATED_BLOCK}, .heads = 2, .scale = 0.1f};
 static const forgetting_params pooling_weights = {false};
 static const forgetting_stream_params stream_from_0 = {0};
 static const linear_stream_params linear_heads = {2, 0, 1e-6f};
@@ -338,6 +355,7 @@ static const traffic_case cases[] = {
 	{OP_additive_stream,         "a prompt, window 64", F32, additive_prompt, {512, 128},                     3.1,   2.7,   0.95, NULL, &stream_near, 6},
 	{OP_linear_stream,           "a prompt",         F32,  linear_prompt,   {512, 128},                      1.55,  2.6,   0.90, NULL, &linear_heads, 2},
 	{OP_softmax_stream,          "a prompt",         F32,  softmax_prompt,  {512, 128},                      1.36,  2.2,   0.96, softmax_prompt_floor, &softmax_everything, 2},
+	{OP_dilated_stream,          "a prompt",         F32,  dilated_prompt,  {512, 128},                      1.34,  2.4,   0.90, dilated_prompt_floor, &dilated_segments, 0},
 	{OP_forgetting_attention,    "tiles",            BOTH, forgetting,      {2, 512, 128, 16},               1.7,   1.01,  0.95, NULL, NULL, 0},
 	{OP_forgetting_attention,    "one tile each",    BOTH, forgetting,      {32, 64, 128, 16},               1.001, 1.01,  0.99, NULL, NULL, 0},
 	{OP_forgetting_attention_grad, "tiles",          BOTH, forgetting_grad, {2, 512, 128, 16},               1.85,  1.1,   0.95, NULL, &pooling_weights, 0},
