@@ -34,7 +34,7 @@ enum {
 	HTTP_UNSENT_BYTES = 128 << 10, /* unsent bytes of a stream in the kernel above which its client counts as
 	                                * slow */
 	HTTP_PROBE_SECONDS = 60,     /* a waiting client on a machine that has stopped is detected after some minutes */
-	HTTP_OTHER_DESCRIPTORS = 63, /* main.c leaves 64 beside the connections' */
+	HTTP_OTHER_DESCRIPTORS = 63, /* settings.c leaves 64 beside the connections' */
 	HTTP_STEP_MS = 1000,
 	HTTP_DRAINING_STEP_MS = 50,
 	HTTP_FORCE_MS = 2000, /* after the grace: what still is open is cut */
