@@ -17,6 +17,7 @@
 #include "server/log.h"
 #include "server/server.h"
 #include "server/settings.h"
+#include "server/trace.h"
 
 static const option_row rows[] = {
 #include "proto/front_options.def"
@@ -70,6 +71,8 @@ static void on_drained(void *context)
 {
 	program *p = context;
 	engine_link_close(p->server.engine);
+	if (p->server.trace)
+		trace_close(p->server.trace);
 	http_stop(p->http);
 	uv_close((uv_handle_t *)&p->term, NULL);
 	uv_close((uv_handle_t *)&p->interrupt, NULL);
@@ -111,14 +114,26 @@ static void watch_signal(program *p, uv_signal_t *signal, uv_signal_cb take, int
 
 /* --- the beginning ---------------------------------------------------------------------------- */
 
+/* Close what was opened before the server could start. Returns the status. */
+static int stop_early(program *p, int status)
+{
+	if (p->server.trace)
+		trace_close(p->server.trace);
+	uv_run(&p->loop, UV_RUN_DEFAULT);
+	return status;
+}
+
 static int run(program *p, const options *o)
 {
 	server *s = &p->server;
 	engine_link_options link = {.address = text_or(o, "engine", "unix:/run/additive/engine.sock"),
 	                            .silence_ms = (uint64_t)(options_number(o, "engine-timeout", 30) * 1000)};
+	const char *collector = options_text(o, "otlp-endpoint");
+	if (collector && !(s->trace = trace_new(&p->loop, s->metrics, collector)))
+		return 2;
 	p->http = http_new(s, listen_address(o));
 	if (!p->http)
-		return 1;
+		return stop_early(p, 1);
 	if (!http_on_loopback(p->http) && !options_text(o, "api-key-file"))
 		fprintf(
 		    stderr,
@@ -128,9 +143,9 @@ static int run(program *p, const options *o)
 	if (!s->engine) {
 		fprintf(stderr, "additive-httpd: --engine %s: expected unix:PATH or HOST:PORT\n", link.address);
 		http_stop(p->http);
-		uv_run(&p->loop, UV_RUN_DEFAULT);
+		const int status = stop_early(p, 2);
 		http_free(p->http);
-		return 2;
+		return status;
 	}
 	watch_signal(p, &p->term, on_signal, SIGTERM);
 	watch_signal(p, &p->interrupt, on_signal, SIGINT);
@@ -192,6 +207,7 @@ static int serve(const options *o)
 			status = run(&p, o);
 		uv_loop_close(&p.loop);
 	}
+	trace_free(p.server.trace);
 	metrics_free(p.server.metrics);
 	settings_free(&p.server);
 	options_free(&p.reloaded);

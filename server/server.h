@@ -27,6 +27,7 @@ typedef struct server {
 	server_limits limits;
 	engine_link *engine;
 	metrics *metrics;
+	struct trace *trace;  /* NULL: none */
 	bool tls;             /* connections are encrypted (tls.h) */
 	auth *auth;           /* NULL: no keys, every request is allowed */
 	site_list sites;      /* allowed as Host and Origin, without keys; their pages may read answers */
