@@ -65,7 +65,7 @@ endif
 OPENMP := $(if $(filter tsan,$(BUILD)),-fopenmp-simd -Wno-unused-parameter -Wno-unused-variable,-fopenmp)
 # CPPFLAGS, CFLAGS, CXXFLAGS and LDFLAGS of the caller come after these.
 ALL_CPPFLAGS := -I. -I$(OUT) -D_GNU_SOURCE -DADDITIVE_VERSION='"$(VERSION)"' \
-                $(shell $(PKG_CONFIG) --cflags jansson nettle libpcre2-8 libutf8proc sentencepiece libuv sqlite3 libmicrohttpd libcurl 2>/dev/null) $(CPPFLAGS)
+                $(shell $(PKG_CONFIG) --cflags jansson nettle libpcre2-8 libutf8proc sentencepiece libuv sqlite3 libmicrohttpd gnutls libcurl 2>/dev/null) $(CPPFLAGS)
 ALL_CFLAGS := -std=c17 $(WARN) $(CFLAGS_$(BUILD)) $(OPENMP) -fstack-protector-strong $(CFLAGS)
 ALL_LDFLAGS := $(filter -fsanitize%,$(CFLAGS_$(BUILD))) $(OPENMP) $(LDFLAGS)
 ifeq ($(CFLAGS_$(BUILD)),)
@@ -92,9 +92,10 @@ INTERFACE := $(OUT)/gen/backend_abi.h
 GEN := $(CONTRACT) $(INTERFACE)
 PROTO_OBJ = $(call objects,$(call sources,proto)) $(OUT)/obj/gen/schemas.o
 SERVER_OBJ = $(call objects,$(call sources,server)) $(OUT)/obj/gen/embedded.o $(OUT)/obj/gen/routes.o
+CONFIG_OBJ = $(call objects,$(call sources,proto/config)) $(OUT)/obj/proto/config/toml_file.o
 # Objects of proto for programs that do not link the contract.
 OPTIONS_SRC := proto/manual.c proto/nearest.c proto/options.c
-CLI_OBJ = $(call objects,$(call sources,clients/cli clients/load) $(OPTIONS_SRC) proto/log_time.c)
+CLI_OBJ = $(call objects,$(call sources,clients/cli clients/load) $(OPTIONS_SRC) proto/log_time.c) $(CONFIG_OBJ)
 
 # Kernels are compiled once per instruction set; the backend picks at run time, from those that are linked.
 KERNEL_SRC := $(sort $(wildcard engine/cpu/kernels/*.c))
@@ -118,11 +119,11 @@ KERNEL_OPT := $(if $(filter release aarch64,$(BUILD)),-O3) -ffp-contract=fast -f
 # Libraries by pkg-config; where it does not know them all, by their usual names. oneDNN has no file of its own.
 libs = $(or $(shell $(PKG_CONFIG) --libs $(1) 2>/dev/null),$(2))
 CORE_PKGS := jansson zlib libzstd nettle libpcre2-8 libutf8proc sentencepiece
-PROTO_LIBS := $(call libs,jansson,-ljansson)
+PROTO_LIBS := $(call libs,jansson,-ljansson) -lstdc++
 CORE_LIBS := -ldnnl $(call libs,$(CORE_PKGS),-ljansson -lz -lzstd -lnettle -lpcre2-8 -lutf8proc -lsentencepiece_train -lsentencepiece) -lstdc++ -ldl -lm
 ENGINE_LIBS := $(CORE_LIBS) $(call libs,libuv sqlite3,-luv -lsqlite3) -lpthread
-SERVER_LIBS := $(call libs,libmicrohttpd libuv jansson,-lmicrohttpd -luv -ljansson) -ldl -lm
-CLI_LIBS := $(call libs,libcurl libedit jansson nettle,-lcurl -ledit -ljansson -lnettle) -lm
+SERVER_LIBS := $(call libs,libmicrohttpd gnutls libuv jansson,-lmicrohttpd -lgnutls -luv -ljansson) -lstdc++ -ldl -lm
+CLI_LIBS := $(call libs,libcurl libedit jansson nettle,-lcurl -ledit -ljansson -lnettle) -lstdc++ -lm
 # additive-train is built if this is not empty: the package of MPI.
 WITH_MPI ?= auto
 MPI ?= $(if $(filter no,$(WITH_MPI))$(filter aarch64,$(BUILD)),,$(if $(filter yes,$(WITH_MPI))$(shell $(PKG_CONFIG) --exists ompi-c 2>/dev/null && echo yes),ompi-c))
@@ -186,12 +187,12 @@ examples: $(EXAMPLES)
 test-examples: examples
 	tests/run_examples $(OUT)/examples
 
-$(OUT)/bin/additived: $(OUT)/obj/engine/daemon/main.o $(ENGINE_OBJ) $(PROTO_OBJ)
+$(OUT)/bin/additived: $(OUT)/obj/engine/daemon/main.o $(ENGINE_OBJ) $(PROTO_OBJ) $(CONFIG_OBJ)
 $(OUT)/bin/additived: LDLIBS = $(ENGINE_LIBS)
 $(OUT)/bin/additive-train: $(OUT)/obj/engine/rank/main.o $(call objects,$(call sources,$(RANK_DIRS))) $(CXX_OBJ) $(KERNEL_OBJ) $(PROTO_OBJ)
 $(OUT)/bin/additive-train: LDLIBS = $(CORE_LIBS) $(shell $(PKG_CONFIG) --libs $(MPI))
 $(OUT)/obj/engine/rank/mpi_ranks.o: ALL_CPPFLAGS += $(patsubst -I%,-isystem %,$(shell $(PKG_CONFIG) --cflags-only-I $(MPI) 2>/dev/null))
-$(OUT)/bin/additive-httpd: $(OUT)/obj/server/main.o $(SERVER_OBJ) $(PROTO_OBJ)
+$(OUT)/bin/additive-httpd: $(OUT)/obj/server/main.o $(SERVER_OBJ) $(PROTO_OBJ) $(CONFIG_OBJ)
 $(OUT)/bin/additive-httpd: LDLIBS = $(SERVER_LIBS)
 $(OUT)/bin/additive: $(OUT)/obj/clients/cli/main.o $(CLI_OBJ)
 $(OUT)/bin/additive: LDLIBS = $(CLI_LIBS)
@@ -223,7 +224,7 @@ $(OUT)/obj/%.o: %.c $(OUT)/flags | $(GEN)
 	@mkdir -p $(@D)
 	$(call say,cc,$@)
 	$(Q)$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
-$(CXX_OBJ): $(OUT)/obj/%.o: %.cc $(OUT)/flags
+$(CXX_OBJ) $(OUT)/obj/proto/config/toml_file.o: $(OUT)/obj/%.o: %.cc $(OUT)/flags
 	@mkdir -p $(@D)
 	$(call say,c++,$@)
 	$(Q)$(CXX) $(ALL_CPPFLAGS) -std=c++17 $(filter-out -Wstrict-prototypes -Wmissing-prototypes,$(WARN)) $(CFLAGS_$(BUILD)) $(CXXFLAGS) -MMD -MP -c -o $@ $<
@@ -393,7 +394,7 @@ CUDA_TEST_LIBS = $(CORE_LIBS)
 GOLDEN_OBJ = $(CORE_OBJ) $(OUT)/obj/tests/golden/label_graph.o
 GOLDEN_LIBS = $(CORE_LIBS)
 LIBRARY_LIBS = $(CORE_LIBS)
-unit_objects = $($(call with,$(1))_OBJ) $(if $(filter SERVER ENGINE,$(call with,$(1))),$(PROTO_OBJ))
+unit_objects = $($(call with,$(1))_OBJ) $(if $(filter SERVER ENGINE,$(call with,$(1))),$(PROTO_OBJ)) $(if $(filter PROTO,$(call with,$(1))),$(CONFIG_OBJ))
 .SECONDEXPANSION:
 $(UNIT_BIN) $(CUDA_UNIT_BIN): $(OUT)/unit/%: $(OUT)/obj/tests/unit/%.o $$(call unit_objects,$$(call area,$$*)) $$(UNIT_SUPPORT)
 	@mkdir -p $(@D)

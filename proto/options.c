@@ -210,7 +210,8 @@ static const char *find_other_word(const option_row *row, const char *value, siz
 	}
 }
 
-static void refuse_word(options *o, const option_row *row, const char *value, size_t bytes)
+static void refuse_word(const option_row *row, const char *label, const char *value, size_t bytes, char *problem,
+                        size_t size)
 {
 	char given[NEAREST_BYTES], *list = describe_words(options_words(row));
 
@@ -225,10 +226,26 @@ static void refuse_word(options *o, const option_row *row, const char *value, si
 		at += n + (at[n] == '|');
 	}
 	const char *best = nearest_found(&near);
-	snprintf(o->problem, sizeof(o->problem),
-	         best ? "--%s must be %.240s, not \"%s\" (did you mean %s?)" : "--%s must be %.240s, not \"%s\"",
-	         row->name, list ? list : options_words(row), given, best);
+	snprintf(problem, size,
+	         best ? "%s must be %.240s, not \"%s\" (did you mean %s?)" : "%s must be %.240s, not \"%s\"", label,
+	         list ? list : options_words(row), given, best);
 	free(list);
+}
+
+bool options_check(const option_row *row, const char *label, const char *value, char *problem, size_t bytes)
+{
+	const char *expected = fault(row, value);
+	const bool ranged = row->type == OPTION_COUNT || row->type == OPTION_SECONDS;
+	size_t length;
+
+	if (expected) {
+		snprintf(problem, bytes, "%s %.60s: expected %s%s", label, value, expected, ranged ? row->field : "");
+		return false;
+	}
+	const char *other = find_other_word(row, value, &length);
+	if (other)
+		refuse_word(row, label, other, length, problem, bytes);
+	return !other;
 }
 
 /* Take the option at argv[*i] and its value. */
@@ -254,20 +271,11 @@ static bool options_take(options *o, int argc, char **argv, int *i, const option
 		         options_words(row) ? options_words(row) : row->value);
 		return false;
 	}
-	const char *expected = value ? fault(row, value) : NULL;
-	if (expected) {
-		bool ranged = row->type == OPTION_COUNT || row->type == OPTION_SECONDS;
-		snprintf(o->problem, sizeof(o->problem), "--%s %.60s: expected %s%s", row->name, value, expected,
-		         ranged ? row->field : "");
+	char label[NEAREST_BYTES];
+	snprintf(label, sizeof(label), "--%s", row->name);
+	if (value && !options_check(row, label, value, o->problem, sizeof(o->problem)))
 		return false;
-	}
-	size_t bytes;
-	const char *other = value ? find_other_word(row, value, &bytes) : NULL;
-	if (other) {
-		refuse_word(o, row, other, bytes);
-		return false;
-	}
-	o->given[o->n_given++] = (option_given){row, value ? value : ""};
+	o->given[o->n_given++] = (option_given){.row = row, .value = value ? value : ""};
 	return true;
 }
 
@@ -299,9 +307,32 @@ bool options_parse(options *o, int argc, char **argv, const option_row *common, 
 
 void options_free(options *o)
 {
+	for (int i = 0; i < o->n_given; i++)
+		if (o->given[i].owned)
+			free((char *)(uintptr_t)o->given[i].value);
 	free(o->given);
 	free(o->arguments);
 	*o = (options){0};
+}
+
+/* The index of the next value for this option, from i on; n_given: there is none. */
+static int next_given(const options *o, const char *name, int i)
+{
+	while (i < o->n_given && strcmp(o->given[i].row->name, name) != 0)
+		i++;
+	return i;
+}
+
+bool options_differ(const options *a, const options *b, const char *name)
+{
+	for (int i = 0, j = 0;; i++, j++) {
+		i = next_given(a, name, i);
+		j = next_given(b, name, j);
+		if (i == a->n_given || j == b->n_given)
+			return i < a->n_given || j < b->n_given;
+		if (strcmp(a->given[i].value, b->given[j].value) != 0)
+			return true;
+	}
 }
 
 const char *options_text(const options *o, const char *name)

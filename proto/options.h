@@ -44,7 +44,8 @@ typedef struct option_row {
 
 typedef struct option_given {
 	const option_row *row;
-	const char *value; /* points into argv */
+	const char *value; /* points into argv, or is owned */
+	bool owned;        /* malloc'ed: it comes from a configuration file */
 } option_given;
 
 typedef struct options {
@@ -60,6 +61,11 @@ typedef struct options {
  * Values of numeric options are checked here. */
 bool options_parse(options *o, int argc, char **argv, const option_row *common, const option_row *own);
 void options_free(options *o);
+
+/* Check the value of an option that takes one. On false, `problem` is the error, which begins with `label`. */
+bool options_check(const option_row *row, const char *label, const char *value, char *problem, size_t bytes);
+/* True if the values given for this option differ between a and b. */
+bool options_differ(const options *a, const options *b, const char *name);
 
 /* The value given last, or NULL; flags: "". */
 const char *options_text(const options *o, const char *name);

@@ -1,11 +1,13 @@
-/* The library offers no view of a head's bytes. It reads them with recv, which the dynamic linker resolves to the
- * function defined here, as it does in refusal.c. A library that reads in another way gets every request refused, so
- * the check cannot vanish unnoticed. */
+/* The library offers no view of a head's bytes. It reads them with recv, or with gnutls_record_recv if the connection
+ * is encrypted. The dynamic linker resolves both to the functions defined here, as it does in refusal.c. A library that
+ * reads in another way gets every request refused, so the check cannot vanish unnoticed. */
 #include "server/head_scan.h"
 
 #if HEAD_SCAN_IS_NEEDED
 
 #include <ctype.h>
+#include <dlfcn.h>
+#include <gnutls/gnutls.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +15,7 @@
 
 typedef struct head_scan {
 	bool watched;       /* the descriptor is a client's connection */
+	bool encrypted;     /* its bytes come from gnutls_record_recv; recv sees records */
 	bool seen;          /* some of its bytes have been read */
 	bool odd;           /* a head has two readings; stays set */
 	bool started;       /* the head's first line has begun; empty lines before it are skipped */
@@ -41,7 +44,8 @@ static void head_scan_framing(head_scan *s, unsigned char c)
 
 static void head_scan_byte(head_scan *s, unsigned char c)
 {
-	s->odd |= c == '\0' || (s->last == '\r') != (c == '\n') || (s->started && s->line == 0 && (c == ' ' || c == '\t'));
+	s->odd |=
+	    c == '\0' || (s->last == '\r') != (c == '\n') || (s->started && s->line == 0 && (c == ' ' || c == '\t'));
 	s->last = c;
 	if (c != '\n') {
 		head_scan_framing(s, c);
@@ -72,11 +76,26 @@ static void head_scan_take(head_scan *s, const unsigned char *data, size_t bytes
 	}
 }
 
+static void head_scan_read(int fd, bool encrypted, const void *data, ssize_t got)
+{
+	if (got > 0 && fd < n_scans && scans[fd].watched && scans[fd].encrypted == encrypted)
+		head_scan_take(&scans[fd], data, (size_t)got);
+}
+
 ssize_t recv(int fd, void *data, size_t bytes, int flags)
 {
 	ssize_t got = recvfrom(fd, data, bytes, flags, NULL, NULL);
-	if (got > 0 && fd < n_scans && scans[fd].watched)
-		head_scan_take(&scans[fd], data, (size_t)got);
+	head_scan_read(fd, false, data, got);
+	return got;
+}
+
+ssize_t gnutls_record_recv(gnutls_session_t session, void *data, size_t bytes)
+{
+	ssize_t (*receive)(gnutls_session_t session, void *data, size_t bytes);
+	void *found = dlsym(RTLD_NEXT, "gnutls_record_recv");
+	memcpy(&receive, &found, sizeof receive);
+	ssize_t got = receive ? receive(session, data, bytes) : GNUTLS_E_INTERNAL_ERROR;
+	head_scan_read(gnutls_transport_get_int(session), true, data, got);
 	return got;
 }
 
@@ -91,10 +110,10 @@ bool head_scan_reserve(int n)
 	return true;
 }
 
-void head_scan_begin(int fd)
+void head_scan_begin(int fd, bool encrypted)
 {
 	if (fd < n_scans)
-		scans[fd] = (head_scan){.watched = true};
+		scans[fd] = (head_scan){.watched = true, .encrypted = encrypted};
 }
 
 void head_scan_end(int fd)

@@ -1,8 +1,8 @@
 /* head_scan.h - refuse request heads that libmicrohttpd before 0.9.77 misreads.
  *
  * Those versions cut a line at a NUL and treat a line that begins with a NUL as the end of the head. They end a line at
- * a CR alone and drop parts of folded headers. Later versions refuse all of these (http.c sets how strict they are), and
- * this file then does nothing. */
+ * a CR alone and drop parts of folded headers. Later versions refuse all of these (http.c sets how strict they are),
+ * and this file then does nothing. */
 #ifndef SERVER_HEAD_SCAN_H
 #define SERVER_HEAD_SCAN_H
 
@@ -15,8 +15,8 @@
 
 /* Prepare for descriptors below n. False when out of memory. */
 bool head_scan_reserve(int n);
-/* A connection begins or ends. */
-void head_scan_begin(int fd);
+/* A connection begins or ends. encrypted: it is read through GnuTLS. */
+void head_scan_begin(int fd, bool encrypted);
 void head_scan_end(int fd);
 /* True if the connection's latest head, or the head of a request sent after it, has two readings; also if the
  * connection's bytes were never seen. */
@@ -32,9 +32,10 @@ static inline bool head_scan_reserve(int n)
 	return true;
 }
 
-static inline void head_scan_begin(int fd)
+static inline void head_scan_begin(int fd, bool encrypted)
 {
 	(void)fd;
+	(void)encrypted;
 }
 
 static inline void head_scan_end(int fd)

@@ -1,6 +1,7 @@
 /* The answer is short and the server closes the connection after it, so one read loop to the end suffices. */
 #include "server/health_check.h"
 
+#include <gnutls/gnutls.h>
 #include <jansson.h>
 #include <netdb.h>
 #include <stdbool.h>
@@ -13,12 +14,14 @@
 #include "proto/json_memory.h"
 #include "server/address.h"
 
+enum { HEALTH_CHECK_SECONDS = 2 };
+
 static int health_check_connect(const char *host, const char *port)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
 	if (getaddrinfo(host, port, &hints, &found) != 0)
 		return -1;
-	struct timeval patience = {.tv_sec = 2};
+	struct timeval patience = {.tv_sec = HEALTH_CHECK_SECONDS};
 	int fd = socket(found->ai_family, found->ai_socktype | SOCK_CLOEXEC, found->ai_protocol);
 	if (fd >= 0) {
 		setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
@@ -32,10 +35,70 @@ static int health_check_connect(const char *host, const char *port)
 	return fd;
 }
 
-/* The whole answer into `answer`, cut at `size` - 1 bytes. False: there is none. */
-static bool health_check_ask(const char *listen, char *answer, size_t size)
+/* The peer is a server on this machine, so its certificate is not verified. */
+static gnutls_session_t health_check_encrypt(int fd, gnutls_certificate_credentials_t credentials)
+{
+	gnutls_session_t session;
+	int failed = gnutls_init(&session, GNUTLS_CLIENT);
+	if (failed)
+		return NULL;
+	gnutls_set_default_priority(session);
+	gnutls_credentials_set(session, GNUTLS_CRD_CERTIFICATE, credentials);
+	gnutls_transport_set_int(session, fd);
+	gnutls_handshake_set_timeout(session, HEALTH_CHECK_SECONDS * 1000);
+	do
+		failed = gnutls_handshake(session);
+	while (failed < 0 && !gnutls_error_is_fatal(failed));
+	if (!failed)
+		return session;
+	gnutls_deinit(session);
+	return NULL;
+}
+
+/* Write the whole answer into `answer`, cut at `size` - 1 bytes, and return its length. session: NULL for plain HTTP.
+ */
+static size_t health_check_exchange(int fd, gnutls_session_t session, char *answer, size_t size)
 {
 	static const char question[] = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+	const size_t bytes = sizeof question - 1;
+	size_t got = 0;
+	ssize_t n = session ? gnutls_record_send(session, question, bytes) : send(fd, question, bytes, MSG_NOSIGNAL);
+	bool more = n == (ssize_t)bytes;
+	while (more && got < size - 1) {
+		n = session ? gnutls_record_recv(session, answer + got, size - 1 - got)
+		            : recv(fd, answer + got, size - 1 - got, 0);
+		more = n > 0;
+		got += more ? (size_t)n : 0;
+	}
+	answer[got] = '\0';
+	return got;
+}
+
+/* As health_check_exchange, on a connection of its own. */
+static size_t health_check_connect_and_ask(const char *host, const char *port, bool encrypted, char *answer,
+                                           size_t size)
+{
+	gnutls_certificate_credentials_t credentials = NULL;
+	gnutls_session_t session = NULL;
+	size_t got = 0;
+	int fd = health_check_connect(host, port);
+	if (fd < 0)
+		return 0;
+	if (encrypted && gnutls_certificate_allocate_credentials(&credentials) == 0)
+		session = health_check_encrypt(fd, credentials);
+	if (session || !encrypted)
+		got = health_check_exchange(fd, session, answer, size);
+	if (session)
+		gnutls_deinit(session);
+	if (credentials)
+		gnutls_certificate_free_credentials(credentials);
+	close(fd);
+	return got;
+}
+
+/* The caller does not know whether the server speaks TLS. Such a server closes a plain connection without an answer. */
+static bool health_check_ask(const char *listen, char *answer, size_t size)
+{
 	char host[96], port[8];
 	if (!address_split(listen, host, sizeof host, port, sizeof port))
 		return false;
@@ -43,20 +106,8 @@ static bool health_check_ask(const char *listen, char *answer, size_t size)
 		strcpy(host, "127.0.0.1");
 	else if (strcmp(host, "::") == 0)
 		strcpy(host, "::1");
-	int fd = health_check_connect(host, port);
-	if (fd < 0)
-		return false;
-	size_t got = 0;
-	bool sent = send(fd, question, sizeof question - 1, MSG_NOSIGNAL) == (ssize_t)sizeof question - 1;
-	while (sent && got < size - 1) {
-		ssize_t n = recv(fd, answer + got, size - 1 - got, 0);
-		if (n <= 0)
-			break;
-		got += (size_t)n;
-	}
-	close(fd);
-	answer[got] = '\0';
-	return got > 0;
+	return health_check_connect_and_ask(host, port, false, answer, size) > 0 ||
+	       health_check_connect_and_ask(host, port, true, answer, size) > 0;
 }
 
 static int health_check_backend(const json_t *state, const char *required)

@@ -20,6 +20,7 @@
 #include "server/head_scan.h"
 #include "server/log.h"
 #include "server/request.h"
+#include "server/tls.h"
 
 /* Level 1 is as strict as the RFCs let a server be: no NUL, no folded header, no line that ends with CR or LF alone. */
 #if HEAD_SCAN_IS_NEEDED
@@ -33,14 +34,17 @@ enum {
 	HTTP_UNSENT_BYTES = 128 << 10, /* unsent bytes of a stream in the kernel above which its client counts as
 	                                * slow */
 	HTTP_PROBE_SECONDS = 60,     /* a waiting client on a machine that has stopped is detected after some minutes */
-	HTTP_OTHER_DESCRIPTORS = 63, /* main.c leaves 64 beside the connections' */
-	HTTP_FORCE_MS = 2000,        /* after the grace: what still is open is cut */
-	HTTP_EXCESS_MS = 2000        /* for the request of a connection that is only there to be refused */
+	HTTP_OTHER_DESCRIPTORS = 63, /* settings.c leaves 64 beside the connections' */
+	HTTP_STEP_MS = 1000,
+	HTTP_DRAINING_STEP_MS = 50,
+	HTTP_FORCE_MS = 2000, /* after the grace: what still is open is cut */
+	HTTP_EXCESS_MS = 2000 /* for the request of a connection that is only there to be refused */
 };
 
 struct http_peer {
 	http *http;
 	int fd;
+	gnutls_session_t tls;  /* NULL: the connection is not encrypted */
 	address_bytes address; /* the client's */
 	bool counted;          /* in http.counts */
 	bool excess;           /* one more than its address may have when it was accepted */
@@ -238,7 +242,9 @@ static void http_peer_locate(http_peer *p, struct MHD_Connection *connection)
 	socklen_t bytes = sizeof local;
 	unsigned limit = p->http->server->limits.connections_per_address;
 	p->fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-	head_scan_begin(p->fd);
+	if (p->http->server->tls)
+		p->tls = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_GNUTLS_SESSION)->tls_session;
+	head_scan_begin(p->fd, p->tls != NULL);
 	p->address = address_of(MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr);
 	p->counted = limit > 0 && address_counts_add(&p->http->counts, &p->address);
 	p->excess = p->counted && address_counts_get(&p->http->counts, &p->address) > limit;
@@ -333,14 +339,16 @@ static bool http_peer_stuck(http_peer *p, bool unread)
 	return stuck;
 }
 
-/* A client reads if the kernel's queue of unacknowledged bytes has shrunk. The engine is told, and may give the place of
- * a stream that is not read to another client (admission.h). */
+/* A client reads if the kernel's queue of unacknowledged bytes has shrunk. The engine is told, and may give the place
+ * of a stream that is not read to another client (admission.h). */
 static void http_sweep_peer(http_peer *p, uint64_t now)
 {
 	int before = p->unsent;
 	bool takes = ioctl(p->fd, SIOCOUTQ, &p->unsent) == 0 && p->unsent < before;
 	int unread = 0;
 	bool known = ioctl(p->fd, FIONREAD, &unread) == 0;
+	if (p->tls && gnutls_record_check_pending(p->tls) > 0) /* decrypted already */
+		unread = 1;
 	if (p->deadline && now >= p->deadline)
 		shutdown(p->fd, SHUT_RDWR); /* the library sees the end and cleans up */
 	else if (p->left && known && unread == 0 && http_peer_reading(p))
@@ -371,10 +379,18 @@ static void http_sweep_draining(http *h, uint64_t now)
 	}
 }
 
+/* Milliseconds between two sweeps. */
+static uint64_t http_sweep_step(const http *h)
+{
+	const uint64_t step = h->server->limits.request_ms / 4;
+	return h->server->draining ? HTTP_DRAINING_STEP_MS : step < HTTP_STEP_MS ? step : HTTP_STEP_MS;
+}
+
 static void http_on_sweep(uv_timer_t *timer)
 {
 	http *h = timer->data;
 	uint64_t now = uv_now(h->server->loop);
+	uv_timer_set_repeat(timer, http_sweep_step(h));
 	MHD_run(h->daemon); /* so that what is unread afterwards is what the library leaves */
 	for (http_peer *p = h->peers; p; p = p->next)
 		http_sweep_peer(p, now);
@@ -451,8 +467,10 @@ void http_peer_wake(http_peer *p)
 void http_peer_send_last(http_peer *p, const void *data, size_t bytes)
 {
 	/* A kilobyte fits into an empty send buffer; a client that does not take it misses the reason only. */
-	ssize_t sent = send(p->fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
-	(void)sent;
+	ssize_t sent =
+	    p->tls ? gnutls_record_send(p->tls, data, bytes) : send(p->fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+	if (sent > 0 && p->tls)
+		gnutls_bye(p->tls, GNUTLS_SHUT_WR);
 	shutdown(p->fd, SHUT_WR);
 }
 
@@ -468,12 +486,16 @@ static void http_on_reserved(uv_poll_t *poll, int status, int events)
 static bool http_start_library(http *h)
 {
 	const server_limits *limits = &h->server->limits;
-	h->daemon = MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, http_on_accept, h, http_on_access, h,
-	                             MHD_OPTION_LISTEN_SOCKET, h->listener, MHD_OPTION_CONNECTION_LIMIT,
-	                             limits->connections, MHD_OPTION_CONNECTION_TIMEOUT, 0u, HTTP_STRICTNESS, 1,
-	                             MHD_OPTION_URI_LOG_CALLBACK, http_on_target, h, MHD_OPTION_NOTIFY_COMPLETED,
-	                             http_on_completed, h, MHD_OPTION_NOTIFY_CONNECTION, http_on_connection, h,
-	                             MHD_OPTION_UNESCAPE_CALLBACK, http_leave_escaped, h, MHD_OPTION_END);
+	const bool tls = h->server->tls;
+	h->daemon = MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | (tls ? MHD_USE_TLS : 0), 0,
+	                             http_on_accept, h, http_on_access, h, MHD_OPTION_LISTEN_SOCKET, h->listener,
+	                             MHD_OPTION_CONNECTION_LIMIT, limits->connections, MHD_OPTION_CONNECTION_TIMEOUT,
+	                             0u, HTTP_STRICTNESS, 1, MHD_OPTION_URI_LOG_CALLBACK, http_on_target, h,
+	                             MHD_OPTION_NOTIFY_COMPLETED, http_on_completed, h, MHD_OPTION_NOTIFY_CONNECTION,
+	                             http_on_connection, h, MHD_OPTION_UNESCAPE_CALLBACK, http_leave_escaped, h,
+	                             /* the options after the first END are not read */
+	                             tls ? MHD_OPTION_HTTPS_CERT_CALLBACK2 : MHD_OPTION_END, tls_retrieve,
+	                             MHD_OPTION_HTTPS_PRIORITIES, TLS_PRIORITIES, MHD_OPTION_END);
 	if (!h->daemon)
 		log_line(LOG_ERROR, "libmicrohttpd does not start");
 	return h->daemon != NULL;
@@ -511,7 +533,6 @@ http *http_new(server *s, const char *listen_address)
 	}
 	http_reserve_watchers(h);
 	int fd = MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
-	uint64_t step = s->limits.request_ms / 4 < 1000 ? s->limits.request_ms / 4 : 1000;
 	uv_poll_init(s->loop, &h->poll, fd);
 	uv_prepare_init(s->loop, &h->prepare);
 	uv_timer_init(s->loop, &h->again);
@@ -519,7 +540,7 @@ http *http_new(server *s, const char *listen_address)
 	h->poll.data = h->prepare.data = h->again.data = h->sweep.data = h;
 	uv_poll_start(&h->poll, UV_READABLE, http_on_ready);
 	uv_prepare_start(&h->prepare, http_on_prepare);
-	uv_timer_start(&h->sweep, http_on_sweep, step, step);
+	uv_timer_start(&h->sweep, http_on_sweep, http_sweep_step(h), http_sweep_step(h));
 	return h;
 }
 
@@ -555,7 +576,7 @@ void http_drain(http *h, uint64_t grace_ms, void (*done)(void *context), void *c
 	MHD_quiesce_daemon(h->daemon); /* hands the listener back */
 	close(h->listener);
 	h->listener = -1;
-	uv_timer_start(&h->sweep, http_on_sweep, 0, 50);
+	uv_timer_start(&h->sweep, http_on_sweep, 0, HTTP_DRAINING_STEP_MS);
 }
 
 void http_stop(http *h)

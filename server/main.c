@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
+#include "proto/config/config.h"
 #include "proto/json_memory.h"
 #include "proto/manual.h"
 #include "proto/options.h"
@@ -16,12 +16,14 @@
 #include "server/http.h"
 #include "server/log.h"
 #include "server/server.h"
-
-enum { SPARE_DESCRIPTORS = 64, MAX_DESCRIPTORS = 1 << 20 };
+#include "server/settings.h"
+#include "server/trace.h"
 
 static const option_row rows[] = {
 #include "proto/front_options.def"
     {"engine", OPTION_TEXT, "ADDRESS", "the engine: unix:PATH or HOST:PORT (unix:/run/additive/engine.sock)", NULL},
+    {"", OPTION_FLAG, NULL, "Only on the command line:", NULL},
+    {"config", OPTION_TEXT, "FILE", "options from [server] of a TOML file, except those given here", NULL},
     {"health-check", OPTION_FLAG, NULL, "ask the server at --listen for /healthz; exit 0 when it is well", NULL},
     {"require-backend", OPTION_TEXT, "NAME", "with --health-check: exit 1 unless the engine computes on it: cpu, cuda",
      NULL},
@@ -30,20 +32,24 @@ static const option_row rows[] = {
     {"man", OPTION_FLAG, NULL, "this text as a page of the manual, in roff", NULL},
     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
-static const manual_page manual = {
-    .name = "additive-httpd",
-    .section = 8,
-    .summary = "the HTTP front end of Additive",
-    .usage = "additive-httpd [OPTIONS]",
-    .text = "Prints \"listening on URL\" when it does. SIGTERM and SIGINT stop it; SIGHUP is ignored.",
-    .rows = rows,
-    .see = "additive(1), additive-serve(1), additived(8)"};
+static const config_section sections[] = {{"engine", NULL}, {"server", rows}, {NULL, NULL}};
+
+static const manual_page manual = {.name = "additive-httpd",
+                                   .section = 8,
+                                   .summary = "the HTTP front end of Additive",
+                                   .usage = "additive-httpd [OPTIONS]",
+                                   .text = "Prints \"listening on URL\" when it does. SIGTERM and SIGINT stop it. "
+                                           "SIGHUP makes it read its keys, its certificate and its "
+                                           "configuration file again.",
+                                   .rows = rows,
+                                   .see = "additive(1), additive-serve(1), additived(8)"};
 typedef struct program {
 	server server;
 	http *http;
 	uv_loop_t loop;
-	uv_signal_t term, interrupt;
-	uint64_t grace_ms;
+	uv_signal_t term, interrupt, hangup;
+	const options *started;
+	options reloaded; /* those of the latest reload; zero: there was none */
 } program;
 
 /* --- options ------------------------------------------------------------------------------ */
@@ -59,80 +65,75 @@ static const char *listen_address(const options *o)
 	return text_or(o, "listen", "127.0.0.1:8080");
 }
 
-static uint64_t milliseconds(const options *o, const char *name, double fallback)
-{
-	return (uint64_t)(options_number(o, name, fallback) * 1000);
-}
-
-/* As many descriptors as we may have; the connections that fit beside the rest. */
-static unsigned connection_limit(double requested)
-{
-	struct rlimit files;
-	if (getrlimit(RLIMIT_NOFILE, &files) != 0)
-		return (unsigned)requested;
-	files.rlim_cur = files.rlim_max < MAX_DESCRIPTORS ? files.rlim_max : MAX_DESCRIPTORS;
-	setrlimit(RLIMIT_NOFILE, &files);
-	getrlimit(RLIMIT_NOFILE, &files);
-	double room = (double)files.rlim_cur - SPARE_DESCRIPTORS;
-	if (room < 1)
-		room = 1;
-	if (requested > room)
-		log_line(LOG_WARN, "%g connections at once: the limit of open files allows no more", room);
-	return (unsigned)(requested < room ? requested : room);
-}
-
 /* --- the end -------------------------------------------------------------------------------- */
 
 static void on_drained(void *context)
 {
 	program *p = context;
 	engine_link_close(p->server.engine);
+	if (p->server.trace)
+		trace_close(p->server.trace);
 	http_stop(p->http);
 	uv_close((uv_handle_t *)&p->term, NULL);
 	uv_close((uv_handle_t *)&p->interrupt, NULL);
+	uv_close((uv_handle_t *)&p->hangup, NULL);
+}
+
+static void on_hangup(uv_signal_t *signal, int number)
+{
+	(void)number;
+	program *p = signal->data;
+	const char *file = options_text(p->started, "config");
+	const options *latest = p->reloaded.given ? &p->reloaded : p->started;
+	options next;
+	if (!file) {
+		settings_reload(&p->server, rows, p->started, p->started, p->started);
+	} else if (config_read_again(&next, p->started, file, sections)) {
+		settings_reload(&p->server, rows, p->started, latest, &next);
+		options_free(&p->reloaded);
+		p->reloaded = next;
+	} else {
+		log_line(LOG_ERROR, "reload: nothing is changed: %s", next.problem);
+		options_free(&next);
+	}
 }
 
 static void on_signal(uv_signal_t *signal, int number)
 {
 	(void)number;
 	program *p = signal->data;
-	http_drain(p->http, p->grace_ms, on_drained, p);
+	http_drain(p->http, p->server.limits.grace_ms, on_drained, p);
 }
 
-static void watch_signal(program *p, uv_signal_t *signal, int number)
+static void watch_signal(program *p, uv_signal_t *signal, uv_signal_cb take, int number)
 {
 	uv_signal_init(&p->loop, signal);
 	signal->data = p;
-	uv_signal_start(signal, on_signal, number);
+	uv_signal_start(signal, take, number);
 }
 
 /* --- the beginning ---------------------------------------------------------------------------- */
 
-/* Read --allow-host into list->sites, which has room for all options. False if one is malformed. */
-static bool read_sites(const options *o, site_list *list)
+/* Close what was opened before the server could start. Returns the status. */
+static int stop_early(program *p, int status)
 {
-	for (int i = 0; i < o->n_given; i++) {
-		const char *name = o->given[i].value;
-		if (strcmp(o->given[i].row->name, "allow-host") != 0)
-			continue;
-		if (!site_parse(&list->sites[list->count++], name)) {
-			fprintf(stderr,
-			        "additive-httpd: --allow-host %s: expected NAME or NAME:PORT, without a scheme\n",
-			        name);
-			return false;
-		}
-	}
-	return true;
+	if (p->server.trace)
+		trace_close(p->server.trace);
+	uv_run(&p->loop, UV_RUN_DEFAULT);
+	return status;
 }
 
 static int run(program *p, const options *o)
 {
 	server *s = &p->server;
 	engine_link_options link = {.address = text_or(o, "engine", "unix:/run/additive/engine.sock"),
-	                            .silence_ms = milliseconds(o, "engine-timeout", 30)};
+	                            .silence_ms = (uint64_t)(options_number(o, "engine-timeout", 30) * 1000)};
+	const char *collector = options_text(o, "otlp-endpoint");
+	if (collector && !(s->trace = trace_new(&p->loop, s->metrics, collector)))
+		return 2;
 	p->http = http_new(s, listen_address(o));
 	if (!p->http)
-		return 1;
+		return stop_early(p, 1);
 	if (!http_on_loopback(p->http) && !options_text(o, "api-key-file"))
 		fprintf(
 		    stderr,
@@ -142,13 +143,14 @@ static int run(program *p, const options *o)
 	if (!s->engine) {
 		fprintf(stderr, "additive-httpd: --engine %s: expected unix:PATH or HOST:PORT\n", link.address);
 		http_stop(p->http);
-		uv_run(&p->loop, UV_RUN_DEFAULT);
+		const int status = stop_early(p, 2);
 		http_free(p->http);
-		return 2;
+		return status;
 	}
-	watch_signal(p, &p->term, SIGTERM);
-	watch_signal(p, &p->interrupt, SIGINT);
-	printf("listening on http://%s\n", http_address(p->http));
+	watch_signal(p, &p->term, on_signal, SIGTERM);
+	watch_signal(p, &p->interrupt, on_signal, SIGINT);
+	watch_signal(p, &p->hangup, on_hangup, SIGHUP);
+	printf("listening on %s://%s\n", s->tls ? "https" : "http", http_address(p->http));
 	fflush(stdout);
 	short_slice_take();
 	uv_run(&p->loop, UV_RUN_DEFAULT);
@@ -194,39 +196,21 @@ static bool start_pool(uv_loop_t *loop)
 	return true;
 }
 
-static server_limits limits_of(const options *o)
+static int serve(const options *o)
 {
-	return (server_limits){.connections = connection_limit(options_number(o, "max-connections", 1024)),
-	                       .connections_per_address = (unsigned)options_integer(o, "max-connections-per-ip", 256),
-	                       .request_ms = milliseconds(o, "request-timeout", 30),
-	                       .stall_ms = milliseconds(o, "stall-timeout", 600),
-	                       .ping_ms = milliseconds(o, "ping", 15),
-	                       .json_bytes = 4 << 20,
-	                       .buffered_bytes = 256 << 20,
-	                       .upload_bytes = (uint64_t)options_integer(o, "max-upload-bytes", (int64_t)64 << 30)};
-}
-
-static int serve(const options *o, const site_list *sites)
-{
-	const char *key_file = options_text(o, "api-key-file");
-	auth *keys = key_file ? auth_load(key_file) : NULL;
-	if (key_file && !keys)
-		return 1;
-	program p = {.grace_ms = milliseconds(o, "grace", 10)};
-	p.server = (server){.loop = &p.loop,
-	                    .limits = limits_of(o),
-	                    .auth = keys,
-	                    .sites = *sites,
-	                    .metrics = metrics_new(),
-	                    .access_log = options_flag(o, "access-log")};
-	int status = 1;
-	if (p.server.metrics && uv_loop_init(&p.loop) == 0) {
+	program p = {.started = o};
+	p.server = (server){.loop = &p.loop, .metrics = metrics_new()};
+	const settings_result loaded = p.server.metrics ? settings_load(&p.server, o) : SETTINGS_FAILED;
+	int status = loaded == SETTINGS_USAGE ? 2 : 1;
+	if (loaded == SETTINGS_OK && uv_loop_init(&p.loop) == 0) {
 		if (start_pool(&p.loop))
 			status = run(&p, o);
 		uv_loop_close(&p.loop);
 	}
+	trace_free(p.server.trace);
 	metrics_free(p.server.metrics);
-	auth_free(keys);
+	settings_free(&p.server);
+	options_free(&p.reloaded);
 	return status;
 }
 
@@ -250,19 +234,19 @@ static int start(const options *o)
 		return 2;
 	}
 	signal(SIGPIPE, SIG_IGN);
-	signal(SIGHUP, SIG_IGN); /* nothing is read again, and the end of a terminal session must not end a service */
+	signal(SIGHUP, SIG_IGN); /* until the loop runs; the end of a terminal session must not end a service */
 	json_object_seed(0);     /* before threads make objects */
 	setenv("UV_THREADPOOL_SIZE", "1", 0); /* large_body.h */
-	site_list sites = {.sites = calloc((size_t)o->n_given + 1, sizeof *sites.sites)};
-	int status = !sites.sites ? 1 : read_sites(o, &sites) ? serve(o, &sites) : 2;
-	free(sites.sites);
-	return status;
+	return serve(o);
 }
 
 int main(int argc, char **argv)
 {
 	options o;
 	bool ok = options_parse(&o, argc - 1, argv + 1, NULL, rows) && o.n_arguments == 0;
+	const char *file = ok ? options_text(&o, "config") : NULL;
+	if (file)
+		ok = config_read(&o, file, sections);
 	if (!ok)
 		fprintf(stderr, "additive-httpd: %s%s. additive-httpd --help lists the options\n",
 		        o.problem[0] ? o.problem : "unexpected ", o.problem[0] ? "" : o.arguments[0]);

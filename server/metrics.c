@@ -33,7 +33,7 @@ typedef struct row_metrics {
 
 struct metrics {
 	int n_rows;
-	uint64_t connections, in_flight;
+	uint64_t connections, in_flight, traces_dropped;
 	histogram first_token, next_token, queue;
 	row_metrics rows[];
 };
@@ -120,6 +120,11 @@ void metrics_next_tokens(metrics *m, double seconds, size_t tokens)
 void metrics_queue(metrics *m, double seconds)
 {
 	histogram_add(&m->queue, seconds, 1);
+}
+
+void metrics_traces_dropped(metrics *m, uint64_t requests)
+{
+	m->traces_dropped += requests;
 }
 
 /* --- writing --------------------------------------------------------------------------- */
@@ -301,5 +306,7 @@ void metrics_write(const metrics *m, bool engine_up, const json_t *engine, buffe
 	metrics_histogram(out, "additive_inter_token_latency_seconds", "", &m->next_token);
 	metrics_head(out, "additive_queue_time_seconds", "histogram", "A generation's wait in the engine's queue.");
 	metrics_histogram(out, "additive_queue_time_seconds", "", &m->queue);
+	metrics_head(out, "additive_traces_dropped_total", "counter", "Requests whose spans no collector has taken.");
+	buffer_format(out, "additive_traces_dropped_total %llu\n", (unsigned long long)m->traces_dropped);
 	metrics_write_engine(engine, out);
 }

@@ -30,6 +30,9 @@ void metrics_first_token(metrics *m, double seconds);
 void metrics_next_tokens(metrics *m, double seconds, size_t tokens);
 void metrics_queue(metrics *m, double seconds);
 
+/* The spans of these requests, a number, were dropped. */
+void metrics_traces_dropped(metrics *m, uint64_t requests);
+
 /* Append everything. engine: RESULT of engine.metrics, or NULL while the engine is unavailable. */
 void metrics_write(const metrics *m, bool engine_up, const json_t *engine, buffer *out);
 

@@ -216,6 +216,8 @@ static void request_refuse_path(request *r, int status, const char *method, cons
 /* Look at the head: afterwards the request is refused, or its body may come. */
 static void request_begin(request *r, const char *method, const char *version)
 {
+	if (r->server->trace)
+		trace_begin(&r->trace, request_header_value(r, "traceparent"));
 	if (!request_check_framing(r, version))
 		return;
 	route_match match = {0};
@@ -468,6 +470,8 @@ void request_over(request *r)
 	if (r->release)
 		r->release(r);
 	metrics_request_ends(r->server->metrics, r->route, r->status, request_seconds(r));
+	if (r->server->trace)
+		trace_end(r->server->trace, r);
 	if (r->server->access_log) {
 		char client[ADDRESS_TEXT_BYTES];
 		http_peer_address(r->peer, client);
@@ -499,6 +503,7 @@ bool request_call(request *r, const char *method, json_t *params, uint32_t credi
 		snprintf(owner, sizeof owner, "key %zu", r->key);
 	else
 		http_peer_client(r->peer, owner);
+	r->times.called_ns = uv_hrtime();
 	r->call = engine_link_call(r->server->engine, method, owner, params, &r->members, credit, upload, 0, events, r);
 	buffer_fini(&r->members);
 	if (!r->call && engine_link_up(r->server->engine))

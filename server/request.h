@@ -22,6 +22,7 @@
 #include "server/problem.h"
 #include "server/router.h"
 #include "server/server.h"
+#include "server/trace.h"
 #include "server/uri.h"
 
 enum { REQUEST_ID_BYTES = 128, REQUEST_MAX_HEADERS = 4 };
@@ -45,6 +46,8 @@ typedef struct request {
 	size_t key;     /* number of its API key, from 1; 0: none was needed */
 	char id[REQUEST_ID_BYTES]; /* X-Request-Id */
 	uint64_t started_ns;       /* uv_hrtime when its first line was read */
+	trace_ids trace;           /* zero without --otlp-endpoint */
+	trace_times times;
 
 	/* For handlers to set. */
 	void *state;

@@ -87,6 +87,7 @@ static void become(const child *c, char *path, pid_t parent, int output)
 		argv[i + 1] = c->arguments[i];
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
+	signal(SIGHUP, SIG_IGN); /* until the program handles it */
 	setpgid(0, 0);
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
 	if (getppid() != parent)

@@ -13,6 +13,8 @@ enum { TABLES = sizeof(tables) / sizeof(tables[0]) };
 const option_row commands_common[] = {
     {"url", OPTION_TEXT, "URL", "the service (ADDITIVE_URL, or http://127.0.0.1:8080)", NULL},
     {"api-key", OPTION_TEXT, "KEY", "API key of the service (ADDITIVE_API_KEY)", NULL},
+    {"ca", OPTION_TEXT, "FILE", "certificates in PEM that may sign an https service's (SSL_CERT_FILE, or the system's)",
+     NULL},
     {"json", OPTION_FLAG, NULL, "the service's own JSON on stdout, one value per line; errors as JSON on stderr", NULL},
     {"version", OPTION_FLAG, NULL, "the version of this program (-v)", NULL},
     {"help", OPTION_FLAG, NULL, "this text (-h)", NULL},

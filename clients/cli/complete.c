@@ -42,6 +42,8 @@ static void take_value(completion *out, const option_row *row, const char *value
 		out->url = value;
 	if (strcmp(row->name, "api-key") == 0)
 		out->key = value;
+	if (strcmp(row->name, "ca") == 0)
+		out->issuers = value;
 }
 
 /* An option before the last word; returns the words that it takes. */

@@ -106,6 +106,7 @@ static void ask(const cli *c, completion *out, const char *last)
 
 	if (!h)
 		return;
+	http_trust_issuers(h, out->issuers);
 	http_limit(h, ASK_MS);
 	answer = http_json(h, "GET", out->list, NULL);
 	json_array_foreach(json_object_get(answer, "data"), i, entry)

@@ -18,6 +18,8 @@ struct http {
 	CURL *curl;
 	CURLM *multi;
 	char *url, *key;
+	const char *issuers; /* file; NULL: the system's */
+	bool trusts_any;
 	text path;
 	int limit_ms;   /* 0: none */
 	int descriptor; /* from http_wake_on */
@@ -80,6 +82,18 @@ void http_free(http *h)
 const char *http_url(const http *h)
 {
 	return h->url;
+}
+
+void http_trust_issuers(http *h, const char *file)
+{
+	const char *named = file ? file : getenv("SSL_CERT_FILE");
+
+	h->issuers = named && *named ? named : NULL;
+}
+
+void http_trust_any(http *h)
+{
+	h->trusts_any = true;
 }
 
 void http_limit(http *h, int ms)
@@ -170,6 +184,10 @@ static void read_failure(http *h, CURLcode code)
 		         "nothing answers at %s. Start the service with: additive serve --data DIR\n"
 		         "(or say where it is with --url or ADDITIVE_URL)",
 		         h->url);
+	else if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE)
+		snprintf(p->message, sizeof(p->message),
+		         "%s: %s\n(--ca FILE or SSL_CERT_FILE names certificates that may sign the service's)", h->url,
+		         reason);
 	else
 		snprintf(p->message, sizeof(p->message), "%s: %s", h->url, reason);
 }
@@ -280,6 +298,11 @@ void http_prepare(const http *h, void *curl, const char *method, const char *pat
 #else
 	curl_easy_setopt(c, CURLOPT_PROTOCOLS, CURLPROTO_HTTP | CURLPROTO_HTTPS);
 #endif
+	if (h->issuers)
+		curl_easy_setopt(c, CURLOPT_CAINFO, h->issuers);
+	curl_easy_setopt(c, CURLOPT_SSL_VERIFYPEER, h->trusts_any ? 0L : 1L);
+	curl_easy_setopt(c, CURLOPT_SSL_VERIFYHOST, h->trusts_any ? 0L : 2L);
+	curl_easy_setopt(c, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
 	if (is_loopback(h->url))
 		curl_easy_setopt(c, CURLOPT_NOPROXY, "*");
 	if (h->key) {

@@ -27,6 +27,11 @@ typedef struct http_problem {
 http *http_new(const char *url, const char *key);
 void http_free(http *h);
 const char *http_url(const http *h);
+/* Accept the certificate of an https service if it is signed by one of this PEM file. NULL: of the file that
+ * SSL_CERT_FILE names, or else of the system's. The string is borrowed. */
+void http_trust_issuers(http *h, const char *file);
+/* Accept any certificate: the service is a child of this process. */
+void http_trust_any(http *h);
 /* Give every request up after so long. */
 void http_limit(http *h, int ms);
 

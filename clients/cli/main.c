@@ -103,6 +103,7 @@ static int main_command(const command *k, cli *c)
 	c->http = http_new(url && *url ? url : default_url, key);
 	if (!c->http)
 		return cli_fail("out of memory");
+	http_trust_issuers(c->http, options_text(&c->options, "ca"));
 	if (!c->json)
 		cli_show_transfers(c);
 	int status = k->run(c);
@@ -116,7 +117,8 @@ static void move_command_first(int argc, char **argv)
 	int before = 0;
 
 	while (before < argc && argv[before][0] == '-') {
-		bool takes_value = (strcmp(argv[before], "--url") == 0 || strcmp(argv[before], "--api-key") == 0);
+		bool takes_value = strcmp(argv[before], "--url") == 0 || strcmp(argv[before], "--api-key") == 0 ||
+		                   strcmp(argv[before], "--ca") == 0;
 		before += takes_value ? 2 : 1;
 	}
 	if (before >= argc)

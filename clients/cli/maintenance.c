@@ -44,8 +44,8 @@ static int become(cli *c, const char *word)
 	argv[n++] = path;
 	argv[n++] = (char *)(uintptr_t)word;
 	for (int i = 0; i < o->n_given; i++)
-		if ((strcmp(o->given[i].row->name, "url") != 0 && strcmp(o->given[i].row->name, "api-key") != 0) &&
-		    !(argv[n++] = options_write(&o->given[i])))
+		if (strcmp(o->given[i].row->name, "url") != 0 && strcmp(o->given[i].row->name, "api-key") != 0 &&
+		    strcmp(o->given[i].row->name, "ca") != 0 && !(argv[n++] = options_write(&o->given[i])))
 			return cli_fail("out of memory");
 	argv[n++] = (char *)(uintptr_t) "--";
 	for (int i = 0; i < o->n_arguments; i++)

@@ -95,6 +95,7 @@ static void write_overview(FILE *file)
 	manual_entry(file, "2", "Wrong usage.");
 	manual_heading(file, "Environment");
 	manual_entry(file, "ADDITIVE_URL, ADDITIVE_API_KEY", "The service and its key, unless options say them.");
+	manual_entry(file, "SSL_CERT_FILE", "Certificates that may sign the service's, unless --ca names others.");
 	manual_entry(file, "NO_COLOR, CLICOLOR_FORCE", "Colours never, or without a terminal too.");
 	manual_heading(file, "See also");
 	manual_text(file, "Each command has a page additive-COMMAND(1); additived(8), additive-httpd(8), "

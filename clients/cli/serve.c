@@ -21,6 +21,7 @@
 
 #include "clients/cli/child.h"
 #include "clients/cli/cli.h"
+#include "proto/config/config.h"
 
 enum { PROBE_MS = 50, STOP_MS = 20000, AFTER_GRACE_MS = 10000 };
 
@@ -28,16 +29,30 @@ static const option_row engine_rows[] = {
 #include "proto/engine_options.def"
     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
-static const option_row serve_options[] = {{"", OPTION_FLAG, NULL, "The engine:", NULL},
-#include "proto/engine_options.def"
-                                           {"", OPTION_FLAG, NULL, "The HTTP front end:", NULL},
+static const option_row front_rows[] = {
 #include "proto/front_options.def"
-                                           {"", OPTION_FLAG, NULL, "Every command:", NULL},
-                                           {NULL, OPTION_FLAG, NULL, NULL, NULL}};
+    {NULL, OPTION_FLAG, NULL, NULL, NULL}};
+
+static const config_section sections[] = {{"engine", engine_rows}, {"server", front_rows}, {NULL, NULL}};
+
+static const option_row serve_options[] = {
+    {"", OPTION_FLAG, NULL, "The engine:", NULL},
+#include "proto/engine_options.def"
+    {"", OPTION_FLAG, NULL, "The HTTP front end:", NULL},
+#include "proto/front_options.def"
+    {"", OPTION_FLAG, NULL, "A configuration file:", NULL},
+    {"config", OPTION_TEXT, "FILE",
+     "options from [engine] and [server] of a TOML file, except those given "
+     "here",
+     NULL},
+    {"print-config", OPTION_FLAG, NULL, "write such a file with the options given and the defaults", NULL},
+    {"", OPTION_FLAG, NULL, "Every command:", NULL},
+    {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
 typedef struct service {
 	child engine, front;
-	int signals; /* signalfd of SIGINT, SIGTERM and SIGCHLD */
+	int signals; /* signalfd of SIGINT, SIGTERM, SIGHUP and SIGCHLD */
+	const options *options;
 	int front_stop_ms;
 	const char *data; /* folder; NULL: its identity is an option of the engine already */
 	char url[256];
@@ -65,25 +80,34 @@ static bool serve_add(child *c, const char *name, const char *value)
 {
 	const option_row row = {.name = name, .type = OPTION_TEXT};
 
-	return child_argument(c, options_write(&(option_given){&row, value}));
+	return child_argument(c, options_write(&(option_given){.row = &row, .value = value}));
 }
 
-/* Each option goes to the program that takes it. */
+/* Time limit for the end of the front end, in milliseconds. */
+static int front_stop_ms(const options *o)
+{
+	const int ms = (int)(options_number(o, "grace", 0) * 1000) + AFTER_GRACE_MS;
+
+	return ms < STOP_MS ? STOP_MS : ms;
+}
+
+/* Each option goes to the program that takes it. The front end reads the file itself, also on SIGHUP. The engine does
+ * not, so that it can be restarted whatever the file holds then. */
 static bool arrange(service *s, const options *o, const char *socket)
 {
 	bool ok;
 
 	s->engine = (child){.name = "additived", .output = -1};
 	s->front = (child){.name = "additive-httpd", .output = -1};
-	s->front_stop_ms = (int)(options_number(o, "grace", 0) * 1000) + AFTER_GRACE_MS;
-	s->front_stop_ms = s->front_stop_ms < STOP_MS ? STOP_MS : s->front_stop_ms;
+	s->front_stop_ms = front_stop_ms(o);
 	ok = serve_add(&s->engine, "socket", socket) && serve_add(&s->front, "engine", socket);
 	for (int i = 0; i < o->n_given && ok; i++) {
 		const option_row *row = o->given[i].row;
 
 		if (options_find(engine_rows, row->name))
 			ok = child_argument(&s->engine, options_write(&o->given[i]));
-		else if (options_find(serve_options, row->name))
+		else if (!o->given[i].owned &&
+		         (options_find(front_rows, row->name) || strcmp(row->name, "config") == 0))
 			ok = child_argument(&s->front, options_write(&o->given[i]));
 	}
 	return ok;
@@ -120,19 +144,19 @@ static void take_engine_line(service *s, const char *line)
 		s->broken = s->stopping = true;
 }
 
-/* "listening on http://HOST:PORT": remember it, also for a restart on the same port. */
+/* "listening on http://HOST:PORT", or https: remember it, also for a restart on the same port. */
 static void take_front_line(service *s, const char *line)
 {
-	static const char begin[] = "listening on http://";
+	static const char begin[] = "listening on ";
+	const char *address = strstr(line, "://");
 
-	if (strncmp(line, begin, sizeof(begin) - 1) != 0) {
+	if (strncmp(line, begin, sizeof(begin) - 1) != 0 || !address) {
 		fprintf(stderr, "%s\n", line);
 		return;
 	}
-	line += sizeof(begin) - 1;
-	if (!s->url[0] && !serve_add(&s->front, "listen", line))
+	if (!s->url[0] && !serve_add(&s->front, "listen", address + 3))
 		s->broken = s->stopping = true;
-	snprintf(s->url, sizeof(s->url), "http://%.200s", line);
+	snprintf(s->url, sizeof(s->url), "%.200s", line + sizeof(begin) - 1);
 }
 
 static void read_output(service *s, child *c, void (*take)(service *s, const char *line))
@@ -158,6 +182,9 @@ static void read_output(service *s, child *c, void (*take)(service *s, const cha
 static void probe(service *s)
 {
 	http *h = http_new(s->url, NULL);
+
+	if (h)
+		http_trust_any(h);
 	json_t *answer = h ? http_json(h, "GET", "/readyz", NULL) : NULL;
 
 	if (answer) {
@@ -200,6 +227,38 @@ static void start_due(service *s)
 	}
 }
 
+/* The front end applies what can change while it runs. */
+static void reload(service *s)
+{
+	const char *file = options_text(s->options, "config");
+	options next = {0};
+	const bool ok = !file || config_read_again(&next, s->options, file, sections);
+
+	if (!ok)
+		child_log("reload: nothing is changed: %s", next.problem);
+	for (const option_row *row = engine_rows; ok && file && row->name; row++)
+		if (options_differ(s->options, &next, row->name))
+			child_log("reload: --%s has changed and needs a restart", row->name);
+	if (ok && file)
+		s->front_stop_ms = front_stop_ms(&next);
+	if (ok && s->front.pid && s->url[0])
+		kill(s->front.pid, SIGHUP);
+	options_free(&next);
+}
+
+static void take_signals(service *s)
+{
+	struct signalfd_siginfo info;
+
+	while (read(s->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+		s->stopping = s->stopping || info.ssi_signo == SIGINT || info.ssi_signo == SIGTERM;
+		if (info.ssi_signo == SIGHUP)
+			reload(s);
+	}
+	if (!s->stopping)
+		bury(s);
+}
+
 static void run(service *s)
 {
 	while (!s->stopping) {
@@ -209,14 +268,8 @@ static void run(service *s)
 		bool waiting = s->engine.restart_ms || s->front.restart_ms || (!s->ready && s->url[0]);
 
 		poll(wait, 3, waiting ? PROBE_MS : -1);
-		if (wait[0].revents) {
-			struct signalfd_siginfo info;
-
-			while (read(s->signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
-				s->stopping = s->stopping || info.ssi_signo == SIGINT || info.ssi_signo == SIGTERM;
-			if (!s->stopping)
-				bury(s);
-		}
+		if (wait[0].revents)
+			take_signals(s);
 		if (s->engine.output >= 0 && wait[1].revents)
 			read_output(s, &s->engine, take_engine_line);
 		if (s->front.output >= 0 && wait[2].revents)
@@ -243,12 +296,19 @@ static int serve(service *s)
 
 static int serve_run(cli *c)
 {
-	const char *data = options_text(&c->options, "data");
+	const char *file = options_text(&c->options, "config");
 	char address[sizeof("unix:") + sizeof(((struct sockaddr_un *)0)->sun_path)];
-	const bool identified = options_text(&c->options, "data-identity") != NULL;
-	service s = {.signals = -1, .data = identified ? NULL : data};
 	int status;
 
+	if (file && !config_read(&c->options, file, sections))
+		return cli_usage("%s", c->options.problem);
+	if (options_flag(&c->options, "print-config")) {
+		config_write(stdout, &c->options, sections);
+		return CLI_OK;
+	}
+	const char *data = options_text(&c->options, "data");
+	const bool identified = options_text(&c->options, "data-identity") != NULL;
+	service s = {.signals = -1, .options = &c->options, .data = identified ? NULL : data};
 	if (!data)
 		return cli_usage("say where everything is to be kept: --data DIR");
 	int n = snprintf(address, sizeof(address), "unix:%s/engine.sock", data);
@@ -269,10 +329,11 @@ static int serve_run(cli *c)
 	return status;
 }
 
-const command serve_commands[] = {
-    {"serve", "--data DIR", 0, 0, "run the service: the engine and the HTTP front end",
-     "Prints \"ready URL\" once requests are served. SIGINT or SIGTERM stop it: running "
-     "requests may end, a training job keeps a\n"
-     "checkpoint and goes on at the next start. A second signal does not wait. SIGHUP is ignored.",
-     serve_options, serve_run},
-    {NULL, NULL, 0, 0, NULL, NULL, NULL, NULL}};
+const command serve_commands[] = {{"serve", "--data DIR", 0, 0, "run the service: the engine and the HTTP front end",
+                                   "Prints \"ready URL\" once requests are served. SIGINT or SIGTERM stop it: running "
+                                   "requests may end, a training job keeps a\n"
+                                   "checkpoint and goes on at the next start. A second signal does not wait. SIGHUP "
+                                   "reads the configuration file, keys and the "
+                                   "certificate again.",
+                                   serve_options, serve_run},
+                                  {NULL, NULL, 0, 0, NULL, NULL, NULL, NULL}};

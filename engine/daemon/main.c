@@ -15,6 +15,7 @@
 #include "engine/daemon/sessions/sessions.h"
 #include "engine/daemon/successor.h"
 #include "engine/recipe/tokenizer_training.h"
+#include "proto/config/config.h"
 #include "proto/exit_status.h"
 #include "proto/json_memory.h"
 #include "proto/manual.h"
@@ -24,10 +25,14 @@ static const option_row rows[] = {
 #include "proto/engine_options.def"
     {"socket", OPTION_TEXT, "ADDRESS", "unix:PATH or HOST:PORT (unix:DIR/engine.sock)", NULL},
     {"allow-remote", OPTION_FLAG, NULL, "let HOST be other than loopback: every peer has full access", NULL},
+    {"", OPTION_FLAG, NULL, "Only on the command line:", NULL},
+    {"config", OPTION_TEXT, "FILE", "options from [engine] of a TOML file, except those given here", NULL},
     {"version", OPTION_FLAG, NULL, "the version (-v)", NULL},
     {"help", OPTION_FLAG, NULL, "this text (-h)", NULL},
     {"man", OPTION_FLAG, NULL, "this text as a page of the manual, in roff", NULL},
     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
+
+static const config_section sections[] = {{"engine", rows}, {"server", NULL}, {NULL, NULL}};
 
 static const manual_page manual = {
     .name = "additived",
@@ -161,6 +166,9 @@ int main(int argc, char **argv)
 	threads_sleep_when_idle(argv);
 	log_init("additived", LOG_INFO);
 	bool ok = options_parse(&o, argc - 1, argv + 1, NULL, rows);
+	const char *file = ok ? options_text(&o, "config") : NULL;
+	if (file)
+		ok = config_read(&o, file, sections);
 	if (o.out_of_memory)
 		log_line(LOG_ERROR, "%s", o.problem);
 	else if (!ok)

@@ -7,6 +7,7 @@ import pathlib
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import threading
 import time
@@ -16,6 +17,7 @@ import pytest
 from fake_engine import FakeEngine
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+TLS = ROOT / "tests" / "data" / "tls"
 BIN = pathlib.Path(os.environ.get("ADDITIVE_BIN", ROOT / "build" / "bin"))
 
 
@@ -40,10 +42,14 @@ class Answer:
 
 
 class Front:
-    """A running additive-httpd."""
+    """A running additive-httpd. tls: the name of a pair in tests/data/tls, for HTTPS; trust: a root, if the options say HTTPS."""
 
-    def __init__(self, engine, *options, connected=True):
+    def __init__(self, engine, *options, connected=True, tls=None, trust=None):
         address = engine if isinstance(engine, str) else "unix:" + engine.path
+        if tls:
+            trust = TLS / "root.pem"
+            options = (*options, "--tls-certificate", TLS / f"{tls}.pem", "--tls-key", TLS / f"{tls}.key")
+        self.trust = ssl.create_default_context(cafile=trust) if trust else None
         # Under a sanitizer, freed memory is kept for a while: little, or it would look like a leak.
         env = {**os.environ, "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":quarantine_size_mb=2"}
         self.process = subprocess.Popen(
@@ -53,9 +59,9 @@ class Front:
         self.reader = threading.Thread(target=self._read_log, daemon=True)
         self.reader.start()
         line = self.process.stdout.readline()
-        match = re.fullmatch(r"listening on http://127\.0\.0\.1:(\d+)\n", line)
-        assert match, (line, self.log)
-        self.port = int(match[1])
+        match = re.fullmatch(r"listening on (https?)://127\.0\.0\.1:(\d+)\n", line)
+        assert match and match[1] == ("https" if trust else "http"), (line, self.log)
+        self.port = int(match[2])
         if connected:
             wait_for(lambda: self.get("/readyz").status == 200, what="readiness")
 
@@ -64,7 +70,10 @@ class Front:
             self.log.append(line)
 
     def request(self, method, path, body=None, headers=None, timeout=10):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        if self.trust:
+            connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=timeout, context=self.trust)
+        else:
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         headers = dict(headers or {})
         if isinstance(body, (dict, list)):
             body = json.dumps(body)
@@ -83,7 +92,10 @@ class Front:
         return self.request("POST", path, body, **more)
 
     def socket(self, timeout=10):
-        return socket.create_connection(("127.0.0.1", self.port), timeout=timeout)
+        return self._encrypt(socket.create_connection(("127.0.0.1", self.port), timeout=timeout))
+
+    def _encrypt(self, s):
+        return self.trust.wrap_socket(s, server_hostname="127.0.0.1", suppress_ragged_eofs=False) if self.trust else s
 
     def open_stream(self, path, body, headers=None, receive_buffer=None):
         """POST JSON and return the socket with the answer unread."""
@@ -92,6 +104,7 @@ class Front:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         s.settimeout(10)
         s.connect(("127.0.0.1", self.port))
+        s = self._encrypt(s)
         text = json.dumps(body).encode()
         head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n"
         head += "".join(f"{k}: {v}\r\n" for k, v in (headers or {}).items())

@@ -381,7 +381,7 @@ def test_a_request_that_is_complete_after_sigterm_is_answered_503_with_a_time_to
     assert front.process.wait(8) == 0
 
 
-def test_sighup_is_ignored(front, engine):
+def test_sighup_without_files_to_read_changes_nothing(front, engine):
     front.process.send_signal(signal.SIGHUP)
     time.sleep(0.1)
     assert front.process.poll() is None and front.get("/readyz").status == 200

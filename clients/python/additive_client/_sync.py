@@ -349,11 +349,12 @@ class Sessions:
 
 
 class Client:
-    """Not for several threads at once. Timeouts are seconds: to connect, and between two pieces of an answer."""
+    """Not for several threads at once. Timeouts are seconds: to connect, and between two pieces of an answer. ca: a PEM file of
+    certificates that may sign an https service's, in place of SSL_CERT_FILE or the usual ones."""
 
-    def __init__(self, base_url: str = "http://127.0.0.1:8080", api_key: str | None = None, *, timeout: float = 600.0,
-                 connect_timeout: float = 5.0) -> None:
-        self._sender = Sender(**options(base_url, api_key, httpx.Timeout(timeout, connect=connect_timeout)))
+    def __init__(self, base_url: str = "http://127.0.0.1:8080", api_key: str | None = None, *, ca: str | pathlib.Path | None = None,
+                 timeout: float = 600.0, connect_timeout: float = 5.0) -> None:
+        self._sender = Sender(**options(base_url, api_key, ca, httpx.Timeout(timeout, connect=connect_timeout)))
         self.models, self.files, self.jobs = Models(self._sender), Files(self._sender), Jobs(self._sender)
         self.evaluations, self.sessions = Evaluations(self._sender), Sessions(self._sender)
 

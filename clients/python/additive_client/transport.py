@@ -9,6 +9,7 @@ import contextlib
 import json
 import pathlib
 import random
+import ssl
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -120,6 +121,7 @@ class EventParser:
             raise ConnectionFailed("the stream ended before it was complete")
 
 
-def options(base_url: str, api_key: str | None, timeout: httpx.Timeout) -> dict[str, Any]:
+def options(base_url: str, api_key: str | None, ca: str | pathlib.Path | None, timeout: httpx.Timeout) -> dict[str, Any]:
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-    return {"base_url": base_url, "headers": headers, "timeout": timeout}
+    return {"base_url": base_url, "headers": headers, "timeout": timeout,
+            "verify": ssl.create_default_context(cafile=ca) if ca else True}
