@@ -414,8 +414,8 @@ static status make_nothing(automaton **out, int64_t *budget)
 	if (!b)
 		return STATUS_NOMEM;
 	automaton_builder_state(b, "start", 1);
-	automaton_builder_next(b, &key, &bytes);
-	automaton_builder_accept(b);
+	if (automaton_builder_next(b, &key, &bytes))
+		automaton_builder_accept(b);
 	return automaton_builder_finish(out, b);
 }
 
