@@ -61,7 +61,7 @@ status beams_check(const beam_options *o, const generation_request *r, int n, er
 	if (r->n_stops > 0)
 		return error_set(err, STATUS_UNSUPPORTED, "stop", "a beam search supports no stop sequences");
 	if (r->constraint)
-		return error_set(err, STATUS_UNSUPPORTED, "response_format", "not in a beam search");
+		return error_set(err, STATUS_UNSUPPORTED, r->constraint_field, "not in a beam search");
 	if (r->n_alpha > 0 || r->explain)
 		return error_set(err, STATUS_UNSUPPORTED, "alpha", "not in a beam search");
 	if (r->score_prompt)

@@ -162,10 +162,11 @@ static status generation_prepare_alpha(generation *g, const generation_request *
 }
 
 /* Set the message of status s of a constrained text. */
-static status generation_check_constrained(status s, error *err)
+static status generation_check_constrained(const generation *g, status s, error *err)
 {
 	if (s == STATUS_TOO_LARGE)
-		error_set(err, s, "response_format", "too many alternatives of the schema have the same beginning");
+		error_set(err, s, g->constraint_field,
+		          "too many alternatives have the same beginning, or the text is nested too deep");
 	return s;
 }
 
@@ -178,6 +179,7 @@ static status generation_copy(generation *g, const generation_request *r, error 
 	g->sampling = r->sampling;
 	g->n_shared = r->n_shared;
 	g->ignore_end = r->ignore_end;
+	g->constraint_field = r->constraint_field;
 	g->n_stop_tokens = r->n_stop_tokens;
 	memcpy(g->stop_tokens, r->stop_tokens, sizeof g->stop_tokens);
 	g->n_logprobs = r->n_logprobs;
@@ -208,7 +210,8 @@ static status generation_copy(generation *g, const generation_request *r, error 
 	TRY(generation_tally(g));
 	TRY(generation_prepare_alpha(g, r, err));
 	if (r->constraint)
-		TRY(generation_check_constrained(constrained_text_new(&g->constrained, r->constraint, g->stop_tokens,
+		TRY(generation_check_constrained(g,
+		                                 constrained_text_new(&g->constrained, r->constraint, g->stop_tokens,
 		                                                      g->n_stop_tokens, g->ignore_end),
 		                                 err));
 	if (r->score_prompt && r->n_prompt > 1)
@@ -540,7 +543,7 @@ status generation_deliver(generation *g, int32_t token, error *err)
 		return beams_read_logits(g, err);
 	g->next = token;
 	if (token < 0 && g->constrained && !constrained_text_continues(g->constrained))
-		return error_set(err, STATUS_UNSUPPORTED, "response_format",
+		return error_set(err, STATUS_UNSUPPORTED, g->constraint_field,
 		                 "no token of the model's vocabulary continues the text");
 	if (token < 0)
 		return error_set(err, STATUS_INVALID, "model",
@@ -548,7 +551,7 @@ status generation_deliver(generation *g, int32_t token, error *err)
 	TRY(session_reserve(x, 1, err));
 	TRY(tally_reserve(&g->tally));
 	if (g->constrained && !generation_ends(g, token))
-		TRY(generation_check_constrained(constrained_text_push(g->constrained, token), err));
+		TRY(generation_check_constrained(g, constrained_text_push(g->constrained, token), err));
 	if (g->phase == GENERATION_PROMPT)
 		g->prompted_ns = clock_ns();
 	token_logprob picked = {.token = token, .logprob = -INFINITY};

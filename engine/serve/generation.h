@@ -54,6 +54,7 @@ struct generation {
 	sampling sampling;
 	bool ignore_end;
 	constrained_text *constrained; /* the text matched so far; NULL: no constraint */
+	const char *constraint_field;
 	int32_t stop_tokens[CHAT_TEMPLATE_STOPS];
 	int n_stop_tokens;
 	int n_logprobs, n_alpha;

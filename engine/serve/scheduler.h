@@ -247,9 +247,10 @@ typedef struct generation_request {
 	int n_stops;
 	int32_t stop_tokens[CHAT_TEMPLATE_STOPS]; /* each ends the text as the end-of-text token does */
 	int n_stop_tokens;
-	bool ignore_end;         /* continue past the end-of-text token */
-	constraint *constraint;  /* the generated text must match it; borrowed until `finished`. NULL: any text */
-	int n_logprobs;          /* -1: none; 0…20: the chosen token and this many alternatives */
+	bool ignore_end;              /* continue past the end-of-text token */
+	constraint *constraint;       /* the generated text must match it; borrowed until `finished`. NULL: any text */
+	const char *constraint_field; /* with a constraint: its name in errors; borrowed likewise */
+	int n_logprobs;               /* -1: none; 0…20: the chosen token and this many alternatives */
 	bool score_prompt;       /* also send events for prompt tokens, from the second on; needs n_logprobs ≥ 0 */
 	bool scores_only;        /* with score_prompt: those events carry no text */
 	int n_alpha;             /* alphas per token, 0: none. Each generated token then costs time in proportion to the

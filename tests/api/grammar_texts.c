@@ -1,7 +1,8 @@
-/* grammar_texts - answer questions about grammars of JSON Schemas, one line of JSON each on standard input:
- *   {"schema": …, "draw": N, "seed": S, "texts": [TEXT…]}
- * The answer: {"drawn": [TEXT…], "fits": [true or false for each of the texts]}, where drawn texts are made by random
- * choices among the bytes that may follow; or {"refused": STATUS, "param": …, "message": …}. */
+/* grammar_texts - answer questions about grammars, one line of JSON each on standard input:
+ *   {"schema": …, "draw": N, "seed": S, "longest": BYTES, "texts": [TEXT…]}
+ * In place of "schema" it may have "regex", "grammar" (GBNF) or "choice". The answer: {"drawn": [TEXT…], "fits": [true
+ * or false for each of the texts]}, where drawn texts are made by random choices among the bytes that may follow; or
+ * {"refused": STATUS, "param": …, "message": …}. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +10,9 @@
 #include <jansson.h>
 
 #include "engine/base/philox.h"
+#include "engine/text/grammar/gbnf.h"
 #include "engine/text/grammar/json_grammar.h"
+#include "engine/text/grammar/plain_grammar.h"
 #include "tests/unit/support/grammar_reader.h"
 
 enum { LONGEST = 4000, CLOSES_AFTER = 120 };
@@ -46,8 +49,8 @@ static int choose(draws *d, const byte_set *set, size_t written)
 	return byte >= 0 ? byte : draw_byte(d, set, NULL);
 }
 
-/* Draw a text; NULL: it got too long. */
-static json_t *draw_text(const grammar *g, draws *d)
+/* Draw a text; NULL: it got longer than `longest` bytes. */
+static json_t *draw_text(const grammar *g, draws *d, size_t longest)
 {
 	static grammar_reader r;
 	char text[LONGEST];
@@ -55,7 +58,7 @@ static json_t *draw_text(const grammar *g, draws *d)
 	bool ends = false;
 	byte_set set;
 	grammar_reader_start(&r, g);
-	for (; n < sizeof text; n++) {
+	for (; n < longest; n++) {
 		grammar_reader_next(&r, &set, &ends);
 		const int byte = ends && (n > CLOSES_AFTER || draw(d, 3) == 0) ? -1 : choose(d, &set, n);
 		if (byte < 0)
@@ -65,14 +68,27 @@ static json_t *draw_text(const grammar *g, draws *d)
 		text[n] = (char)byte;
 	}
 	grammar_reader_fini(&r);
-	return ends && n < sizeof text ? json_stringn(text, n) : NULL;
+	return ends && n < longest ? json_stringn(text, n) : NULL;
+}
+
+static status read_grammar(grammar **out, const json_t *question, error *err)
+{
+	const json_t *regex = json_object_get(question, "regex"), *gbnf = json_object_get(question, "grammar");
+	const json_t *choice = json_object_get(question, "choice");
+	if (regex)
+		return regex_grammar_new(out, json_string_value(regex), json_string_length(regex), err);
+	if (gbnf)
+		return gbnf_grammar_new(out, json_string_value(gbnf), json_string_length(gbnf), err);
+	return choice ? choice_grammar_new(out, choice, err)
+	              : json_grammar_new(out, json_object_get(question, "schema"), err);
 }
 
 static json_t *answer(const json_t *question)
 {
 	error err = ERROR_INIT;
 	grammar *g;
-	const status s = json_grammar_new(&g, json_object_get(question, "schema"), &err);
+	const status s = read_grammar(&g, question, &err);
+	const size_t bound = (size_t)json_integer_value(json_object_get(question, "longest"));
 	if (s != STATUS_OK)
 		return json_pack("{s:s, s:s, s:s}", "refused", status_name(s), "param", err.param, "message",
 		                 error_message(&err));
@@ -80,7 +96,7 @@ static json_t *answer(const json_t *question)
 	json_t *drawn = json_array(), *fits = json_array(), *text;
 	size_t i;
 	for (json_int_t k = json_integer_value(json_object_get(question, "draw")); k > 0; k--)
-		if ((text = draw_text(g, &d)))
+		if ((text = draw_text(g, &d, bound > 0 && bound < LONGEST ? bound : LONGEST)))
 			json_array_append_new(drawn, text);
 	json_array_foreach(json_object_get(question, "texts"), i, text) json_array_append_new(
 	    fits, json_boolean(grammar_reader_accepts(g, json_string_value(text), json_string_length(text))));

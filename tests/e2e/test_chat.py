@@ -1,6 +1,7 @@
 """Conversations, as OpenAI's own client has them, and in sessions."""
 
 import json
+import re
 
 import openai
 import pytest
@@ -208,6 +209,80 @@ def test_a_text_that_must_fit_is_written_by_a_trained_vocabulary_beside_other_te
     values = client.completions.create(max_tokens=40, extra_body={"response_format": formatted({"enum": ["beer", "bottles", 99]})}, **ask)
     assert {json.loads(c.text) for c in values.choices} <= {"beer", "bottles", 99}
     assert client.completions.create(max_tokens=30, **ask).choices == free.choices
+
+
+DATE = r"(19|20)\d\d-[01]\d(é|日)?"
+STRUCTURED = [
+    ({"regex": DATE}, lambda t: re.fullmatch(DATE, t)),
+    ({"choice": ["99 bottles", "99", "beer 日本"]}, lambda t: t in ("99 bottles", "99", "beer 日本")),
+    ({"grammar": 'root ::= "[" word ("," word){1,2} "]"\nword ::= [a-f€]{1,4} | "\\"日\\""'},
+     lambda t: re.fullmatch('\\[([a-f€]{1,4}|"日")(,([a-f€]{1,4}|"日")){1,2}\\]', t)),
+    ({"json": PERSON}, lambda t: is_person(json.loads(t))),
+    ({"json": True}, lambda t: [json.loads(t)]),
+]
+
+
+@pytest.mark.parametrize("outputs, fits", STRUCTURED, ids=[next(iter(o)) + str(i) for i, (o, _) in enumerate(STRUCTURED)])
+def test_structured_outputs_are_never_outside_the_constraint(service, client, model, outputs, fits):
+    more = {"extra_body": {"structured_outputs": outputs, "seed": 7}, "temperature": 1}
+    ends = set()
+
+    def check(text, reason):
+        ends.add(reason)
+        assert reason == "length" or fits(text), text
+
+    for _ in range(2):  # compiled, then kept
+        answer = client.chat.completions.create(model=model, messages=[user("99 bottles")], max_tokens=150, n=3, presence_penalty=0.5, **more)
+        for c in answer.choices:
+            check(c.message.content, c.finish_reason)
+    whole = client.completions.create(model=model, prompt="99", max_tokens=150, n=3, **more)
+    for c in whole.choices:
+        check(c.text, c.finish_reason)
+    parts = [""] * 3
+    for chunk in client.completions.create(model=model, prompt="99", max_tokens=150, n=3, stream=True, **more):
+        parts[chunk.choices[0].index] += chunk.choices[0].text
+    assert parts == [c.text for c in whole.choices]
+    response = client.responses.create(model=model, input="99", max_output_tokens=150, **more)
+    check(response.output_text, {"completed": "stop"}.get(response.status, "length"))
+    one = service.ok("POST", "/v1/sessions", {"model": model})["id"]
+    for _ in range(2):
+        said = service.ok("POST", f"/v1/sessions/{one}/generate", {"prompt": "99", "max_tokens": 150, "seed": 5, "structured_outputs": outputs})
+        check(said["choices"][0]["text"], said["choices"][0]["finish_reason"])
+    assert "stop" in ends
+    cut = client.completions.create(model=model, prompt="99", max_tokens=1, **more).choices[0]
+    assert cut.finish_reason == "length" or fits(cut.text)
+
+
+@pytest.mark.parametrize("outputs, param, words", [
+    ({}, "structured_outputs", "exactly one"),
+    ({"regex": "a", "choice": ["a"]}, "structured_outputs", "exactly one"),
+    ({"regex": "(a"}, "structured_outputs.regex", "( without a )"),
+    ({"regex": r"\bword"}, "structured_outputs.regex", "\\b"),
+    ({"regex": "(a{1000}){1000}"}, "structured_outputs.regex", "32768 states"),
+    ({"regex": "[ab]*a[ab]{40}"}, "structured_outputs.regex", "32768 states"),
+    ({"regex": "a" * 16385}, "structured_outputs.regex", "16384"),
+    ({"choice": []}, "structured_outputs.choice", "1"),
+    ({"choice": [1]}, "structured_outputs.choice[0]", "string"),
+    ({"choice": ["a" * 20000, "b" * 20000]}, "structured_outputs.choice", "32768"),
+    ({"grammar": "root ::= x"}, "structured_outputs.grammar", "line 1: the rule x is not defined"),
+    ({"grammar": 'root ::= root "a" | "b"'}, "structured_outputs.grammar", "left recursion"),
+    ({"json": False}, "structured_outputs.json", ""),
+    ({"json": {"not": {}}}, "structured_outputs.json.not", "not implemented"),
+    ({"regexp": "a"}, "structured_outputs.regexp", ""),
+])
+def test_structured_outputs_that_are_not_understood_are_refused_by_name(service, model, outputs, param, words):
+    status, answer, _ = service.request("POST", "/v1/chat/completions", {"model": model, "messages": [user("x")], "structured_outputs": outputs})
+    error = answer["error"]
+    assert error["param"] == param and words in error["message"], error
+    assert status == (413 if "32768" in words else 400)
+
+
+def test_one_format_is_enough(service, model):
+    for more, param in (({"response_format": {"type": "json_object"}}, "structured_outputs"), ({"num_beams": 2, "prompt": "x"}, "structured_outputs.choice")):
+        error = service.request("POST", "/v1/completions", {"model": model, "prompt": "x", "structured_outputs": {"choice": ["a"]}, **more})[1]["error"]
+        assert error["param"] == param
+    answer = service.ok("POST", "/v1/completions", {"model": model, "prompt": "x", "response_format": {"type": "text"}, "structured_outputs": {"choice": ["a"]}})
+    assert answer["choices"][0]["text"] == "a" and answer["choices"][0]["finish_reason"] == "stop"
 
 
 # --- responses ---------------------------------------------------------------------------------------

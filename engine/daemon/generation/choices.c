@@ -505,6 +505,7 @@ static void choices_pool_read(uv_work_t *work)
 		error_settle(&c->start_error,
 		             response_format_compile(&p->sampling.format, p->model, c->at, &c->start_error));
 	p->sampling.request.constraint = p->sampling.format.constraint;
+	p->sampling.request.constraint_field = p->sampling.format.field;
 	if (c->start_error.status == STATUS_OK && session_ticket_has_work(&p->ticket))
 		session_ticket_fetch(&p->ticket);
 }

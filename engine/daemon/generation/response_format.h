@@ -1,18 +1,21 @@
-/* response_format.h - the requested format of generated text: JSON, or a JSON Schema. It is "response_format" of a chat
- * or completion, and "text.format" of a response. */
+/* response_format.h - the requested format of generated text: JSON, a JSON Schema, a regular expression, a grammar or
+ * listed texts. It is "response_format" of a chat or completion, "text.format" of a response, or "structured_outputs"
+ * of any of them. */
 #ifndef ENGINE_DAEMON_GENERATION_RESPONSE_FORMAT_H
 #define ENGINE_DAEMON_GENERATION_RESPONSE_FORMAT_H
 
 #include "engine/daemon/catalog/catalog.h"
 
 typedef struct response_format {
-	bool constrains;        /* false: any text is valid */
-	const json_t *schema;   /* borrowed from the request; NULL: any object */
-	const char *param;      /* name of the schema in errors */
-	constraint *constraint; /* shared; NULL before response_format_compile */
+	bool constrains;            /* false: any text is valid */
+	const char *kind;           /* "json", "regex", "choice" or "grammar" */
+	const json_t *value;        /* borrowed from the request; NULL: any JSON object */
+	const char *field, *member; /* names in errors: of the format, and of `value` in it */
+	constraint *constraint;     /* shared; NULL before response_format_compile */
 } response_format;
 
-/* Loop thread. STATUS_INVALID: a schema is missing, or given with another type. */
+/* Loop thread. STATUS_INVALID: a schema is missing, or given with another type; two formats are given, or none in
+ * "structured_outputs". */
 status response_format_read(response_format *out, const json_t *params, error *err);
 /* Pool thread: compile the constraint, or take one that the model keeps for device `at` of the fleet. Errors as for
  * json_grammar_new, with the param within the request. */

@@ -1,4 +1,4 @@
-/* automaton.h - deterministic automata over bytes, for the strings and numbers of a JSON Schema.
+/* automaton.h - deterministic automata over bytes, for strings and numbers of JSON and for plain texts.
  *
  * An automaton is built by exploration: the builder numbers states by their keys and hands out each new state once, so
  * that its edges can be added. Every construction has the same two bounds: states and edges of one automaton, and the

@@ -131,9 +131,12 @@ static void put_ascii(speller *w, int first, int last)
 	}
 }
 
-/* The UTF-8 of a character of at least U+0080; the number of bytes. */
-static int encode(unsigned char *out, int32_t c)
+int code_point_encode(unsigned char out[CODE_POINT_BYTES], int32_t c)
 {
+	if (c < 0x80) {
+		out[0] = (unsigned char)c;
+		return 1;
+	}
 	const int bytes = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
 	for (int i = bytes - 1; i > 0; i--, c >>= 6)
 		out[i] = (unsigned char)(0x80 | (c & 0x3f));
@@ -161,12 +164,12 @@ static void put_long(speller *w, int32_t first, int32_t last)
 			return;
 		}
 	}
-	one.bytes = encode(one.first, first);
-	encode(one.last, last);
+	one.bytes = code_point_encode(one.first, first);
+	code_point_encode(one.last, last);
 	code_points_put(w, &one);
 }
 
-int code_points_spell(const code_points *s, character_bytes *out, int most)
+int code_points_spell(const code_points *s, code_points_spelling how, character_bytes *out, int most)
 {
 	static const code_point_range lengths[] = {
 	    {0, 0x7f}, {0x80, 0x7ff}, {0x800, 0xd7ff}, {0xe000, 0xffff}, {0x10000, CODE_POINT_LAST}};
@@ -181,8 +184,11 @@ int code_points_spell(const code_points *s, character_bytes *out, int most)
 			    sorted.ranges[i].last < lengths[k].last ? sorted.ranges[i].last : lengths[k].last;
 			if (first > last)
 				continue;
-			if (k == 0)
+			if (k == 0 && how == SPELL_JSON)
 				put_ascii(&w, first, last);
+			else if (k == 0)
+				code_points_put(&w,
+				                &(character_bytes){1, {(unsigned char)first}, {(unsigned char)last}});
 			else
 				put_long(&w, first, last);
 		}

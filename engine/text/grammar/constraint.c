@@ -9,14 +9,13 @@
 enum {
 	KNOWN = 512, /* pairs of frames whose tokens are kept */
 	SLOTS = 2 * KNOWN,
-	MOST_WORK = 1 << 24 /* comparisons for one token, some 50 ms */
+	MOST_WORK = 1 << 24 /* nodes and comparisons for one token, some 50 ms */
 };
 
-/* A growing array, and a count of comparisons. */
+/* A growing array. */
 typedef struct scratch {
 	int32_t *tops;
 	int32_t n, capacity;
-	int64_t work;
 } scratch;
 
 /* Tokens that fit on top of two frames, whatever is below. (Two, since a repetition of characters may end after each of
@@ -68,13 +67,15 @@ static void allow(uint32_t *bits, int32_t token)
 	bits[token >> 5] |= UINT32_C(1) << (token & 31);
 }
 
-/* Add a stack unless it is among those from `first` on. */
-static status add_top(const grammar_stacks *s, scratch *to, int32_t first, int32_t top)
+/* Add a stack unless it is among those from `first` on. STATUS_NOMEM; STATUS_TOO_LARGE: there has been too much work.
+ */
+static status add_top(grammar_stacks *s, scratch *to, int32_t first, int32_t top)
 {
-	to->work += to->n - first;
-	for (int32_t i = first; i < to->n; i++)
+	for (int32_t i = first; i < to->n && s->work <= MOST_WORK; i++)
 		if (grammar_same(s, to->tops[i], top))
 			return STATUS_OK;
+	if (s->work > MOST_WORK)
+		return STATUS_TOO_LARGE;
 	if (!MEMORY_ROOM(to->tops, to->capacity, to->n + 1))
 		return STATUS_NOMEM;
 	to->tops[to->n++] = top;
@@ -91,20 +92,20 @@ static status expand_level(const walk *w, level *l)
 	return STATUS_OK;
 }
 
-/* The stacks after one more byte. STATUS_TOO_LARGE: there has been too much work. */
+/* The stacks after one more byte. Errors as for add_top. */
 static status step(const walk *w, const level *l, unsigned char byte, level *out)
 {
 	out->tops = w->scratch->n;
-	w->scratch->work += l->n_next;
+	w->stacks->work += l->n_next;
 	for (int32_t i = 0; i < l->n_next; i++) {
 		const grammar_next next = w->stacks->next[l->next + i];
 		if (!grammar_fits(w->grammar, &next, byte))
 			continue;
 		const int32_t top = grammar_advance(w->grammar, w->stacks, &next, byte);
-		TRY(top == -2 ? STATUS_NOMEM : add_top(w->stacks, w->scratch, out->tops, top));
+		TRY(top == -2 ? grammar_stacks_problem(w->stacks) : add_top(w->stacks, w->scratch, out->tops, top));
 	}
 	out->n_tops = w->scratch->n - out->tops;
-	return w->scratch->work > MOST_WORK ? STATUS_TOO_LARGE : STATUS_OK;
+	return w->stacks->work > MOST_WORK ? STATUS_TOO_LARGE : STATUS_OK;
 }
 
 /* True if the same strings of up to `bytes` bytes fit on both. */
@@ -253,9 +254,9 @@ static known_frames *slot_of(constraint *c, const grammar_frame *top, const gram
 	return &c->known[at];
 }
 
-static status learn(constraint *c, known_frames *f)
+static status learn(constraint *c, known_frames *f, int64_t *work)
 {
-	grammar_stacks alone = {0};
+	grammar_stacks alone = {.work = *work};
 	const walk w = {c->grammar, c->trie, &alone, &c->scratch, f->allowed, f};
 	int32_t top = FRAME_NONE;
 	if (f->second.node != FRAME_NONE)
@@ -263,6 +264,7 @@ static status learn(constraint *c, known_frames *f)
 	if (top != -2)
 		top = grammar_push(&alone, f->top.node, f->top.position, top);
 	status s = top == -2 ? STATUS_NOMEM : walk_from(&w, 0, top);
+	*work = alone.work;
 	grammar_stacks_fini(&alone);
 	return s;
 }
@@ -273,8 +275,9 @@ static grammar_frame like(const constraint *c, const grammar_frame *f)
 	                       FRAME_NONE};
 }
 
-/* *out is valid until the next call. */
-static status know(constraint *c, const grammar_frame *upper, const grammar_frame *lower, const known_frames **out)
+/* *out is valid until the next call. *work grows. */
+static status know(constraint *c, const grammar_frame *upper, const grammar_frame *lower, int64_t *work,
+                   const known_frames **out)
 {
 	const grammar_frame top = like(c, upper);
 	const grammar_frame second = lower ? like(c, lower) : (grammar_frame){FRAME_NONE, 0, FRAME_NONE};
@@ -288,7 +291,7 @@ static status know(constraint *c, const grammar_frame *upper, const grammar_fram
 	}
 	*f = (known_frames){.top = top, .second = second};
 	f->allowed = memory_new(c->words, sizeof *f->allowed);
-	status s = f->allowed ? learn(c, f) : STATUS_NOMEM;
+	status s = f->allowed ? learn(c, f, work) : STATUS_NOMEM;
 	if (s == STATUS_OK) {
 		c->n_known++;
 		return s;
@@ -312,7 +315,7 @@ static status allow_on(constrained_text *x, int32_t top, bool *whole)
 		const int32_t below = second ? second->below : FRAME_NONE;
 		const known_frames *known;
 		bool ends = false;
-		TRY(know(c, f, second, &known));
+		TRY(know(c, f, second, &x->stacks.work, &known));
 		for (size_t i = 0; i < c->words; i++)
 			x->allowed[i] |= known->allowed[i];
 		for (int32_t i = 0; i < known->n_exits; i++) {
@@ -334,7 +337,7 @@ static status find_more(constrained_text *x, bool *more)
 {
 	const int32_t n_frames = x->stacks.n_frames;
 	bool ends = false;
-	for (int32_t i = 0; i < x->tops.n; i++)
+	for (int32_t i = 0; i < x->tops.n && x->stacks.n_next == 0; i++)
 		TRY(grammar_expand(x->constraint->grammar, &x->stacks, x->tops.tops[i], &ends));
 	*more = x->stacks.n_next > 0;
 	x->stacks.n_next = 0;
@@ -346,7 +349,7 @@ static status find_allowed(constrained_text *x)
 {
 	const size_t words = x->constraint->words;
 	bool whole = false, more;
-	x->constraint->scratch.work = 0;
+	x->stacks.work = 0;
 	memset(x->allowed, 0, words * sizeof *x->allowed);
 	for (int32_t i = 0; i < x->tops.n; i++)
 		TRY(allow_on(x, x->tops.tops[i], &whole));
@@ -416,14 +419,15 @@ static status push_byte(constrained_text *x, unsigned char byte)
 	scratch *tops = &x->tops;
 	const int32_t before = tops->n;
 	bool ends = false;
-	for (int32_t i = 0; i < before; i++)
+	s->work = 0;
+	for (int32_t i = 0; i < before && s->work <= MOST_WORK; i++)
 		TRY(grammar_expand(g, s, tops->tops[i], &ends));
 	for (int32_t i = 0; i < s->n_next; i++) {
 		const grammar_next next = s->next[i];
 		if (!grammar_fits(g, &next, byte))
 			continue;
 		const int32_t top = grammar_advance(g, s, &next, byte);
-		TRY(top == -2 ? STATUS_NOMEM : add_top(s, tops, before, top));
+		TRY(top == -2 ? grammar_stacks_problem(s) : add_top(s, tops, before, top));
 	}
 	s->n_next = 0;
 	tops->n -= before;

@@ -186,7 +186,7 @@ static int64_t plus(int64_t a, int64_t b)
 /* From those of its members, as far as these are known. */
 static int64_t shortest_of(const grammar *g, const node *n)
 {
-	const grammar_node *members = g->members + n->first;
+	const grammar_node *members = g->members ? g->members + n->first : NULL;
 	int64_t sum = 0, least = INT64_MAX, each;
 	switch (n->kind) {
 	case NODE_SET:
@@ -241,14 +241,16 @@ static void prune(grammar *g)
 	}
 }
 
-/* True if a node begins with itself. seen: 0 not visited, 1 in progress, 2 false. */
-static bool begins_with_itself(const grammar *g, grammar_node i, char *seen, int depth)
+/* True if a node begins with itself, or with too many nodes within each other: then *deep is set. seen: 0 not visited,
+ * 1 in progress, 2 false. */
+static bool begins_with_itself(const grammar *g, grammar_node i, char *seen, int depth, bool *deep)
 {
-	enum { DEEPEST = 10000 };
 	const node *n = &g->nodes[i];
 	bool found = false;
-	if (seen[i] || depth > DEEPEST)
+	if (seen[i])
 		return seen[i] != 2;
+	if (depth == GRAMMAR_MAX_DEPTH)
+		return *deep = true;
 	seen[i] = 1;
 	switch (n->kind) {
 	case NODE_SET:
@@ -259,17 +261,17 @@ static bool begins_with_itself(const grammar *g, grammar_node i, char *seen, int
 	case NODE_CHOICE:
 		for (int32_t k = 0; k < n->count && !found; k++) {
 			const grammar_node member = g->members[n->first + k];
-			found = begins_with_itself(g, member, seen, depth + 1);
+			found = begins_with_itself(g, member, seen, depth + 1, deep);
 			if (n->kind == NODE_SEQUENCE && g->nodes[member].shortest > 0)
 				break;
 		}
 		break;
 	case NODE_REPEAT:
 		found = n->max != 0 &&
-		        (g->nodes[n->first].shortest == 0 || begins_with_itself(g, n->first, seen, depth + 1));
+		        (g->nodes[n->first].shortest == 0 || begins_with_itself(g, n->first, seen, depth + 1, deep));
 		break;
 	case NODE_FORWARD:
-		found = begins_with_itself(g, n->first, seen, depth + 1);
+		found = begins_with_itself(g, n->first, seen, depth + 1, deep);
 		break;
 	}
 	seen[i] = 2;
@@ -280,21 +282,23 @@ status grammar_finish(grammar *g, grammar_node root, error *err)
 {
 	if (g->problem == STATUS_TOO_LARGE)
 		return error_set(err, STATUS_TOO_LARGE, NULL,
-		                 "the schema is too large: its grammar has more than %d nodes or %d edges",
-		                 GRAMMAR_MAX_NODES, GRAMMAR_MAX_EDGES);
+		                 "is too large: its grammar has more than %d nodes or %d edges", GRAMMAR_MAX_NODES,
+		                 GRAMMAR_MAX_EDGES);
 	if (g->problem != STATUS_OK)
 		return g->problem;
 	find_shortest(g);
 	if (g->nodes[root].shortest == INT64_MAX)
-		return error_set(err, STATUS_INVALID, NULL, "no value fits");
+		return error_set(err, STATUS_INVALID, NULL, "no text fits");
 	prune(g);
 	char *seen = memory_new((size_t)g->n_nodes, 1);
 	if (!seen)
 		return STATUS_NOMEM;
-	bool any = false; /* every node may be the top of a stack */
+	bool any = false, deep = false; /* every node may be the top of a stack */
 	for (int32_t i = 0; i < g->n_nodes && !any; i++)
-		any = g->nodes[i].shortest < INT64_MAX && begins_with_itself(g, i, seen, 0);
+		any = g->nodes[i].shortest < INT64_MAX && begins_with_itself(g, i, seen, 0, &deep);
 	free(seen);
+	if (deep)
+		return error_set(err, STATUS_TOO_LARGE, NULL, "is nested more than %d deep", GRAMMAR_MAX_DEPTH);
 	if (any)
 		return error_set(err, STATUS_INVALID, NULL, "a value is defined by nothing but itself");
 	g->root = root;
@@ -317,13 +321,18 @@ void grammar_stacks_fini(grammar_stacks *s)
 
 int32_t grammar_push(grammar_stacks *s, grammar_node n, int32_t position, int32_t below)
 {
-	if (!MEMORY_ROOM(s->frames, s->frames_capacity, s->n_frames + 1))
+	if (s->n_frames == GRAMMAR_MAX_FRAMES || !MEMORY_ROOM(s->frames, s->frames_capacity, s->n_frames + 1))
 		return -2;
 	s->frames[s->n_frames] = (grammar_frame){n, position, below};
 	return s->n_frames++;
 }
 
 static status expand(const grammar *g, grammar_stacks *s, grammar_node at, int32_t position, int32_t below, bool *ends);
+
+status grammar_stacks_problem(const grammar_stacks *s)
+{
+	return s->n_frames == GRAMMAR_MAX_FRAMES || s->n_next == GRAMMAR_MAX_FRAMES ? STATUS_TOO_LARGE : STATUS_NOMEM;
+}
 
 static status leave(const grammar *g, grammar_stacks *s, int32_t top, bool *ends)
 {
@@ -357,10 +366,11 @@ static status expand_member(const grammar *g, grammar_stacks *s, grammar_node me
                             bool last, int32_t below, bool *ends)
 {
 	const int32_t under = last ? below : grammar_push(s, at, rest, below);
-	return under == -2 ? STATUS_NOMEM : expand(g, s, member, 0, under, ends);
+	return under == -2 ? grammar_stacks_problem(s) : expand(g, s, member, 0, under, ends);
 }
 
-static status expand(const grammar *g, grammar_stacks *s, grammar_node at, int32_t position, int32_t below, bool *ends)
+static status expand_node(const grammar *g, grammar_stacks *s, grammar_node at, int32_t position, int32_t below,
+                          bool *ends)
 {
 	const node *n = &g->nodes[at];
 	switch (n->kind) {
@@ -372,8 +382,8 @@ static status expand(const grammar *g, grammar_stacks *s, grammar_node at, int32
 		/* fall through */
 	case NODE_SET:
 	case NODE_TEXT:
-		if (!MEMORY_ROOM(s->next, s->next_capacity, s->n_next + 1))
-			return STATUS_NOMEM;
+		if (s->n_next == GRAMMAR_MAX_FRAMES || !MEMORY_ROOM(s->next, s->next_capacity, s->n_next + 1))
+			return grammar_stacks_problem(s);
 		s->next[s->n_next++] = (grammar_next){at, position, below};
 		return STATUS_OK;
 	case NODE_SEQUENCE:
@@ -394,6 +404,17 @@ static status expand(const grammar *g, grammar_stacks *s, grammar_node at, int32
 		break;
 	}
 	return expand(g, s, n->first, 0, below, ends);
+}
+
+static status expand(const grammar *g, grammar_stacks *s, grammar_node at, int32_t position, int32_t below, bool *ends)
+{
+	if (s->depth == GRAMMAR_MAX_DEPTH)
+		return STATUS_TOO_LARGE;
+	s->depth++;
+	s->work++;
+	const status result = expand_node(g, s, at, position, below, ends);
+	s->depth--;
+	return result;
 }
 
 status grammar_expand(const grammar *g, grammar_stacks *s, int32_t top, bool *ends)
@@ -423,9 +444,9 @@ int32_t grammar_advance(const grammar *g, grammar_stacks *s, const grammar_next 
 	return grammar_push(s, next->node, next->position + 1, next->below);
 }
 
-bool grammar_same(const grammar_stacks *s, int32_t a, int32_t b)
+bool grammar_same(grammar_stacks *s, int32_t a, int32_t b)
 {
-	while (a != b) {
+	for (s->work++; a != b; s->work++) {
 		if (a == FRAME_NONE || b == FRAME_NONE)
 			return false;
 		const grammar_frame *x = &s->frames[a], *y = &s->frames[b];

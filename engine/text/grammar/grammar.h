@@ -17,7 +17,13 @@
 #include "engine/base/error.h"
 #include "engine/text/grammar/automaton.h"
 
-enum { GRAMMAR_MAX_NODES = 1 << 16, GRAMMAR_MAX_EDGES = 1 << 20, GRAMMAR_NO_BOUND = -1 };
+enum {
+	GRAMMAR_MAX_NODES = 1 << 16,
+	GRAMMAR_MAX_EDGES = 1 << 20,
+	GRAMMAR_MAX_DEPTH = 10000,    /* nodes and frames between two bytes */
+	GRAMMAR_MAX_FRAMES = 1 << 20, /* frames of all stacks together */
+	GRAMMAR_NO_BOUND = -1
+};
 
 typedef struct grammar grammar;
 typedef int32_t grammar_node; /* negative: it could not be made, and grammar_finish says why */
@@ -54,8 +60,8 @@ grammar_node grammar_repeat(grammar *g, grammar_node node, int32_t min, int32_t 
 grammar_node grammar_forward(grammar *g);
 void grammar_define(grammar *g, grammar_node forward, grammar_node as);
 
-/* The grammar of `root`. STATUS_NOMEM; STATUS_TOO_LARGE: too many nodes; STATUS_INVALID: no string fits, or a node
- * begins with itself, or repeats the empty string. */
+/* The grammar of `root`. STATUS_NOMEM; STATUS_TOO_LARGE: too many nodes, or too deep; STATUS_INVALID: no string fits,
+ * or a node begins with itself, or repeats the empty string. */
 status grammar_finish(grammar *g, grammar_node root, error *err);
 grammar_node grammar_root(const grammar *g);
 
@@ -80,20 +86,25 @@ typedef struct grammar_stacks {
 	grammar_frame *frames;
 	grammar_next *next;
 	int32_t n_frames, n_next, frames_capacity, next_capacity;
+	int32_t depth; /* nodes within each other in the expansion in progress */
+	int64_t work;  /* nodes expanded and frames compared; the user resets it */
 } grammar_stacks;
 void grammar_stacks_fini(grammar_stacks *s);
 
-/* Push a frame: its index, or -2 when out of memory. */
+/* Push a frame: its index, or -2 when there are too many or memory is out. */
 int32_t grammar_push(grammar_stacks *s, grammar_node node, int32_t position, int32_t below);
+/* The reason for which a frame was not pushed. */
+status grammar_stacks_problem(const grammar_stacks *s);
 /* Append what may follow on top of frame `top` to s->next, and the frames of it to s->frames. *ends: nothing may
- * follow, all frames are read (unchanged if not). top FRAME_NONE: nothing is left. STATUS_NOMEM. */
+ * follow, all frames are read (unchanged if not). top FRAME_NONE: nothing is left. STATUS_NOMEM; STATUS_TOO_LARGE: a
+ * bound on stacks was reached. */
 status grammar_expand(const grammar *g, grammar_stacks *s, int32_t top, bool *ends);
 /* True if the byte fits. */
 bool grammar_fits(const grammar *g, const grammar_next *next, unsigned char byte);
-/* The top frame after a byte that fits, FRAME_NONE when all is read; -2 when out of memory. */
+/* The top frame after a byte that fits, FRAME_NONE when all is read; -2 as for grammar_push. */
 int32_t grammar_advance(const grammar *g, grammar_stacks *s, const grammar_next *next, unsigned char byte);
 /* True if these stacks are equal. */
-bool grammar_same(const grammar_stacks *s, int32_t a, int32_t b);
+bool grammar_same(grammar_stacks *s, int32_t a, int32_t b);
 /* A position of a node that accepts the same strings of up to `bytes` bytes, one for as many positions as possible. */
 int32_t grammar_position_like(const grammar *g, grammar_node node, int32_t position, int32_t bytes);
 

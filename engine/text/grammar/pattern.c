@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "engine/base/memory.h"
-#include "engine/text/grammar/pattern_tree.h"
 
 /* The tree becomes a nondeterministic automaton over characters, whose subsets are the states of the result. */
 
@@ -37,7 +36,9 @@ typedef struct arc {
 
 typedef struct compiler {
 	const pattern_tree *tree;
-	step *steps; /* [MAX_STEPS] */
+	code_points_spelling spelling;
+	bool searches; /* the pattern may match anywhere; false: as a whole */
+	step *steps;   /* [MAX_STEPS] */
 	character_bytes *spellings;
 	int32_t *set_starts; /* [n_sets + 2]: spellings of each set; the last set is every character */
 	arc *arcs;
@@ -124,12 +125,14 @@ static int32_t pattern_compile(compiler *c, int32_t at, int32_t next)
 	return next;
 }
 
-/* Steps for all strings in which the pattern matches somewhere: any characters before and after it. */
-static int32_t compile_search(compiler *c, int32_t root)
+/* Steps for all strings that match, or in which the pattern matches somewhere: any characters before and after it. */
+static int32_t compile_root(compiler *c, int32_t root)
 {
 	const int32_t every = c->tree->n_sets;
 	c->n_steps = 0;
 	const int32_t matched = pattern_add_step(c, (step){STEP_MATCHED, 0, 0});
+	if (!c->searches)
+		return pattern_compile(c, root, matched);
 	c->rest = pattern_add_step(c, (step){STEP_SPLIT, matched, matched});
 	c->steps[c->rest].b = pattern_add_step(c, (step){STEP_CHARACTER, c->rest, every});
 	const int32_t start = pattern_add_step(c, (step){STEP_SPLIT, 0, 0});
@@ -148,8 +151,9 @@ static status spell_sets(compiler *c)
 	for (int32_t i = 0; i <= n; i++) {
 		static const code_points every = {{{0, CODE_POINT_LAST}}, 1};
 		const int32_t room = MAX_SPELLINGS - c->n_spellings;
-		const int count = code_points_spell(i < n ? &c->tree->sets[i] : &every, c->spellings + c->n_spellings,
-		                                    room < MAX_SET_SPELLINGS ? room : MAX_SET_SPELLINGS);
+		const int count =
+		    code_points_spell(i < n ? &c->tree->sets[i] : &every, c->spelling, c->spellings + c->n_spellings,
+		                      room < MAX_SET_SPELLINGS ? room : MAX_SET_SPELLINGS);
 		if (count < 0)
 			return STATUS_TOO_LARGE;
 		c->set_starts[i] = c->n_spellings;
@@ -202,11 +206,12 @@ static int by_value(const void *pa, const void *pb)
 	return (*a > *b) - (*a < *b);
 }
 
-/* The state of a set of items. All strings fit once the pattern has matched: then the rest is the whole set. */
+/* The state of a set of items. In a search all strings fit once the pattern has matched: then the rest is the whole
+ * set. */
 static int32_t state_of(compiler *c, items *set)
 {
 	int32_t n = 0;
-	for (int32_t i = 0; i < set->n; i++)
+	for (int32_t i = 0; c->searches && i < set->n; i++)
 		if (set->all[i] == item_of(0, -1, 0)) { /* STEP_MATCHED */
 			c->mark++;
 			set->n = 0;
@@ -308,7 +313,7 @@ static status determinize(compiler *c, int32_t root, int64_t *budget, automaton 
 	const void *key;
 	size_t bytes;
 	*out = NULL;
-	const int32_t start = compile_search(c, root);
+	const int32_t start = compile_root(c, root);
 	if (start < 0)
 		return c->problem;
 	c->builder = automaton_builder_new(budget);
@@ -335,6 +340,7 @@ static status make_all(compiler *c, int64_t *budget, automaton **out)
 	const pattern_tree *t = c->tree;
 	TRY(spell_sets(c));
 	status s = determinize(c, t->root, budget, out);
+	c->searches = true;
 	for (int i = 0; i < t->n_looks && s == STATUS_OK; i++) {
 		automaton *look, *all = *out;
 		s = determinize(c, t->looks[i].root, budget, &look);
@@ -348,9 +354,12 @@ static status make_all(compiler *c, int64_t *budget, automaton **out)
 	return s;
 }
 
-static status pattern_make(const pattern_tree *t, int64_t *budget, automaton **out)
+static status pattern_make(const pattern_tree *t, code_points_spelling spelling, bool searches, int64_t *budget,
+                           automaton **out)
 {
 	compiler c = {.tree = t,
+	              .spelling = spelling,
+	              .searches = searches,
 	              .steps = memory_new(MAX_STEPS, sizeof *c.steps),
 	              .spellings = memory_new(MAX_SPELLINGS, sizeof *c.spellings),
 	              .set_starts = memory_new((size_t)t->n_sets + 2, sizeof *c.set_starts),
@@ -370,16 +379,35 @@ static status pattern_make(const pattern_tree *t, int64_t *budget, automaton **o
 	return s;
 }
 
-status pattern_automaton(automaton **out, const char *pattern, size_t bytes, int64_t *budget, error *err)
+static status make_parsed(automaton **out, const char *pattern, size_t bytes, code_points_spelling spelling,
+                          bool searches, int64_t *budget, error *err)
 {
 	pattern_tree t = {0};
 	*out = NULL;
 	status s = pattern_tree_parse(&t, pattern, bytes, err);
 	if (s == STATUS_OK) {
-		s = pattern_make(&t, budget, out);
+		s = pattern_make(&t, spelling, searches, budget, out);
 		if (s == STATUS_TOO_LARGE)
-			error_set(err, s, NULL, "the regular expression needs too many states");
+			error_set(err, s, NULL,
+			          "the regular expression needs more than %d states, %d edges or %d steps",
+			          AUTOMATON_MAX_STATES, AUTOMATON_MAX_EDGES, AUTOMATON_BUDGET);
 	}
 	pattern_tree_fini(&t);
 	return s;
+}
+
+status pattern_automaton(automaton **out, const char *pattern, size_t bytes, int64_t *budget, error *err)
+{
+	return make_parsed(out, pattern, bytes, SPELL_JSON, true, budget, err);
+}
+
+status pattern_text_automaton(automaton **out, const char *pattern, size_t bytes, int64_t *budget, error *err)
+{
+	return make_parsed(out, pattern, bytes, SPELL_UTF8, false, budget, err);
+}
+
+status pattern_tree_automaton(automaton **out, const pattern_tree *t, int64_t *budget)
+{
+	*out = NULL;
+	return pattern_make(t, SPELL_UTF8, false, budget, out);
 }

@@ -7,6 +7,38 @@
 
 enum { MAX_DEPTH = 100, MAX_COUNT = 100000 };
 
+/* --- nodes ---------------------------------------------------------------------------------------- */
+
+status pattern_tree_init(pattern_tree *t)
+{
+	t->nodes = memory_new(PATTERN_MAX_NODES, sizeof *t->nodes);
+	t->sets = memory_new(PATTERN_MAX_SETS, sizeof *t->sets);
+	return t->nodes && t->sets ? STATUS_OK : STATUS_NOMEM;
+}
+
+int32_t pattern_tree_node(pattern_tree *t, pattern_node node)
+{
+	if (node.a < 0 || node.b < 0 || t->n_nodes == PATTERN_MAX_NODES)
+		return -1;
+	t->nodes[t->n_nodes] = node;
+	return t->n_nodes++;
+}
+
+int32_t pattern_tree_set(pattern_tree *t, const code_points *s)
+{
+	int32_t i = 0;
+	while (i < t->n_sets &&
+	       (t->sets[i].n != s->n || memcmp(t->sets[i].ranges, s->ranges, (size_t)s->n * sizeof *s->ranges) != 0))
+		i++;
+	if (i == PATTERN_MAX_SETS)
+		return -1;
+	if (i == t->n_sets)
+		t->sets[t->n_sets++] = *s;
+	return pattern_tree_node(t, (pattern_node){.kind = PATTERN_CHARACTER, .a = i});
+}
+
+/* --- parsing --------------------------------------------------------------------------------------- */
+
 typedef struct parser {
 	pattern_tree *tree;
 	const char *at, *end;
@@ -37,22 +69,18 @@ static int32_t pattern_tree_add(parser *p, pattern_node node)
 {
 	if (p->problem != STATUS_OK)
 		return -1;
-	if (p->tree->n_nodes == PATTERN_MAX_NODES)
-		return pattern_tree_refuse(p, STATUS_TOO_LARGE, "the regular expression is too long");
-	p->tree->nodes[p->tree->n_nodes] = node;
-	return p->tree->n_nodes++;
+	const int32_t added = pattern_tree_node(p->tree, node);
+	return added < 0 ? pattern_tree_refuse(p, STATUS_TOO_LARGE, "the regular expression is too long") : added;
 }
 
 static int32_t add_set(parser *p, const code_points *s)
 {
-	pattern_tree *t = p->tree;
-	for (int32_t i = 0; i < t->n_sets; i++)
-		if (t->sets[i].n == s->n && memcmp(t->sets[i].ranges, s->ranges, (size_t)s->n * sizeof *s->ranges) == 0)
-			return pattern_tree_add(p, (pattern_node){.kind = PATTERN_CHARACTER, .a = i});
-	if (t->n_sets == PATTERN_MAX_SETS)
-		return pattern_tree_refuse(p, STATUS_TOO_LARGE, "the regular expression has too many classes");
-	t->sets[t->n_sets] = *s;
-	return pattern_tree_add(p, (pattern_node){.kind = PATTERN_CHARACTER, .a = t->n_sets++});
+	if (p->problem != STATUS_OK)
+		return -1;
+	const int32_t added = pattern_tree_set(p->tree, s);
+	return added < 0 ? pattern_tree_refuse(p, STATUS_TOO_LARGE,
+	                                       "the regular expression has too many characters or classes")
+	                 : added;
 }
 
 static int32_t add_character(parser *p, int32_t c)
@@ -389,10 +417,7 @@ status pattern_tree_parse(pattern_tree *t, const char *pattern, size_t bytes, er
 	if (bytes > PATTERN_MAX_BYTES)
 		return error_set(err, STATUS_TOO_LARGE, NULL, "the regular expression is longer than %d bytes",
 		                 PATTERN_MAX_BYTES);
-	t->nodes = memory_new(PATTERN_MAX_NODES, sizeof *t->nodes);
-	t->sets = memory_new(PATTERN_MAX_SETS, sizeof *t->sets);
-	if (!t->nodes || !t->sets)
-		return STATUS_NOMEM;
+	TRY(pattern_tree_init(t));
 	read_all(&p);
 	return p.problem;
 }

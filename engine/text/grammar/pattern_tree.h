@@ -10,7 +10,7 @@
 enum {
 	PATTERN_MAX_BYTES = 1 << 14,
 	PATTERN_MAX_NODES = 2 * PATTERN_MAX_BYTES,
-	PATTERN_MAX_SETS = 256,
+	PATTERN_MAX_SETS = 1024,
 	PATTERN_MAX_LOOKS = 16,
 	PATTERN_NO_BOUND = -1
 };
@@ -47,5 +47,12 @@ typedef struct pattern_tree {
 /* Zero at first; pattern_tree_fini also on failure. Errors as pattern_automaton. */
 status pattern_tree_parse(pattern_tree *t, const char *pattern, size_t bytes, error *err);
 void pattern_tree_fini(pattern_tree *t);
+
+/* To make a tree without a pattern: the arrays, then nodes; `root` is set last. STATUS_NOMEM. */
+status pattern_tree_init(pattern_tree *t);
+/* The node's index; -1: there are too many, or a is -1. */
+int32_t pattern_tree_node(pattern_tree *t, pattern_node node);
+/* A node of one character of the set; -1: there are too many nodes or sets. */
+int32_t pattern_tree_set(pattern_tree *t, const code_points *s);
 
 #endif

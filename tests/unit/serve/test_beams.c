@@ -416,7 +416,7 @@ static void options_that_a_search_cannot_have_are_refused_by_name(void **state)
 		CASE(9, "alpha", r.n_alpha = 1)
 		CASE(10, "echo", r.score_prompt = true)
 		CASE(11, "max_tokens", r.max_tokens = 0)
-		CASE(12, "response_format", r.constraint = (constraint *)&c)
+		CASE(12, "response_format", r.constraint = (constraint *)&c; r.constraint_field = "response_format")
 		CASE(13, "prompt", r.n_prompt = 0)
 		CASE(14, "alpha", r.explain = true)
 #undef CASE

@@ -360,6 +360,7 @@ static void constrained_text_fits_beside_unconstrained_text(void **state)
 			r.sampling.frequency_penalty = (float)i;
 			r.ignore_end = i == 1;
 			r.constraint = c;
+			r.constraint_field = "response_format";
 			start(f, NULL, &fitting[i], &r);
 		}
 		drain(f);
