@@ -80,7 +80,7 @@ static __device__ __forceinline__ stream_token stream_token_of(const matrix_stre
 	const int64_t i = row - tokens.first;
 	int64_t position = c.position[s], at = position + i;
 	if (c.source) {
-		position = source_count({c.ring.key_width, c.ring.value_width, c.ring.window}, state);
+		position = source_count(softmax_store_of(c.ring.key_width, c.ring.value_width, c.ring.window, SOFTMAX_F32), state);
 		at = position - 1;
 	}
 	return {tokens, i, position, c.length[s], at, slot, state};

@@ -83,6 +83,12 @@ __device__ __forceinline__ void copy_async(void *shared, const void *global, int
 	unsigned at = (unsigned)__cvta_generic_to_shared(shared);
 	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(global), "r"(bytes) : "memory");
 }
+/* Copy 8 bytes so, from and to multiples of 8. */
+__device__ __forceinline__ void copy_async_8(void *shared, const void *global, int bytes = 8)
+{
+	unsigned at = (unsigned)__cvta_generic_to_shared(shared);
+	asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(at), "l"(global), "r"(bytes) : "memory");
+}
 /* Commit this thread's requests since the last commit as a group; wait until at most `n` groups are unfinished. */
 __device__ __forceinline__ void copy_commit(void)
 {

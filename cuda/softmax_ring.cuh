@@ -1,5 +1,6 @@
 /* softmax_ring.cuh - the keys and values that queries of a softmax_stream see, read from the memories, the ring or the
- * call's inputs. A ring of codes reads as floats, so all results have the bits that a ring of floats would give. */
+ * call's inputs. A ring of codes reads as floats, so all results have the bits that a ring of floats would give. With a
+ * ring of bf16 the call's own keys and values are rounded as they are read, to the bits that the ring then holds. */
 #ifndef CUDA_SOFTMAX_RING_CUH
 #define CUDA_SOFTMAX_RING_CUH
 
@@ -40,8 +41,8 @@ static __device__ __forceinline__ reach reach_of(const ring_call &c, session &s,
 	const unsigned most = UINT32_MAX;
 	if (number < c.memory_chunks) {
 		const int64_t low = number * c.chunk;
-		s.key = s.memory_k;
-		s.value = s.memory_v;
+		s.key = (const char *)s.memory_k;
+		s.value = (const char *)s.memory_v;
 		s.present = nullptr;
 		s.position = INT64_MAX;
 		return {low,
@@ -86,7 +87,59 @@ static __device__ __forceinline__ const float *token_at(const ring_call &c, cons
 {
 	if (j >= s.position)
 		return value ? s.v + (j - s.position) * c.v_row : s.k + (j - s.position) * c.k_row;
-	return value ? s.value + place_of(r, j) * c.values : s.key + place_of(r, j) * c.keys;
+	return value ? (const float *)s.value + place_of(r, j) * c.values
+	             : (const float *)s.key + place_of(r, j) * c.keys;
+}
+
+/* True if key j is in the ring, and not a memory or one of the call's own. */
+static __device__ __forceinline__ bool in_ring(const session &s, const reach &r, int64_t j)
+{
+	return j < s.position && !is_memory(r);
+}
+
+/* The first channel of the head in a place of the ring, or of a value if `value` is 1, in the ring's format. */
+static __device__ __forceinline__ const char *ring_at(const ring_call &c, const session &s, int64_t place, int value)
+{
+	return value ? s.value + place * c.store.value_width * sizeof(float)
+	             : s.key + place * c.store.key_width * sizeof(float);
+}
+
+static __device__ __forceinline__ quad widen(uint2 word)
+{
+	return {{__uint_as_float(word.x << 16), __uint_as_float(word.x & 0xffff0000u), __uint_as_float(word.y << 16),
+	         __uint_as_float(word.y & 0xffff0000u)}};
+}
+
+static __device__ __forceinline__ uint2 narrow(const quad &q)
+{
+	return make_uint2(two_bf16(q.at[0], q.at[1]), two_bf16(q.at[2], q.at[3]));
+}
+
+/* Load or store channels d … d + 3 of a head of n channels in a ring of bf16. */
+template <bool PACKED> static __device__ __forceinline__ quad load_bf16(const bf16 *head, int64_t d, int64_t n)
+{
+	if constexpr (PACKED) {
+		return widen(*(const uint2 *)(head + d));
+	} else {
+		quad q;
+#pragma unroll
+		for (int e = 0; e < QUAD; e++)
+			q.at[e] = d + e < n ? load_real(head + d + e) : 0.0f;
+		return q;
+	}
+}
+
+template <bool PACKED>
+static __device__ __forceinline__ void store_bf16(bf16 *head, int64_t d, int64_t n, const quad &q)
+{
+	if constexpr (PACKED) {
+		*(uint2 *)(head + d) = narrow(q);
+	} else {
+#pragma unroll
+		for (int e = 0; e < QUAD; e++)
+			if (d + e < n)
+				store_real(head + d + e, q.at[e]);
+	}
 }
 
 /* Codes d … d + 3 of a head of n channels as a quad of floats. */
@@ -124,34 +177,27 @@ static __device__ __forceinline__ void store_codes(int8_t *head, int64_t d, int6
 	}
 }
 
-/* Channels d … d + 3 of the key of position j. */
-template <bool PACKED, bool CODES>
-static __device__ __forceinline__ quad key_quad(const ring_call &c, const session &s, const reach &r, int64_t j,
-                                                int64_t d)
-{
-	if constexpr (CODES) {
-		if (j < s.position && !is_memory(r)) {
-			const int64_t place = place_of(r, j);
-			return load_codes<PACKED>(s.key_code + 4 * place * c.store.key_width, d, c.dh,
-			                          s.present[place]);
-		}
-	}
-	return load_quad<PACKED>(token_at(c, s, r, j, 0), d, c.dh);
-}
-
-template <bool PACKED, bool CODES>
-static __device__ __forceinline__ quad value_quad(const ring_call &c, const session &s, const reach &r, int64_t j,
+/* Channels d … d + 3 of the key of position j, or of its value if VALUE is 1. */
+template <bool PACKED, softmax_format FORMAT, int VALUE>
+static __device__ __forceinline__ quad token_quad(const ring_call &c, const session &s, const reach &r, int64_t j,
                                                   int64_t d)
 {
-	if constexpr (CODES) {
-		if (j < s.position && !is_memory(r))
-			return load_codes<PACKED>(s.value_code + 4 * place_of(r, j) * c.store.value_width, d, c.dv,
-			                          c.value_step);
+	const int64_t n = VALUE ? c.dv : c.dh;
+	if constexpr (FORMAT != SOFTMAX_F32) {
+		if (in_ring(s, r, j)) {
+			const int64_t place = place_of(r, j);
+			const char *head = ring_at(c, s, place, VALUE);
+			if constexpr (FORMAT == SOFTMAX_CODES)
+				return load_codes<PACKED>((const int8_t *)head, d, n, VALUE ? c.value_step : s.present[place]);
+			else
+				return load_bf16<PACKED>((const bf16 *)head, d, n);
+		}
 	}
-	return load_quad<PACKED>(token_at(c, s, r, j, 1), d, c.dv);
+	const quad q = load_quad<PACKED>(token_at(c, s, r, j, VALUE), d, n);
+	return FORMAT == SOFTMAX_BF16 && !is_memory(r) ? widen(narrow(q)) : q;
 }
 
-template <bool CODES>
+template <softmax_format FORMAT>
 static __device__ __forceinline__ bool present_at(const session &s, const reach &r, int64_t j)
 {
 	if (j >= s.position)
@@ -159,7 +205,7 @@ static __device__ __forceinline__ bool present_at(const session &s, const reach 
 	if (!s.present)
 		return true;
 	const float stored = s.present[place_of(r, j)];
-	return CODES ? softmax_step_is_there(stored) : stored != 0.0f;
+	return FORMAT == SOFTMAX_CODES ? softmax_step_is_there(stored) : stored != 0.0f;
 }
 
 #endif

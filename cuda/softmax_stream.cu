@@ -62,7 +62,8 @@ static ring_call ring_call_of(const op_call *call)
 	c.value_step = p->value_step;
 	c.keys = n.kv_heads * n.key;
 	c.values = n.kv_heads * n.value;
-	c.store = softmax_store_of(c.keys, c.values, p->window, c.key_step);
+	c.store = softmax_store_of(c.keys, c.values, p->window, softmax_format_of(c.key_step, p->bf16));
+	c.channel_bytes = sizeof(float) / c.store.format;
 	c.k = packed ? c.q + q_width : (const float *)call->in[K_IN].data;
 	c.v = packed ? c.k + q_width : (const float *)call->in[V_IN].data;
 	c.k_row = packed ? c.q_row : c.keys;
@@ -93,7 +94,8 @@ static ring_call source_call_of(const op_call *call)
 	set_tokens(&c, call, 1, 2, 3, 4, 5);
 	c.keys = n.kv_heads * n.key;
 	c.values = p->value_width;
-	c.store = {c.keys, c.values, p->capacity};
+	c.store = softmax_store_of(c.keys, c.values, p->capacity, SOFTMAX_F32);
+	c.channel_bytes = sizeof(float);
 	c.reach = UINT32_MAX;
 	c.offset = p->offset;
 	c.scale = p->scale;
@@ -110,7 +112,7 @@ static int64_t full_load(const backend *b, const ring_call *c)
 /* Choose the kernels of a call by its shapes. Segments, codes, wide heads and short or few runs are left to attend. */
 static ring_call split(const backend *b, ring_call c)
 {
-	c.split = attends(c) && is_packed(c) && !c.key_step && c.segment == 0 && max(c.dh, c.dv) <= WIDEST &&
+	c.split = attends(c) && is_packed(c) && c.store.format != SOFTMAX_CODES && c.segment == 0 && max(c.dh, c.dv) <= WIDEST &&
 	          c.tokens > QUERIES * (int64_t)c.rows && c.tokens >= full_load(b, &c) && c.tokens <= INT32_MAX;
 	c.sum_tokens = c.split ? (int64_t)c.rows * QUERIES : c.tokens;
 	return c;

@@ -34,9 +34,10 @@ struct ring_call {
 	float *pool, *y, *log_normalizer;                       /* the last two may be NULL */
 	const int32_t *slot, *position, *length, *mask, *start; /* the last two may be NULL */
 	const float *memory_k, *memory_v, *bias;                /* bias may be NULL */
-	const float *key_step; /* the first token's; NULL: a ring of floats */
+	const float *key_step; /* the first token's; NULL: no ring of codes */
 	float value_step;
 	softmax_store store;
+	int64_t channel_bytes;           /* bytes of a channel in the store */
 	int64_t keys, values;            /* channels of a token's keys and of its values */
 	int64_t n, heads, group, dh, dv; /* group: query heads per key head */
 	int64_t reach, memories, past;   /* reach: tokens that a query sees, including its own */
@@ -72,8 +73,7 @@ static inline __device__ __host__ int64_t sum_width(int64_t dv)
 /* A row of the batch and one of its heads; addresses are of the head's first channel. */
 struct session {
 	const float *q, *k, *v;      /* the row's first token's */
-	const float *key, *value;    /* first place of the store; with codes, of the memories only */
-	const int8_t *key_code, *value_code; /* first place of a ring of codes */
+	const char *key, *value;     /* first place of the store, in its format, or of memories */
 	const float *memory_k, *memory_v;
 	const float *present;        /* the ring's marks, or steps of keys; NULL for a source: all are present */
 	const int32_t *mask;         /* the row's tokens'; may be NULL */
@@ -89,10 +89,8 @@ static __device__ __forceinline__ session session_of(const ring_call &c, unsigne
 	const int64_t from = (unsigned)head / (unsigned)c.group;
 	session s = {};
 	s.q = c.q + tokens.first * c.q_row + head * c.dh;
-	s.key = state + from * c.dh;
-	s.value = state + softmax_value(c.store, 0) + from * c.dv;
-	s.key_code = (const int8_t *)state + from * c.dh;
-	s.value_code = (const int8_t *)(state + softmax_value(c.store, 0)) + from * c.dv;
+	s.key = (const char *)state + from * c.dh * c.channel_bytes;
+	s.value = (const char *)(state + softmax_value(c.store, 0)) + from * c.dv * c.channel_bytes;
 	s.memory_k = (c.memory_k ? c.memory_k : slot + c.stored) + from * c.dh;
 	s.memory_v = (c.memory_k ? c.memory_v : slot + c.stored + c.memories * c.keys) + from * c.dv;
 	s.length = c.length[row];
@@ -182,10 +180,11 @@ static __device__ __forceinline__ unsigned row_of_tile(const ring_call &c, unsig
 	return low;
 }
 
-/* Template parameters of the kernels: LANES and PACKED as in stream.cuh, and whether the ring has codes. */
-template <int lanes, bool packed, bool codes> struct ring_layout {
+/* Template parameters of the kernels: LANES and PACKED as in stream.cuh, and the format of the ring. */
+template <int lanes, bool packed, softmax_format format> struct ring_layout {
 	enum { LANES = lanes };
-	static constexpr bool PACKED = packed, CODES = codes;
+	static constexpr bool PACKED = packed;
+	static constexpr softmax_format FORMAT = format;
 };
 
 static inline bool is_packed(const ring_call &c)
@@ -194,16 +193,21 @@ static inline bool is_packed(const ring_call &c)
 	       c.stored % QUAD == 0;
 }
 
-/* Call f with the layout of a call. */
-template <class F> status by_layout(const ring_call &c, F f)
+template <softmax_format FORMAT, class F> status by_layout_of(const ring_call &c, F f)
 {
 	const bool packed = is_packed(c);
 	return by_lanes(max(c.dh, c.dv), [&](auto lanes) {
 		enum { LANES = decltype(lanes)::N };
-		if (c.key_step)
-			return packed ? f(ring_layout<LANES, true, true>()) : f(ring_layout<LANES, false, true>());
-		return packed ? f(ring_layout<LANES, true, false>()) : f(ring_layout<LANES, false, false>());
+		return packed ? f(ring_layout<LANES, true, FORMAT>()) : f(ring_layout<LANES, false, FORMAT>());
 	});
+}
+
+/* Call f with the layout of a call. */
+template <class F> status by_layout(const ring_call &c, F f)
+{
+	return c.store.format == SOFTMAX_CODES  ? by_layout_of<SOFTMAX_CODES>(c, f)
+	       : c.store.format == SOFTMAX_BF16 ? by_layout_of<SOFTMAX_BF16>(c, f)
+	                                        : by_layout_of<SOFTMAX_F32>(c, f);
 }
 
 /* The kernels. Attend sets c->queries. If no result is requested (`attends`), finish runs alone; without `split`, there

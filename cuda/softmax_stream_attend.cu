@@ -3,7 +3,7 @@
  * the warp (stream.cuh) is along the channels of a key; for exponentials, a lane has a key; for values, lanes are
  * along the channels again. The warp stores m, z and Σ e^{s-m} v of the chunk in scratch.
  *
- * Bytes: every key and value once for QUERIES queries (8 per channel; of codes 2), and 1/64 of 8 for the sums of
+ * Bytes: every key and value once for QUERIES queries (8 per channel; of bf16 4, of codes 2), and 1/64 of 8 for the sums of
  * chunks. */
 #include "cuda/softmax_ring.cuh"
 
@@ -32,7 +32,7 @@ static __device__ __forceinline__ void put_quad(float4 *to, const quad &q)
 }
 
 /* Scores of the tile that begins at `base`. */
-template <int LANES, bool PACKED, bool CODES, int Q>
+template <int LANES, bool PACKED, softmax_format FORMAT, int Q>
 static __device__ __forceinline__ void tile_scores(const ring_call &c, const session &s, const reach &r, int64_t base,
                                                    const desk &w)
 {
@@ -47,7 +47,7 @@ static __device__ __forceinline__ void tile_scores(const ring_call &c, const ses
 			for (int a = 0; a < AT_ONCE; a++) {
 				const int64_t j = base + key + a * PARTS;
 				if (within(r, j) && d < c.dh)
-					k[a] = key_quad<PACKED, CODES>(c, s, r, j, d);
+					k[a] = token_quad<PACKED, FORMAT, 0>(c, s, r, j, d);
 			}
 #pragma unroll
 			for (int q = 0; q < Q; q++) {
@@ -70,14 +70,14 @@ static __device__ __forceinline__ void tile_scores(const ring_call &c, const ses
 }
 
 /* Convert scores to exponentials; the earlier sums have to be multiplied by `shrink`. */
-template <bool CODES, int Q>
+template <softmax_format FORMAT, int Q>
 static __device__ __forceinline__ void tile_exponentials(const ring_call &c, const session &s, const reach &r,
                                                          int64_t base, unsigned head, int count, const desk &w,
                                                          float m[Q], float z[Q], float shrink[Q])
 {
 	const int lane = threadIdx.x % WARP;
 	const int64_t j = base + lane;
-	const bool present = within(r, j) && present_at<CODES>(s, r, j);
+	const bool present = within(r, j) && present_at<FORMAT>(s, r, j);
 #pragma unroll
 	for (int q = 0; q < Q; q++) {
 		unsigned query = min(r.query + q, r.most), limit = r.limit;
@@ -99,7 +99,7 @@ static __device__ __forceinline__ void tile_exponentials(const ring_call &c, con
 }
 
 /* sum = shrink · sum + Σ_j e_j v_j over the keys of the tile; each part of the warp adds its own keys. */
-template <int LANES, bool PACKED, bool CODES, int Q>
+template <int LANES, bool PACKED, softmax_format FORMAT, int Q>
 static __device__ __forceinline__ void tile_values(const ring_call &c, const session &s, const reach &r, int64_t base,
                                                    const desk &w, const float shrink[Q])
 {
@@ -121,7 +121,7 @@ static __device__ __forceinline__ void tile_values(const ring_call &c, const ses
 			for (int a = 0; a < AT_ONCE; a++) {
 				const int64_t j = base + key + a * PARTS;
 				if (within(r, j) && d < c.dv)
-					v[a] = value_quad<PACKED, CODES>(c, s, r, j, d);
+					v[a] = token_quad<PACKED, FORMAT, 1>(c, s, r, j, d);
 			}
 #pragma unroll
 			for (int a = 0; a < AT_ONCE; a++) {
@@ -167,8 +167,14 @@ static __device__ __forceinline__ void leave(const ring_call &c, const session &
 	}
 }
 
-template <int LANES, bool PACKED, bool CODES, int Q>
-__global__ void __launch_bounds__(WARPS *WARP, (Q == 1 ? 5 : 4) - CODES) softmax_attend_kernel(ring_call c)
+/* Blocks per processor. With one more, the conversions of other formats would have too few registers, but for those of
+ * whole quads of bf16 for one query. */
+template <bool PACKED, softmax_format FORMAT, int Q>
+static constexpr int RESIDENT = FORMAT == SOFTMAX_F32 || (FORMAT == SOFTMAX_BF16 && PACKED && Q == 1) ? (Q == 1 ? 5 : 4)
+                                                                                                     : (Q == 1 ? 4 : 3);
+
+template <int LANES, bool PACKED, softmax_format FORMAT, int Q>
+__global__ void __launch_bounds__(WARPS *WARP, (RESIDENT<PACKED, FORMAT, Q>)) softmax_attend_kernel(ring_call c)
 {
 	const int lane = threadIdx.x % WARP, first = lane % LANES * QUAD;
 	const unsigned unit = blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
@@ -203,17 +209,17 @@ __global__ void __launch_bounds__(WARPS *WARP, (Q == 1 ? 5 : 4) - CODES) softmax
 			put_quad(w.sum + (q * c.value_quads + i) * WARP + lane, {});
 	}
 	for (int64_t base = r.low / TILE * TILE; base <= r.high; base += TILE) {
-		tile_scores<LANES, PACKED, CODES, Q>(c, s, r, base, w);
+		tile_scores<LANES, PACKED, FORMAT, Q>(c, s, r, base, w);
 		__syncwarp();
-		tile_exponentials<CODES, Q>(c, s, r, base, head, count, w, m, z, shrink);
+		tile_exponentials<FORMAT, Q>(c, s, r, base, head, count, w, m, z, shrink);
 		__syncwarp();
-		tile_values<LANES, PACKED, CODES, Q>(c, s, r, base, w, shrink);
+		tile_values<LANES, PACKED, FORMAT, Q>(c, s, r, base, w, shrink);
 		__syncwarp();
 	}
 	leave<LANES, Q>(c, s, head, query, count, chunk, w, m, z);
 }
 
-template <int LANES, bool PACKED, bool CODES, int Q> static status launch(backend *b, ring_call c)
+template <int LANES, bool PACKED, softmax_format FORMAT, int Q> static status launch(backend *b, ring_call c)
 {
 	const size_t bytes = desk_bytes(Q, c.key_quads + c.value_quads), limit = cuda_of(b)->shared_limit;
 	c.tiles = c.split ? c.rows : all_tiles(c, Q);
@@ -223,24 +229,24 @@ template <int LANES, bool PACKED, bool CODES, int Q> static status launch(backen
 		warps /= 2;
 	if (bytes > limit || c.tokens > INT32_MAX || units > UINT32_MAX) /* tiles and units are counted in 32 bits */
 		return STATUS_UNSUPPORTED;
-	return cuda_launch(b, softmax_attend_kernel<LANES, PACKED, CODES, Q>, cuda_parts(units, warps), warps * WARP,
+	return cuda_launch(b, softmax_attend_kernel<LANES, PACKED, FORMAT, Q>, cuda_parts(units, warps), warps * WARP,
 	                   warps * bytes, c);
 }
 
-template <int LANES, bool PACKED, bool CODES> static status attend(backend *b, ring_call *c)
+template <int LANES, bool PACKED, softmax_format FORMAT> static status attend(backend *b, ring_call *c)
 {
 	c->key_quads = (c->dh + LANES * QUAD - 1) / (LANES * QUAD);
 	c->value_quads = (c->dv + LANES * QUAD - 1) / (LANES * QUAD);
 	const bool one = c->n == 1 || c->segment > 0 ||
 	                 desk_bytes(QUERIES, c->key_quads + c->value_quads) > cuda_of(b)->shared_limit;
 	c->queries = one ? 1 : QUERIES;
-	return one ? launch<LANES, PACKED, CODES, 1>(b, *c) : launch<LANES, PACKED, CODES, QUERIES>(b, *c);
+	return one ? launch<LANES, PACKED, FORMAT, 1>(b, *c) : launch<LANES, PACKED, FORMAT, QUERIES>(b, *c);
 }
 
 status cuda_softmax_attend(backend *b, ring_call *c)
 {
 	return by_layout(*c, [&](auto layout) {
 		typedef decltype(layout) L;
-		return attend<L::LANES, L::PACKED, L::CODES>(b, c);
+		return attend<L::LANES, L::PACKED, L::FORMAT>(b, c);
 	});
 }

@@ -1,7 +1,8 @@
 /* The second kernel of softmax_stream.cuh, finish. A part of a warp has a token and a head. It merges the sums of its
  * chunks in order into y and the log-normalizer, and writes the last tokens of a call into the ring.
  *
- * Bytes: 1/64 of 8 per channel and key for the sums of chunks, and 24 per channel and token for qkv, y and the ring. */
+ * Bytes: 1/64 of 8 per channel and key for the sums of chunks, and 24 per channel and token for qkv, y and the ring
+ * (with bf16 20). */
 #include "cuda/softmax_ring.cuh"
 
 /* Sequence of a token: the last that begins at it or before. If the token is read, that sequence is not empty. */
@@ -70,8 +71,7 @@ static __device__ __forceinline__ void finish_codes(const ring_call &c, const se
 {
 	const int first = threadIdx.x % LANES * QUAD;
 	const float step = c.key_step[s.tokens.first + i];
-	int8_t *key = (int8_t *)s.key_code + 4 * place * c.store.key_width,
-	       *value = (int8_t *)s.value_code + 4 * place * c.store.value_width;
+	int8_t *key = (int8_t *)ring_at(c, s, place, 0), *value = (int8_t *)ring_at(c, s, place, 1);
 	for (int64_t d = first; d < c.dh; d += LANES * QUAD)
 		store_codes<PACKED>(key, d, c.dh, load_quad<PACKED>(s.k + i * c.k_row, d, c.dh), step);
 	for (int64_t d = first; d < c.dv; d += LANES * QUAD)
@@ -85,7 +85,33 @@ static __device__ __forceinline__ void finish_codes(const ring_call &c, const se
 		value[d] = 0;
 }
 
-template <int LANES, bool PACKED, bool CODES>
+/* Write the token into its place of a ring of floats or bf16. */
+template <int LANES, bool PACKED, bool BF16>
+static __device__ __forceinline__ void finish_reals(const ring_call &c, const session &s, int64_t head, int64_t i,
+                                                    int64_t place)
+{
+	const int first = threadIdx.x % LANES * QUAD;
+	char *key = (char *)ring_at(c, s, place, 0), *value = (char *)ring_at(c, s, place, 1);
+	const auto put = [](char *to, int64_t d, int64_t n, const float *from) {
+		if constexpr (BF16)
+			store_bf16<PACKED>((bf16 *)to, d, n, load_quad<PACKED>(from, d, n));
+		else
+			store_quad<PACKED>((float *)to, d, n, load_quad<PACKED>(from, d, n));
+	};
+	for (int64_t d = first; d < c.dh; d += LANES * QUAD)
+		put(key, d, c.dh, s.k + i * c.k_row);
+	for (int64_t d = first; d < c.dv; d += LANES * QUAD)
+		put(value, d, c.dv, s.v + i * c.v_row);
+	if (head != 0 || first != 0)
+		return;
+	((float *)s.present)[place] = !s.mask || s.mask[i] != 0 ? 1.0f : 0.0f;
+	if (BF16 && c.keys % 2 != 0)
+		store_real((bf16 *)key + c.keys, 0.0f);
+	if (BF16 && c.values % 2 != 0)
+		store_real((bf16 *)value + c.values, 0.0f);
+}
+
+template <int LANES, bool PACKED, softmax_format FORMAT>
 __global__ void __launch_bounds__(WARPS *WARP) softmax_finish_kernel(ring_call c)
 {
 	enum { PARTS = WARP / LANES };
@@ -110,33 +136,26 @@ __global__ void __launch_bounds__(WARPS *WARP) softmax_finish_kernel(ring_call c
 	if (!c.k || i < s.length - places || (unsigned)head % (unsigned)c.group != 0)
 		return;
 	const int64_t place = (unsigned)(s.position + i) % (unsigned)places;
-	if constexpr (CODES) {
+	if constexpr (FORMAT == SOFTMAX_CODES)
 		finish_codes<LANES, PACKED>(c, s, head, i, place);
-		return;
-	}
-	float *key = (float *)s.key + place * c.store.key_width, *value = (float *)s.value + place * c.store.value_width;
-	for (int64_t d = first; d < c.dh; d += LANES * QUAD)
-		store_quad<PACKED>(key, d, c.dh, load_quad<PACKED>(s.k + i * c.k_row, d, c.dh));
-	for (int64_t d = first; d < c.dv; d += LANES * QUAD)
-		store_quad<PACKED>(value, d, c.dv, load_quad<PACKED>(s.v + i * c.v_row, d, c.dv));
-	if (head == 0 && first == 0)
-		((float *)s.present)[place] = !s.mask || s.mask[i] != 0 ? 1.0f : 0.0f;
+	else
+		finish_reals<LANES, PACKED, FORMAT == SOFTMAX_BF16>(c, s, head, i, place);
 }
 
-template <int LANES, bool PACKED, bool CODES> static status finish(backend *b, ring_call c)
+template <int LANES, bool PACKED, softmax_format FORMAT> static status finish(backend *b, ring_call c)
 {
 	enum { PARTS = WARP / LANES };
 	c.groups = (unsigned)((c.heads + PARTS - 1) / PARTS);
 	const int64_t units = c.tokens * c.groups;
 	if (units > UINT32_MAX)
 		return STATUS_UNSUPPORTED;
-	return cuda_launch(b, softmax_finish_kernel<LANES, PACKED, CODES>, cuda_parts(units, WARPS), WARPS * WARP, 0, c);
+	return cuda_launch(b, softmax_finish_kernel<LANES, PACKED, FORMAT>, cuda_parts(units, WARPS), WARPS * WARP, 0, c);
 }
 
 status cuda_softmax_finish(backend *b, const ring_call *c)
 {
 	return by_layout(*c, [&](auto layout) {
 		typedef decltype(layout) L;
-		return finish<L::LANES, L::PACKED, L::CODES>(b, *c);
+		return finish<L::LANES, L::PACKED, L::FORMAT>(b, *c);
 	});
 }

@@ -6,6 +6,9 @@
  * are those of attend. The chunks of a query are merged in order as finish does, in shared memory, so nothing is left in
  * scratch.
  *
+ * With a ring of bf16 a thread converts the channels that it has copied, in place. Those from the ring become floats,
+ * those of the call's own tokens are rounded. That takes 18 instructions for four channels.
+ *
  * Keys are copied while values are added, and values while scores are computed. Bytes: every key and value once for
  * up to 64 queries. Instructions of a warp for a tile of 64 channels: 1,400 for scores, 1,500 for values, 400 for
  * exponentials and 900 for copies, chunks and loops. */
@@ -68,14 +71,48 @@ static __device__ __forceinline__ bool is_last_tile(const tile_walk &w)
 }
 
 /* Start to copy the keys of a tile, or its values if `value` is 1, to rows of `stride` floats. Keys that no query sees
- * are zeros. */
-template <int LANES>
+ * and channels past the last one are zeros. BF16: four bf16 of the ring are copied to the place of four floats. */
+template <int LANES, bool BF16>
 static __device__ __forceinline__ void copy_tile(const ring_call &c, const tile_walk &w, int value, float *to,
                                                  int stride)
 {
 	const int64_t own = w.base + threadIdx.x % WARP;
-	copy_rows<LANES>(within(w.r, own) ? token_at(c, w.s, w.r, own, value) : nullptr, (int)(value ? c.dv : c.dh), c.q,
-	                 to, stride);
+	const int d = threadIdx.x % LANES * QUAD, width = (int)(value ? c.dv : c.dh);
+	if constexpr (!BF16) {
+		copy_rows<LANES>(within(w.r, own) ? token_at(c, w.s, w.r, own, value) : nullptr, width, c.q, to, stride);
+		return;
+	}
+	const char *found = nullptr;
+	if (within(w.r, own))
+		found = in_ring(w.s, w.r, own) ? ring_at(c, w.s, place_of(w.r, own), value)
+		                               : (const char *)token_at(c, w.s, w.r, own, value);
+#pragma unroll 1
+	for (int key = threadIdx.x / LANES; key < TILE; key += blockDim.x / LANES) {
+		const char *from = (const char *)__shfl_sync(ALL_LANES, (unsigned long long)found, key);
+		const bool some = from && d < width;
+		float *at = to + key * stride + d;
+		if (in_ring(w.s, w.r, w.base + key))
+			copy_async_8(at, some ? from + d * sizeof(bf16) : (const char *)c.q, some ? (int)sizeof(uint2) : 0);
+		else
+			copy_async(at, some ? from + d * sizeof(float) : (const char *)c.q, some ? (int)sizeof(quad) : 0);
+	}
+	copy_commit();
+}
+
+/* Wait until the thread's copies have arrived. BF16: convert them to floats, unless they are of memories. */
+template <int LANES, bool BF16>
+static __device__ __forceinline__ void receive_tile(const tile_walk &w, float *to, int stride)
+{
+	copy_wait<0>();
+	if constexpr (BF16) {
+		const int end = is_memory(w.r) ? 0 : TILE;
+#pragma unroll 1
+		for (int key = threadIdx.x / LANES; key < end; key += blockDim.x / LANES) {
+			float *at = to + key * stride + threadIdx.x % LANES * QUAD;
+			const uint2 word = in_ring(w.s, w.r, w.base + key) ? *(const uint2 *)at : narrow(load_pack(at));
+			store_pack(at, widen(word));
+		}
+	}
 }
 
 /* The exponentials of a tile and the factors of the earlier sums, for a thread's OWN queries. first: the warp's first
@@ -185,7 +222,8 @@ static __device__ __forceinline__ void write_answers(const ring_call &c, const s
 			           answer_of(load_pack(desk.total + q * LANES * QUAD + d), desk.factor[q]));
 }
 
-template <int LANES> __global__ void __launch_bounds__(MOST_WARPS *WARP, 2) softmax_long_kernel(ring_call c)
+template <int LANES, bool BF16>
+__global__ void __launch_bounds__(MOST_WARPS *WARP, 2) softmax_long_kernel(ring_call c)
 {
 	const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, group = lane / KEY_LANES;
 	const unsigned block = gridDim.x - 1 - blockIdx.x; /* later queries see more keys, so they begin first */
@@ -224,16 +262,16 @@ template <int LANES> __global__ void __launch_bounds__(MOST_WARPS *WARP, 2) soft
 	tile_walk w = {};
 	if (chunks > 0) {
 		enter_chunk(c, row, head, t, together, w);
-		copy_tile<LANES>(c, w, 0, desk.key, ROW<LANES>);
+		copy_tile<LANES, BF16>(c, w, 0, desk.key, ROW<LANES>);
 	}
 	while (w.chunk < chunks) {
 		const bool memory = is_memory(w.r), last = is_last_tile(w);
 		const bool busy = count > 0 && (memory || (w.base <= high && w.base + TILE > low));
 		const int64_t j = w.base + lane;
-		const bool present = within(w.r, j) && present_at<false>(w.s, w.r, j);
-		copy_wait<0>();
+		const bool present = within(w.r, j) && present_at<SOFTMAX_F32>(w.s, w.r, j);
+		receive_tile<LANES, BF16>(w, desk.key, ROW<LANES>);
 		__syncthreads(); /* all keys are copied, and every warp is done with the previous values */
-		copy_tile<LANES>(c, w, 1, desk.value, LANES * QUAD);
+		copy_tile<LANES, BF16>(c, w, 1, desk.value, LANES * QUAD);
 		__syncwarp(); /* as in add_scores */
 		if (busy) {
 			float score[OWN][KEYS];
@@ -243,7 +281,7 @@ template <int LANES> __global__ void __launch_bounds__(MOST_WARPS *WARP, 2) soft
 			tile_exponentials(c, w, __ballot_sync(ALL_LANES, present), first, count, head, score, norm,
 			                  desk);
 		}
-		copy_wait<0>();
+		receive_tile<LANES, BF16>(w, desk.value, LANES * QUAD);
 		__syncthreads(); /* all values are copied, and every warp is done with the keys */
 		if (last)
 			w.chunk++;
@@ -252,7 +290,7 @@ template <int LANES> __global__ void __launch_bounds__(MOST_WARPS *WARP, 2) soft
 		else
 			w.base += TILE;
 		if (w.chunk < chunks)
-			copy_tile<LANES>(c, w, 0, desk.key, ROW<LANES>);
+			copy_tile<LANES, BF16>(c, w, 0, desk.key, ROW<LANES>);
 		if (busy)
 			tile_values<LANES>(desk, sum);
 		if (last)
@@ -261,7 +299,7 @@ template <int LANES> __global__ void __launch_bounds__(MOST_WARPS *WARP, 2) soft
 	write_answers<LANES>(c, session_of(c, row, head), head, begin + first, count, desk, all);
 }
 
-template <int LANES> static status launch(backend *b, ring_call c)
+template <int LANES, bool BF16> static status launch(backend *b, ring_call c)
 {
 	int64_t blocks = 0;
 	int warps = 2 * MOST_WARPS;
@@ -274,7 +312,7 @@ template <int LANES> static status launch(backend *b, ring_call c)
 		blocks = c.heads / c.members * c.tiles;
 	} while (warps > 1 && (blocks < BLOCKS * (int64_t)cuda_of(b)->processors ||
 	                       long_bytes<LANES>(warps) > cuda_of(b)->shared_limit));
-	return cuda_launch(b, softmax_long_kernel<LANES>, cuda_parts(blocks, 1), warps * WARP, long_bytes<LANES>(warps),
+	return cuda_launch(b, softmax_long_kernel<LANES, BF16>, cuda_parts(blocks, 1), warps * WARP, long_bytes<LANES>(warps),
 	                   c);
 }
 
@@ -282,6 +320,6 @@ status cuda_softmax_long(backend *b, const ring_call *c)
 {
 	return by_lanes(max(c->dh, c->dv), [&](auto lanes) {
 		enum { LANES = decltype(lanes)::N };
-		return launch<LANES>(b, *c);
+		return c->store.format == SOFTMAX_BF16 ? launch<LANES, true>(b, *c) : launch<LANES, false>(b, *c);
 	});
 }

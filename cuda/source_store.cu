@@ -71,7 +71,7 @@ status cuda_source_store(backend *b, const op_call *call)
 	c.slot = (const int32_t *)call->in[3].data;
 	c.length = (const int32_t *)cuda_optional(call, 4);
 	c.mask = (const int32_t *)cuda_optional(call, 5);
-	c.store = {k.dim[2], p->value_width, p->capacity};
+	c.store = softmax_store_of(k.dim[2], p->value_width, p->capacity, SOFTMAX_F32);
 	c.n = k.dim[1];
 	c.slot_floats = call->in[2].shape.dim[1];
 	c.offset = p->offset;

@@ -229,6 +229,8 @@ int config_choice(config_reader *r, const char *key, const char *const *choices)
 	return config_choose(r, key, choices, 0);
 }
 
+const char *const config_cache_dtypes[] = {"f32", "bf16", NULL};
+
 bool config_positions(config_reader *r, bool fallback)
 {
 	static const char *const kinds[] = {"none", "learned", NULL};

@@ -42,6 +42,11 @@ int64_t config_trained(config_reader *r, int64_t fallback, int64_t max);
 
 /* Return the index of a key's value in choices (NULL-terminated); the first is the default. */
 int config_choice(config_reader *r, const char *key, const char *const *choices);
+/* "cache_dtype" is the type of the keys and values that sessions keep in the ring of softmax_stream. It belongs to the
+ * model, since the layout of a state is fixed for the model's life. Its choices: "f32" (the default) and "bf16". */
+#define CONFIG_CACHE "cache_dtype"
+extern const char *const config_cache_dtypes[];
+enum { CONFIG_CACHE_F32, CONFIG_CACHE_BF16 };
 /* Read "position_embedding": true if the model has a table of positions ("learned"), false for "none". */
 bool config_positions(config_reader *r, bool fallback);
 

@@ -555,7 +555,10 @@ value op_softmax_attention(graph *g, value q, value k, value v, value mask, valu
  * value_step from -128 to 127 (QUANTIZE_FIXED). Nothing is rounded then, so results have the bits of the same call with
  * a ring of floats. k is not absent, and memories are floats. With query_step, q are such multiples too (h ≤ 2^16).
  * Then q·k may be computed as query_step · key_step times a sum of products of codes, exact in 32 bits. Scores then
- * differ from those of a ring of floats by their rounding. */
+ * differ from those of a ring of floats by their rounding.
+ * With `bf16` the ring holds bf16 in softmax_bf16_state_floats() floats, half as many. Every k and v is rounded before
+ * it is used, to nearest even, also that of the query's own token. So results are those of a ring of floats for rounded
+ * k and v, however the tokens are cut into calls. Memories are not rounded. Not with key_step. */
 typedef struct softmax_stream_params {
 	int64_t heads, window;
 	int64_t offset; /* floats from the start of a slot */
@@ -565,6 +568,7 @@ typedef struct softmax_stream_params {
 	int64_t segment;  /* 1 … window; 0: none */
 	slot_rows stored;
 	float value_step, query_step; /* with key_step: value_step > 0, query_step ≥ 0, 0: q are any floats; else 0 */
+	bool bf16;
 } softmax_stream_params;
 value op_softmax_stream(graph *g, value q, value k, value v, value pool, value slot, value position, value length,
                         value mask, value start, value memory_k, value memory_v, value bias,
@@ -575,8 +579,9 @@ typedef struct softmax_stream_values {
 } softmax_stream_values;
 softmax_stream_values op_softmax_stream_codes(graph *g, value q, value k, value v, value key_step, stream_values at,
                                               value bias, softmax_stream_params params);
-/* Floats of state of one layer whose tokens have key_width = G·h and value_width = G·w floats, or as many codes. */
+/* Floats of state of one layer whose tokens have key_width = G·h and value_width = G·w channels, by format. */
 int64_t softmax_state_floats(int64_t key_width, int64_t value_width, int64_t window);
+int64_t softmax_bf16_state_floats(int64_t key_width, int64_t value_width, int64_t window);
 int64_t softmax_code_state_floats(int64_t key_width, int64_t value_width, int64_t window);
 
 /* Attention of a decoder to an encoded source, whose keys and values are in the slot. */

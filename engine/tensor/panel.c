@@ -50,23 +50,6 @@ bool panel_bytes(dtype type, int64_t n, int64_t k, size_t *out)
 	return true;
 }
 
-uint16_t panel_bf16(float x)
-{
-	uint32_t bits;
-	memcpy(&bits, &x, sizeof bits);
-	if (isnan(x))
-		return (uint16_t)(bits >> 16 | 0x40); /* quiet, and not an infinity */
-	return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-float panel_f32(uint16_t x)
-{
-	uint32_t bits = (uint32_t)x << 16;
-	float out;
-	memcpy(&out, &bits, sizeof out);
-	return out;
-}
-
 /* Offset of input k of output j, in inputs. */
 static inline int64_t place(int64_t group, int64_t k, int64_t j)
 {

@@ -15,6 +15,8 @@
 #ifndef ENGINE_TENSOR_PANEL_H
 #define ENGINE_TENSOR_PANEL_H
 
+#include <string.h>
+
 #include "engine/tensor/tensor.h"
 
 enum {
@@ -45,8 +47,21 @@ float panel_stored(dtype type, const void *panels, int64_t k, int64_t n, float *
 /* Row n of a packed weight: out [K]. */
 void panel_row(dtype type, const void *panels, int64_t k, int64_t n, float *out);
 
-/* Convert a float to bfloat16 (nearest even; NaN stays NaN) and back. */
-uint16_t panel_bf16(float x);
-float panel_f32(uint16_t x);
+/* Convert a float to bfloat16 (nearest even; NaN stays NaN, and quiet) and back. Inline, for loops of vectors. */
+static inline uint16_t panel_bf16(float x)
+{
+	uint32_t bits;
+	memcpy(&bits, &x, sizeof bits);
+	const uint32_t nearest = (bits + 0x7fff + (bits >> 16 & 1)) >> 16, quiet = bits >> 16 | 0x40;
+	return (uint16_t)(x == x ? nearest : quiet);
+}
+
+static inline float panel_f32(uint16_t x)
+{
+	const uint32_t bits = (uint32_t)x << 16;
+	float out;
+	memcpy(&out, &bits, sizeof out);
+	return out;
+}
 
 #endif

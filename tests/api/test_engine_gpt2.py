@@ -109,6 +109,48 @@ def test_it_comes_back_from_its_own_files_and_from_those_without_the_prefix(engi
         engine.call("model.delete", {"id": name})
 
 
+def test_keys_and_values_in_bf16_belong_to_the_model(engine, model):
+    """Trained, or imported with the key: the session has half the bytes, and is kept, forked and moved as any other."""
+    other = {**TINY_GPT2["config"], "cache_dtype": "bf16"}
+    trained = train(engine, steps=60, architecture="gpt2", config=other)
+    files = {part: engine.download("model.file", {"id": model, "name": name})[1] for part, name in
+             (("config", "config.json"), ("weights", "model.safetensors"), ("tokenizer", "tokenizer.json"))}
+    config = json.loads(files["config"])
+    assert "cache_dtype" not in config
+    changed = {**files, "config": json.dumps({**config, "cache_dtype": "bf16"}).encode()}
+    engine.upload("model.import", {"id": "halves"}, **changed)
+    floats = engine.call("model.get", {"id": model})["additive"]
+    for one in (trained, "halves"):
+        shown = engine.call("model.get", {"id": one})["additive"]
+        assert shown["config"]["cache_dtype"] == "bf16" and shown["parameters"] == floats["parameters"]
+        assert shown["state_bytes"] == 2 * 128 * (16 + 1) * 4 and floats["state_bytes"] == 2 * 128 * (2 * 16 + 1) * 4
+    again = json.loads(engine.download("model.file", {"id": "halves", "name": "config.json"})[1])
+    assert again["cache_dtype"] == "bf16"
+    ask = {"max_tokens": 10, "temperature": 0.8, "seed": 11}
+    s = engine.call("session.create", {"model": "halves", "prompt": "57 bottles of ", "explain": True})
+    first = engine.generate({"id": s["id"], **ask}, "session.generate")[0]
+    state = engine.download("session.export", {"id": s["id"]})[1]
+    both = [engine.call("session.fork", {"id": s["id"]}), engine.upload("session.import", {"model": "halves"}, state=state)]
+    rest = [engine.generate({"id": one["id"], **ask}, "session.generate")[0] for one in (s, *both)]
+    assert first and len(set(rest)) == 1 and all(one["state_bytes"] == s["state_bytes"] for one in both)
+    assert len(engine.call("explain", {"session": s["id"]})["weights"]) == 4
+    beams = engine.generate({"model": "halves", "prompt": "57 bottles", "max_tokens": 8, "num_beams": 3})[2]
+    assert beams["usage"]["completion_tokens"] > 0
+    with pytest.raises(EngineError) as e:  # the weights are the same, the state is not
+        engine.upload("session.import", {"model": model}, state=state)
+    assert e.value.status == 400
+    for value in ("f16", 16, None):
+        with pytest.raises(EngineError) as e:
+            engine.upload("model.import", {"id": "no"}, **{**files, "config": json.dumps({**config, "cache_dtype": value}).encode()})
+        assert (e.value.status, e.value.param) == (400, "cache_dtype")
+    e = refused(engine, "job.create", job_params(engine.add_file(TEXT), architecture="additive", config={"cache_dtype": "bf16"}))
+    assert (e.status, e.param) == (400, "additive.config.cache_dtype")
+    for one in (s, *both):
+        engine.call("session.delete", {"id": one["id"]})
+    for one in (trained, "halves"):
+        engine.call("model.delete", {"id": one})
+
+
 def test_a_text_and_a_session_that_reads_it_have_the_same_explanation(engine, model):
     pick = {"position": 5, "layers": [1], "heads": [0], "rounds": ["attention"], "aggregate": "rollout"}
     a = engine.call("explain", {"model": model, "input": "9 bottles", **pick})
@@ -150,7 +192,8 @@ def test_a_session_without_its_log_cannot_be_explained(engine, model):
 
 @pytest.mark.parametrize("config,param", [({"n_head": 3}, "n_head"), ({"hidden_size": 16}, "hidden_size"),
                                           ({"vocab_size": 258}, "vocab_size"), ({"n_embd": 2**40}, "n_embd"),
-                                          ({"window_sizes": [4, 4]}, "window_sizes"), ({"attn_pdrop": 1}, "attn_pdrop")])
+                                          ({"window_sizes": [4, 4]}, "window_sizes"), ({"attn_pdrop": 1}, "attn_pdrop"),
+                                          ({"cache_dtype": "fp16"}, "cache_dtype")])
 def test_a_wrong_configuration_names_its_key(engine, config, param):
     params = job_params(engine.add_file(TEXT), architecture="gpt2", config={**TINY_GPT2["config"], **config})
     e = refused(engine, "job.create", params)

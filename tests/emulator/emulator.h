@@ -97,7 +97,7 @@ enum fibre_state { READY, AT_BARRIER, AT_CLUSTER, AT_WARP, DONE };
 struct async_copy {
 	void *to;
 	const void *from;
-	int bytes;
+	int bytes, size; /* read, and written: zeros after those read */
 };
 
 /* Sums of unfinished products; `at` is NaN until the wait. */

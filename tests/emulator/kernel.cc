@@ -418,18 +418,18 @@ void mma_bf16(float d[4], const unsigned a[4], const unsigned b[2])
 
 /* The bytes arrive when their thread waits for them, not before. For the checks the copy writes twice, when it is
  * requested and when it arrives. So one of the two reveals a thread that reads in between without being ordered. */
-void copy_async(void *to, const void *from, int bytes)
+void copy_async(void *to, const void *from, int bytes, int size)
 {
 	const void *code = __builtin_return_address(0);
 	if (checked) {
-		if ((uintptr_t)to % 16 != 0 || (bytes > 0 && (uintptr_t)from % 16 != 0))
+		if ((uintptr_t)to % (unsigned)size != 0 || (bytes > 0 && (uintptr_t)from % (unsigned)size != 0))
 			fail("misaligned: an asynchronous copy from %p to %p\n  at %s", from, to, code_place(code).c_str());
 		touch(from, (size_t)bytes, READ, code);
 		if ((uintptr_t)to - (uintptr_t)now.b->shared >= SHARED_STRIDE)
 			fail("an asynchronous copy to %p, which is not in shared memory\n  at %s", to, code_place(code).c_str());
-		touch(to, 16, COPY, code);
+		touch(to, (size_t)size, COPY, code);
 	}
-	now.self->asked.push_back({to, from, bytes});
+	now.self->asked.push_back({to, from, bytes, size});
 }
 
 void copy_commit()
@@ -443,9 +443,9 @@ void copy_wait(int groups)
 	const void *code = __builtin_return_address(0);
 	while ((int)now.self->groups.size() > groups) {
 		for (const async_copy &c : now.self->groups.front()) {
-			touch(c.to, 16, WRITE, code);
+			touch(c.to, (size_t)c.size, WRITE, code);
 			memcpy(c.to, c.from, (size_t)c.bytes);
-			memset((char *)c.to + c.bytes, 0, (size_t)(16 - c.bytes));
+			memset((char *)c.to + c.bytes, 0, (size_t)(c.size - c.bytes));
 		}
 		now.self->groups.pop_front();
 	}

@@ -284,6 +284,8 @@ __global__ void pipeline(float *out, const float *in)
 	copy_async(x + 4 * t, in + 4 * t);
 	copy_commit();
 	copy_async(x + 128 + 4 * t, in + 128 + 4 * t, t == 3 ? 0 : 16);
+	x[256 + 4 * t + 2] = -1;
+	copy_async_8(x + 256 + 4 * t, in + 2 * t, t == 3 ? 0 : 8);
 	copy_commit();
 	copy_wait<1>();
 	__syncthreads();
@@ -291,17 +293,21 @@ __global__ void pipeline(float *out, const float *in)
 	copy_wait<0>();
 	__syncthreads();
 	out[32 + t] = x[128 + 4 * (31 - t) + 1];
+	out[64 + t] = x[256 + 4 * (31 - t) + 1];
+	out[96 + t] = x[256 + 4 * (31 - t) + 2];
 }
 static void copies_arrive()
 {
-	float in[256], got[64], *from = device<float>(256), *out = device<float>(64);
+	float in[256], got[128], *from = device<float>(256), *out = device<float>(128);
 	for (int i = 0; i < 256; i++)
 		in[i] = (float)i;
 	upload(from, in, 256);
-	run(pipeline, 1, 32, 1024, out, from);
-	download(got, out, 64);
-	for (int t = 0; t < 32; t++)
+	run(pipeline, 1, 32, 1536, out, from);
+	download(got, out, 128);
+	for (int t = 0; t < 32; t++) {
 		EXPECT(got[t] == (float)(4 * (31 - t)) && got[32 + t] == (31 - t == 3 ? 0.0f : (float)(129 + 4 * (31 - t))));
+		EXPECT(got[64 + t] == (31 - t == 3 ? 0.0f : (float)(1 + 2 * (31 - t))) && got[96 + t] == -1);
+	}
 }
 
 __global__ void prefix(unsigned *sums, exchange_word *flags)

@@ -49,7 +49,8 @@ static stream stream_at(const op_call *call, int64_t s)
 	            .source = p->source,
 	            .tokens = sequence_at(call, START, s)};
 	if (p->source)
-		r.position = source_count((softmax_store){p->key_width, p->value_width, p->window}, r.state);
+		r.position =
+		    source_count(softmax_store_of(p->key_width, p->value_width, p->window, SOFTMAX_F32), r.state);
 	assert(r.length >= 0 && r.length <= r.tokens.room && r.position >= 0 && slot >= 0 &&
 	       slot < call->in[2].shape.dim[0]);
 	return r;

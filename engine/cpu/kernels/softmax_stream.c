@@ -8,6 +8,7 @@
 
 #include "engine/tensor/ops/quantize.h"
 #include "engine/tensor/ops/sequence.h"
+#include "engine/tensor/panel.h"
 
 /* Input numbers. */
 enum { Q, K, V, POOL, SLOT, POSITION, LENGTH, MASK, START, MEMORY_K, MEMORY_V, BIAS, KEY_STEP };
@@ -26,8 +27,9 @@ static stream common_of(const op_call *call)
 	const softmax_stream_params *p = call->params;
 	const softmax_heads n = heads_of(call);
 	const float *key_step = kernel_optional(call, KEY_STEP);
+	const softmax_format format = softmax_format_of(key_step, p->bf16);
 	stream s = {.n = n,
-	            .store = softmax_store_of(n.kv_heads * n.key, n.kv_heads * n.value, p->window, key_step),
+	            .store = softmax_store_of(n.kv_heads * n.key, n.kv_heads * n.value, p->window, format),
 	            .key_step = key_step,
 	            .value_step = p->value_step,
 	            .query_step = p->query_step,
@@ -90,7 +92,7 @@ static void softmax_stream_encode(const float *x, int64_t width, float step, int
 #pragma omp simd
 	for (int64_t d = 0; d < width; d++)
 		to[d] = quantize_byte(x[d], step);
-	for (int64_t d = width; d < 4 * softmax_code_floats(width); d++)
+	for (int64_t d = width; d < 4 * softmax_row_floats(width, SOFTMAX_CODES); d++)
 		to[d] = 0;
 }
 
@@ -104,6 +106,32 @@ static void remember_codes(const stream *s, int64_t i, int64_t place)
 	s->state[softmax_there(s->store, place)] = !s->mask || s->mask[i] ? step : SOFTMAX_MASKED_STEP;
 }
 
+/* to [width]: x rounded to nearest even, and zero to the end of the last float. */
+static void softmax_stream_narrow(const float *x, int64_t width, ring_bf16 *to)
+{
+#pragma omp simd
+	for (int64_t d = 0; d < width; d++)
+		to[d] = panel_bf16(x[d]);
+	if (width % 2)
+		to[width] = 0;
+}
+
+static void remember_bf16(const stream *s, int64_t i, int64_t place)
+{
+	softmax_stream_narrow(s->k + i * s->k_row, s->n.kv_heads * s->n.key,
+	                      (ring_bf16 *)(s->state + softmax_key(s->store, place)));
+	softmax_stream_narrow(s->v + i * s->v_row, s->n.kv_heads * s->n.value,
+	                      (ring_bf16 *)(s->state + softmax_value(s->store, place)));
+}
+
+static void remember_floats(const stream *s, int64_t i, int64_t place)
+{
+	memcpy(s->state + softmax_key(s->store, place), s->k + i * s->k_row,
+	       (size_t)s->store.key_width * sizeof(float));
+	memcpy(s->state + softmax_value(s->store, place), s->v + i * s->v_row,
+	       (size_t)s->store.value_width * sizeof(float));
+}
+
 /* Put the call's tokens into the ring. */
 static void softmax_stream_remember(const stream *s)
 {
@@ -114,10 +142,7 @@ static void softmax_stream_remember(const stream *s)
 			remember_codes(s, i, place);
 			continue;
 		}
-		memcpy(s->state + softmax_key(ring, place), s->k + i * s->k_row,
-		       (size_t)ring.key_width * sizeof(float));
-		memcpy(s->state + softmax_value(ring, place), s->v + i * s->v_row,
-		       (size_t)ring.value_width * sizeof(float));
+		(ring.format == SOFTMAX_BF16 ? remember_bf16 : remember_floats)(s, i, place);
 		s->state[softmax_there(ring, place)] = !s->mask || s->mask[i] ? 1.0f : 0.0f;
 	}
 }
@@ -130,7 +155,7 @@ static int64_t spare_floats(const op_call *call)
 
 size_t KERNEL(softmax_stream_scratch)(const backend *b, const op_call *call)
 {
-	return KERNEL(stream_answer_scratch)(b, heads_of(call), kernel_optional(call, KEY_STEP)) +
+	return KERNEL(stream_answer_scratch)(b, heads_of(call), common_of(call).store.format) +
 	       (size_t)spare_floats(call) * sizeof(float);
 }
 
@@ -138,7 +163,8 @@ status KERNEL(softmax_stream)(backend *b, const op_call *call)
 {
 	stream_call all = {sequence_count(call, START), common_of(call), set_sequence};
 	if (spare_floats(call) > 0)
-		all.common.y = (float *)((char *)call->scratch + KERNEL(stream_answer_scratch)(b, all.common.n, all.common.key_step));
+		all.common.y = (float *)((char *)call->scratch +
+		                         KERNEL(stream_answer_scratch)(b, all.common.n, all.common.store.format));
 	KERNEL(stream_answer)(b, call, &all);
 	for (int64_t row = 0; row < all.sequences; row++) {
 		const stream s = stream_at(call, &all, row);

@@ -6,6 +6,9 @@
 #include "engine/tensor/ops/softmax.h"
 #include "engine/tensor/ops/softmax_stream.h"
 
+/* A bf16 in a ring, whose memory is floats. */
+typedef uint16_t ring_bf16 __attribute__((may_alias));
+
 /* One sequence of a call, and a head of its queries. */
 typedef struct stream {
 	softmax_heads n;
@@ -25,10 +28,10 @@ typedef struct stream {
 	int64_t past;    /* <= 0: no limit */
 	int64_t segment; /* 0: none */
 	float scale;
-	const float *key_step; /* for the call's first token; NULL: a ring of floats */
+	const float *key_step; /* for the call's first token; NULL: no ring of codes */
 	float value_step, query_step;
-	float *tile; /* for a ring of codes: keys [SOFTMAX_KEYS, n.key], values [SOFTMAX_KEYS, n.value], scratch;
-	              * otherwise NULL */
+	float *tile; /* for a ring of codes or bf16: keys [SOFTMAX_KEYS, n.key], values [SOFTMAX_KEYS, n.value],
+	              * scratch; otherwise NULL */
 	int64_t head, key_at,
 	    value_at; /* the head, and the first channels that it reads of a token's keys and values */
 } stream;
@@ -47,8 +50,8 @@ static inline stream stream_at(const op_call *call, const stream_call *all, int6
 	return s;
 }
 
-/* Bytes of scratch that the answer needs. codes: the ring holds codes. */
-size_t KERNEL(stream_answer_scratch)(const backend *b, softmax_heads n, bool codes);
+/* Bytes of scratch that the answer needs. */
+size_t KERNEL(stream_answer_scratch)(const backend *b, softmax_heads n, softmax_format format);
 
 /* Write all of y and log_normalizer: the results of the call's queries, and zeros past the length of each sequence. */
 void KERNEL(stream_answer)(backend *b, const op_call *call, const stream_call *all);

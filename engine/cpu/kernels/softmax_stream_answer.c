@@ -6,6 +6,9 @@
  * sequence, and queries are independent of each other. A query therefore has the same bits in any batch and at any
  * number of threads.
  *
+ * A tile of a ring of bf16 is widened to the floats that it holds. Keys and values of the call's own tokens are rounded
+ * to bf16 first, so they have the bits that later queries read from the ring.
+ *
  * A tile of a ring of codes is decoded for a block of queries, to the floats that a ring of floats holds. For a single
  * query decoding takes as long as reading those floats from a cache. If queries are codes too, scores are therefore
  * sums of products of codes, exact in 32 bits, with a step for each key; values are pooled as they are read. */
@@ -15,6 +18,7 @@
 
 #include "engine/cpu/kernels/codes.h"
 #include "engine/tensor/ops/quantize.h"
+#include "engine/tensor/panel.h"
 
 enum { STREAM_SHORT = 4 /* tokens one by one take as long as a block of up to a vector of them */ };
 
@@ -55,7 +59,7 @@ static const int32_t *stream_mask(const stream *s, int64_t place, int64_t count,
 {
 	const float *present = s->state + softmax_there(s->store, place);
 	int hidden = 0;
-	if (s->tile) {
+	if (s->store.format == SOFTMAX_CODES) {
 #pragma omp simd reduction(| : hidden)
 		for (int64_t r = 0; r < count; r++) {
 			mask[r] = softmax_step_is_there(present[r]);
@@ -87,8 +91,8 @@ static stream_codes stream_codes_at(const stream *s, int64_t place)
 	                      .value_row = 4 * s->store.value_width};
 }
 
-/* The keys and values of the places from `place` on, as many as k has, from a ring of codes. */
-static void stream_decode_tokens(const stream *s, int64_t place, softmax_keys *k)
+/* Decode the keys and values of the places from `place` on, as many as k has, from a ring of codes into the tile. */
+static void stream_decode_codes(const stream *s, int64_t place, const softmax_keys *k)
 {
 	const stream_codes c = stream_codes_at(s, place);
 	float *keys = s->tile, *values = s->tile + SOFTMAX_KEYS * s->n.key;
@@ -96,8 +100,48 @@ static void stream_decode_tokens(const stream *s, int64_t place, softmax_keys *k
 		codes_decode(c.key + r * c.key_row, c.step[r], s->n.key, keys + r * s->n.key);
 		codes_decode(c.value + r * c.value_row, s->value_step, s->n.value, values + r * s->n.value);
 	}
-	k->key = keys;
-	k->value = values;
+}
+
+static void stream_widen_row(const ring_bf16 *x, int64_t width, float *to)
+{
+#pragma omp simd
+	for (int64_t d = 0; d < width; d++)
+		to[d] = panel_f32(x[d]);
+}
+
+static void stream_round_row(const float *x, int64_t width, float *to)
+{
+#pragma omp simd
+	for (int64_t d = 0; d < width; d++)
+		to[d] = panel_f32(panel_bf16(x[d]));
+}
+
+/* Widen those of the places from `place` on, from a ring of bf16. */
+static void stream_widen(const stream *s, int64_t place, const softmax_keys *k)
+{
+	float *keys = s->tile, *values = s->tile + SOFTMAX_KEYS * s->n.key;
+	const ring_bf16 *from_key = (const ring_bf16 *)(s->state + softmax_key(s->store, place)) + s->key_at,
+	                *from_value = (const ring_bf16 *)(s->state + softmax_value(s->store, place)) + s->value_at;
+	for (int64_t r = 0; r < k->count; r++) {
+		stream_widen_row(from_key + 2 * r * s->store.key_width, s->n.key, keys + r * s->n.key);
+		stream_widen_row(from_value + 2 * r * s->store.value_width, s->n.value, values + r * s->n.value);
+	}
+}
+
+/* Round those of k, tokens of the call, into the tile. */
+static void stream_round(const stream *s, const softmax_keys *k)
+{
+	float *keys = s->tile, *values = s->tile + SOFTMAX_KEYS * s->n.key;
+	for (int64_t r = 0; r < k->count; r++) {
+		stream_round_row(k->key + r * k->key_row, s->n.key, keys + r * s->n.key);
+		stream_round_row(k->value + r * k->value_row, s->n.value, values + r * s->n.value);
+	}
+}
+
+static void stream_use_tile(const stream *s, softmax_keys *k)
+{
+	k->key = s->tile;
+	k->value = s->tile + SOFTMAX_KEYS * s->n.key;
 	k->key_row = s->n.key;
 	k->value_row = s->n.value;
 }
@@ -119,12 +163,17 @@ static softmax_keys stream_tokens(const stream *s, int64_t j, int64_t end, int32
 		k.key_row = s->k_row;
 		k.value_row = s->v_row;
 		k.mask = s->mask ? s->mask + (j - s->position) : NULL;
+		if (s->store.format == SOFTMAX_BF16) {
+			stream_round(s, &k);
+			stream_use_tile(s, &k);
+		}
 		return k;
 	}
 	int64_t place = j % s->store.places;
 	k.count = stream_stored(s, j, end);
 	if (s->tile) {
-		stream_decode_tokens(s, place, &k);
+		(s->store.format == SOFTMAX_BF16 ? stream_widen : stream_decode_codes)(s, place, &k);
+		stream_use_tile(s, &k);
 	} else {
 		k.key = s->state + softmax_key(s->store, place) + s->key_at;
 		k.value = s->state + softmax_value(s->store, place) + s->value_at;
@@ -193,7 +242,7 @@ static void stream_query_codes(const stream *s, const float *query, int16_t *to)
 
 /* score [count] = scale · query·key of the keys of a tile, by codes */
 static void stream_code_scores(const stream *s, const int16_t *query, const stream_codes *c, int64_t count,
-                                      float *score)
+                               float *score)
 {
 	const float factor = s->scale * s->query_step;
 	int32_t dot[SOFTMAX_KEYS];
@@ -230,8 +279,8 @@ static inline __attribute__((always_inline)) void stream_code_pool(const int vec
 }
 
 /* y = shrink · y + Σ_r p[r] value_r of the codes of `count` tokens. */
-static void stream_pool_codes(const stream *s, const stream_codes *c, int64_t count, const float *p,
-                                     float shrink, float *y)
+static void stream_pool_codes(const stream *s, const stream_codes *c, int64_t count, const float *p, float shrink,
+                              float *y)
 {
 	int64_t d = 0;
 	for (; d + 2 * PRODUCT_VECTOR <= s->n.value; d += 2 * PRODUCT_VECTOR)
@@ -285,7 +334,7 @@ static void stream_pool_values(const stream *s, const softmax_keys *k, const flo
 /* Attend to a tile, whose keys and values are those of `codes` where that is not NULL. bias: of the tile's first key,
  * the next n.heads before it; NULL: none. */
 static void stream_attend(const stream *s, const softmax_keys *k, const stream_codes *codes, const float *bias,
-                                 stream_query *q)
+                          stream_query *q)
 {
 	float p[SOFTMAX_KEYS];
 	float high = q->top, sum = 0.0f;
@@ -450,16 +499,17 @@ static void stream_clear_rest(const stream *s)
 		       (size_t)((s->room - s->length) * s->n.heads) * sizeof(float));
 }
 
-/* Scratch of a thread: a block, and a tile of codes. */
-static int64_t stream_floats(softmax_heads n, bool codes)
+/* Scratch of a thread: a block, and a tile of a ring that does not hold floats. */
+static int64_t stream_floats(softmax_heads n, softmax_format format)
 {
-	return softmax_block_floats(n.key, n.value, false) + (codes ? SOFTMAX_KEYS * (n.key + n.value) : 0);
+	return softmax_block_floats(n.key, n.value, false) +
+	       (format != SOFTMAX_F32 ? SOFTMAX_KEYS * (n.key + n.value) : 0);
 }
 
 static float *stream_tile(const stream *common, float *memory)
 {
 	const softmax_heads n = common->n;
-	return common->key_step ? memory + softmax_block_floats(n.key, n.value, false) : NULL;
+	return common->store.format != SOFTMAX_F32 ? memory + softmax_block_floats(n.key, n.value, false) : NULL;
 }
 
 /* On the caller's thread. */
@@ -483,7 +533,7 @@ static void stream_answer_here(const op_call *call, const stream_call *all)
 static void stream_answer_by(int threads, const op_call *call, const stream_call *all, int64_t blocks)
 {
 	const softmax_heads n = all->common.n;
-	const int64_t floats = stream_floats(n, all->common.key_step), units = all->sequences * n.heads * blocks;
+	const int64_t floats = stream_floats(n, all->common.store.format), units = all->sequences * n.heads * blocks;
 	_Atomic int64_t next = 0;
 #pragma omp parallel for schedule(static, 1) num_threads(threads)
 	for (int thread = 0; thread < threads; thread++) {
@@ -518,9 +568,9 @@ static int64_t stream_work(const op_call *call, const stream_call *all, int64_t 
 	return pairs * n.heads * (n.key + n.value) / 2;
 }
 
-size_t KERNEL(stream_answer_scratch)(const backend *b, softmax_heads n, bool codes)
+size_t KERNEL(stream_answer_scratch)(const backend *b, softmax_heads n, softmax_format format)
 {
-	return (size_t)(((const cpu *)b)->threads * stream_floats(n, codes)) * sizeof(float);
+	return (size_t)(((const cpu *)b)->threads * stream_floats(n, format)) * sizeof(float);
 }
 
 void KERNEL(stream_answer)(backend *b, const op_call *call, const stream_call *all)

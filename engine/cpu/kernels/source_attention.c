@@ -12,7 +12,7 @@ status KERNEL(source_store)(backend *unused, const op_call *call)
 	(void)unused; /* an encoder has just computed these rows, which takes far longer than copying them */
 	const source_params *p = call->params;
 	const shape k = call->in[0].shape, pool = call->in[2].shape;
-	const softmax_store store = {k.dim[2], p->value_width, p->capacity};
+	const softmax_store store = softmax_store_of(k.dim[2], p->value_width, p->capacity, SOFTMAX_F32);
 	const int32_t *length = kernel_optional(call, 4), *mask = kernel_optional(call, 5);
 	for (int64_t b = 0; b < k.dim[0]; b++) {
 		const int32_t slot = ((const int32_t *)call->in[3].data)[b];
@@ -54,7 +54,7 @@ static stream common_of(const op_call *call)
 	const source_params *p = call->params;
 	const softmax_heads n = heads_of(call);
 	stream s = {.n = n,
-	            .store = {n.kv_heads * n.key, p->value_width, p->capacity},
+	            .store = softmax_store_of(n.kv_heads * n.key, p->value_width, p->capacity, SOFTMAX_F32),
 	            .q = call->in[Q].data,
 	            .q_row = call->in[Q].shape.dim[2],
 	            .y = call->out[0].data,
@@ -83,7 +83,7 @@ static void set_sequence(const op_call *call, int64_t row, stream *s)
 
 size_t KERNEL(source_attention_scratch)(const backend *b, const op_call *call)
 {
-	return KERNEL(stream_answer_scratch)(b, heads_of(call), false);
+	return KERNEL(stream_answer_scratch)(b, heads_of(call), SOFTMAX_F32);
 }
 
 status KERNEL(source_attention)(backend *b, const op_call *call)

@@ -31,7 +31,8 @@ static stream stream_at(const op_call *call, int64_t s, bool keys)
 	            .source = p->source,
 	            .tokens = sequence_at(call, START, s)};
 	if (p->source)
-		r.position = source_count((softmax_store){p->key_width, p->value_width, p->window}, r.state);
+		r.position =
+		    source_count(softmax_store_of(p->key_width, p->value_width, p->window, SOFTMAX_F32), r.state);
 	if (p->stored.count) {
 		r.memory = (float *)call->in[2].data + slot * call->in[2].shape.dim[1] + p->stored.offset +
 		           (keys ? 0 : p->stored.count * p->key_width);

@@ -9,6 +9,7 @@
 #include "engine/tensor/ops/quantize.h"
 #include "engine/tensor/ops/sequence.h"
 #include "engine/tensor/ops/softmax.h"
+#include "engine/tensor/panel.h"
 
 /* Input numbers. */
 enum { Q, K, V, POOL, SLOT, POSITION, LENGTH, MASK, START, MEMORY_K, MEMORY_V, BIAS, KEY_STEP };
@@ -21,9 +22,9 @@ typedef struct stream {
 	int64_t memories, past, segment;
 	const float *memory_k, *memory_v, *bias; /* NULL: none */
 	double scale;
-	const float *key_step; /* for the call's first row; NULL: a ring of floats */
+	const float *key_step; /* for the call's first row; NULL: no ring of codes */
 	float value_step;
-	float *key, *value; /* scratch of a ring of codes: a head of a token */
+	float *key, *value; /* scratch of a ring of codes or bf16: a head of a token */
 } stream;
 
 static const float *optional(const op_call *call, int i)
@@ -56,40 +57,51 @@ static stream stream_of(const op_call *call)
 	            .key_step = optional(call, KEY_STEP),
 	            .value_step = p->value_step};
 	s.n = softmax_heads_of(query, packed ? query : call->in[V].shape.dim[2], p->heads, p->kv_heads);
-	s.ring = softmax_store_of(key_width(&s), value_width(&s), p->window, s.key_step);
+	s.ring = softmax_store_of(key_width(&s), value_width(&s), p->window, softmax_format_of(s.key_step, p->bf16));
 	s.memories = s.memory_k ? shape_rows(call->in[MEMORY_K].shape) : p->stored.count;
 	return s;
 }
 
-/* to [whole floats]: the codes of x [width], and zeros. */
-static void put_codes(const float *x, int64_t width, float step, float *to)
+/* to [whole floats]: x [width] in the ring's format, and zeros. step: of codes. */
+static void put_row(const stream *s, const float *x, int64_t width, float step, float *to)
 {
-	int8_t *codes = (int8_t *)to;
-	for (int64_t d = 0; d < 4 * softmax_code_floats(width); d++)
-		codes[d] = d < width ? quantize_byte(x[d], step) : 0;
+	const int64_t floats = softmax_row_floats(width, s->ring.format);
+	memset(to, 0, (size_t)floats * sizeof *to);
+	for (int64_t d = 0; d < width; d++) {
+		const uint16_t half = panel_bf16(x[d]);
+		if (s->ring.format == SOFTMAX_CODES)
+			((int8_t *)to)[d] = quantize_byte(x[d], step);
+		else if (s->ring.format == SOFTMAX_BF16)
+			memcpy((char *)to + (size_t)d * sizeof half, &half, sizeof half);
+		else
+			to[d] = x[d];
+	}
 }
 
 /* Put token t, a row of the call, into the ring: k [G·h], v [G·w]. */
 static void softmax_stream_append(const stream *s, int64_t t, int64_t row, bool masked, const float *k, const float *v)
 {
 	const int64_t place = t % s->ring.places;
-	float *key = s->state + softmax_key(s->ring, place), *to = s->state + softmax_value(s->ring, place);
-	if (s->key_step) {
-		put_codes(k, key_width(s), s->key_step[row], key);
-		put_codes(v, value_width(s), s->value_step, to);
-		s->state[softmax_there(s->ring, place)] = masked ? SOFTMAX_MASKED_STEP : s->key_step[row];
-		return;
-	}
-	memcpy(key, k, (size_t)s->ring.key_width * sizeof *k);
-	memcpy(to, v, (size_t)s->ring.value_width * sizeof *v);
-	s->state[softmax_there(s->ring, place)] = masked ? 0 : 1;
+	const float step = s->key_step ? s->key_step[row] : 1;
+	put_row(s, k, key_width(s), step, s->state + softmax_key(s->ring, place));
+	put_row(s, v, value_width(s), s->value_step, s->state + softmax_value(s->ring, place));
+	s->state[softmax_there(s->ring, place)] = !masked ? step : s->key_step ? SOFTMAX_MASKED_STEP : 0;
 }
 
-/* x [n]: what a ring of codes holds of a head from channel `first` on. */
-static const float *read_codes(const float *row, int64_t first, int64_t n, float step, float *x)
+/* Return channels first … first + n - 1 of a row of the ring; x [n] is scratch. step: of codes. */
+static const float *read_row(const stream *s, const float *row, int64_t first, int64_t n, float step, float *x)
 {
-	for (int64_t d = 0; d < n; d++)
-		x[d] = (float)((const int8_t *)row)[first + d] * step;
+	if (s->ring.format == SOFTMAX_F32)
+		return row + first;
+	for (int64_t d = 0; d < n; d++) {
+		uint16_t half;
+		if (s->ring.format == SOFTMAX_CODES) {
+			x[d] = (float)((const int8_t *)row)[first + d] * step;
+			continue;
+		}
+		memcpy(&half, (const char *)row + (size_t)(first + d) * sizeof half, sizeof half);
+		x[d] = panel_f32(half);
+	}
 	return x;
 }
 
@@ -97,17 +109,13 @@ static const float *read_codes(const float *row, int64_t first, int64_t n, float
 static const float *key_at(const stream *s, int64_t place, int64_t group)
 {
 	const float *row = s->state + softmax_key(s->ring, place);
-	if (!s->key_step)
-		return row + group * s->n.key;
-	return read_codes(row, group * s->n.key, s->n.key, s->state[softmax_there(s->ring, place)], s->key);
+	return read_row(s, row, group * s->n.key, s->n.key, s->state[softmax_there(s->ring, place)], s->key);
 }
 
 static const float *value_at(const stream *s, int64_t place, int64_t group)
 {
 	const float *row = s->state + softmax_value(s->ring, place);
-	if (!s->key_step)
-		return row + group * s->n.value;
-	return read_codes(row, group * s->n.value, s->n.value, s->value_step, s->value);
+	return read_row(s, row, group * s->n.value, s->n.value, s->value_step, s->value);
 }
 
 static bool softmax_stream_is_there(const stream *s, int64_t place)

@@ -13,7 +13,7 @@ status reference_source_store(backend *unused, const op_call *call)
 	(void)unused;
 	const source_params *p = call->params;
 	const shape k = call->in[0].shape;
-	const softmax_store store = {k.dim[2], p->value_width, p->capacity};
+	const softmax_store store = softmax_store_of(k.dim[2], p->value_width, p->capacity, SOFTMAX_F32);
 	const int32_t *slot = call->in[3].data, *length = call->n_in > 4 ? call->in[4].data : NULL,
 	              *mask = call->n_in > 5 ? call->in[5].data : NULL;
 	for (int64_t b = 0; b < k.dim[0]; b++) {
@@ -53,7 +53,7 @@ status reference_source_attention(backend *unused, const op_call *call)
 	const source_params *p = call->params;
 	const int64_t q_width = call->in[0].shape.dim[2];
 	const softmax_heads n = softmax_heads_of(q_width, p->value_width, p->heads, p->kv_heads);
-	const softmax_store store = {n.kv_heads * n.key, p->value_width, p->capacity};
+	const softmax_store store = softmax_store_of(n.kv_heads * n.key, p->value_width, p->capacity, SOFTMAX_F32);
 	const int32_t *slot = call->in[2].data, *length = call->in[3].data;
 	const bool remembers = call->n_in > 5 && call->in[5].data;
 	const int64_t memories = remembers ? shape_rows(call->in[5].shape) : 0, y_width = n.heads * n.value;

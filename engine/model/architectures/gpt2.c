@@ -39,6 +39,7 @@ typedef struct gpt2_config {
 	double resid, embd, attn; /* dropout */
 	double eps, std;
 	bool scaled, scaled_by_layer;
+	int cache; /* CONFIG_CACHE_… */
 	attention_options layer[ARCHITECTURE_MAX_LAYERS];
 } gpt2_config;
 
@@ -85,7 +86,7 @@ static void set_layers(gpt2_config *c)
 		    .value_width = d->hidden / d->heads,
 		    .causal = true,
 		    .std = {.query = c->std, .value = c->std, .output = residual_std(c)},
-		    .reach.capacity = d->positions,
+		    .reach = {.capacity = d->positions, .bf16 = c->cache == CONFIG_CACHE_BF16},
 		    .scoring = {.scale = c->scaled_by_layer ? scale / (double)(l + 1) : scale, .dropout = c->attn},
 		};
 	}
@@ -108,6 +109,7 @@ static status gpt2_read_config(void *config, const json_t *json, error *err)
 	    "initializer_range",
 	    "scale_attn_weights",
 	    "scale_attn_by_inverse_layer_idx",
+	    CONFIG_CACHE,
 	    /* Written by some versions of the ecosystem; unused here. */
 	    "gradient_checkpointing",
 	    "n_ctx",
@@ -138,6 +140,7 @@ static status gpt2_read_config(void *config, const json_t *json, error *err)
 	c->attn = config_number(&r, "attn_pdrop", 0.1, 0, 0.999);
 	c->eps = config_number(&r, "layer_norm_epsilon", 1e-5, 1e-12, 1);
 	c->std = config_number(&r, "initializer_range", 0.02, 0, 100);
+	c->cache = config_choice(&r, CONFIG_CACHE, config_cache_dtypes);
 	c->scaled = config_bool(&r, "scale_attn_weights", true);
 	c->scaled_by_layer = config_bool(&r, "scale_attn_by_inverse_layer_idx", false);
 	if (!config_bool(&r, "tie_word_embeddings", true))
@@ -174,14 +177,17 @@ static json_t *gpt2_write_config(const void *config)
 	    "activation_function", activations[c->activation], "resid_pdrop", c->resid, "embd_pdrop", c->embd,
 	    "attn_pdrop", c->attn, "layer_norm_epsilon", c->eps, "initializer_range", c->std, "scale_attn_weights",
 	    c->scaled, "scale_attn_by_inverse_layer_idx", c->scaled_by_layer, "tie_word_embeddings", true);
+	bool whole = json != NULL;
 	/* Other programs would assume a token that this vocabulary lacks. */
-	if (json && c->dims.inputs <= END_OF_TEXT &&
-	    (json_object_set_new(json, "bos_token_id", json_null()) != 0 ||
-	     json_object_set_new(json, "eos_token_id", json_null()) != 0)) {
-		json_decref(json);
-		return NULL;
-	}
-	return json;
+	if (whole && c->dims.inputs <= END_OF_TEXT)
+		whole = json_object_set_new(json, "bos_token_id", json_null()) == 0 &&
+		        json_object_set_new(json, "eos_token_id", json_null()) == 0;
+	if (whole && c->cache != CONFIG_CACHE_F32)
+		whole = json_object_set_new(json, CONFIG_CACHE, json_string(config_cache_dtypes[c->cache])) == 0;
+	if (whole)
+		return json;
+	json_decref(json);
+	return NULL;
 }
 
 static const mixer *gpt2_layer_mixer(const void *config, int64_t layer, const void **options)

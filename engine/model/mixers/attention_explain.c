@@ -1,11 +1,12 @@
 /* attention_explain.c - weights of softmax attention, from queries, keys and position biases: p_ij =
  * softmax_j(scale · q_i·k_j + bias[i - j]) over the tokens that i sees. The bias of distance d is stored with token d,
  * and that of d + 1 - N (ahead) with token d of N. If attention needs its matrix, weights do not follow from these.
- * Then the log has each token's row after the softmax and before heads are mixed. Memories are excluded in both cases:
- * the result is how the tokens share the weight that they have together. */
+ * Then the log has each token's row after the softmax and before heads are mixed. Keys are rounded as a cache of bf16
+ * does. Memories are excluded in both cases: the result is how the tokens share the weight that they have together. */
 #include "engine/model/mixers/attention_private.h"
 #include "engine/model/mixers/explain_rows.h"
 #include "engine/tensor/ops/stream_window.h"
+#include "engine/tensor/panel.h"
 
 static const char *const rounds[] = {"attention"};
 
@@ -66,6 +67,15 @@ static double bias_of(const attention_options *o, const float *bias, const expla
 	                       : bias[o->heads + (s->before + s->tokens - 1 - (j - i)) * s->stride]);
 }
 
+/* q·k, for the key as the cache holds it. */
+static double attention_explain_score(const attention_options *o, const float *query, const float *key)
+{
+	double sum = 0;
+	for (int64_t d = 0; o->reach.bf16 && d < o->key_width; d++)
+		sum += (double)query[d] * (double)panel_f32(panel_bf16(key[d]));
+	return o->reach.bf16 ? sum : explain_dot(query, key, o->key_width);
+}
+
 static status attention_explain_row(const explain_site *s, int64_t position, double *alpha)
 {
 	const attention_options *o = s->options;
@@ -75,7 +85,7 @@ static status attention_explain_row(const explain_site *s, int64_t position, dou
 	const float *key = s->log + keys + s->head / group * o->key_width;
 	const float *bias = s->log - s->before * s->stride + keys + o->kv_heads * o->key_width + s->head;
 	for (int64_t j = r.first; j < r.end; j++)
-		alpha[j - r.first] = o->scoring.scale * explain_dot(query, key + j * s->stride, o->key_width) +
+		alpha[j - r.first] = o->scoring.scale * attention_explain_score(o, query, key + j * s->stride) +
 		                     bias_of(o, bias, s, position, j);
 	explain_softmax(alpha, r.end - r.first);
 	return STATUS_OK;

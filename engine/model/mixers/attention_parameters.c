@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "engine/tensor/ops/softmax_stream.h"
+
 /* --- parameters ------------------------------------------------------------------------------------------- */
 
 static void add_projection(const attention_options *o, parameter_list *list, attention_product which, double std,
@@ -137,12 +139,14 @@ void attention_states(const void *options, int layer, state_list *list)
 		               ATTENTION_SOURCE, layer);
 	if (!o->causal || !o->reach.capacity)
 		return;
+	const softmax_store ring =
+	    softmax_store_of(keys, values, o->reach.capacity, softmax_format_of(false, o->reach.bf16));
 	state_list_add(list, STATE_CACHE,
 	               attention_needs_matrix(o) ? matrix_stream_floats(attention_matrix_stream(o))
-	                                         : softmax_state_floats(keys, values, o->reach.capacity),
+	                                         : softmax_ring_floats(ring),
 	               ATTENTION_CACHE, layer);
 	if (!o->reach.front) /* otherwise there are no rows without a token */
-		state_list_set_ring(list, o->reach.capacity, keys, values, 1);
+		state_list_set_ring(list, ring.places, ring.key_width, ring.value_width, 1);
 	for (int64_t back = 1; back <= o->reach.earlier; back++) {
 		state_list_add(list, STATE_CACHE, matrix_stream_floats(attention_matrix_stream(o)), ATTENTION_EARLIER,
 		               layer, (int)back);

@@ -204,7 +204,8 @@ value attention_read_cache(const attention_call *a, value q, attention_keys own)
 		                                .segment = o->reach.segment,
 		                                .offset = builder_state(b, ATTENTION_CACHE, a->layer),
 		                                .stored = stored_at(a),
-		                                .scale = (float)o->scoring.scale};
+		                                .scale = (float)o->scoring.scale,
+		                                .bf16 = o->reach.bf16};
 		value y = op_softmax_stream(b->g, q, own.keys, own.values, b->pool, b->slot, b->position, b->length,
 		                            b->mask, b->start, keys, values, r->bias, params);
 		return turns_values(o) ? turn_back(a, y) : y;

@@ -133,6 +133,7 @@ typedef struct attention_reach {
 	int64_t front;    /* leading rows of a segment that belong to no token */
 	int64_t earlier;  /* in sessions, number of states with keys and values as later segments compute them: state i
 	                   * for tokens i segments back, the last for all older ones; 0: none */
+	bool bf16;        /* the cache holds bf16, as in softmax_stream; without the matrix and `earlier` */
 } attention_reach;
 
 /* Keys and values before those of all tokens. */

@@ -41,7 +41,8 @@ static void trilinear_mixer_states(const void *options, int layer, state_list *l
 	if (o->bidirectional)
 		return;
 	const bool codes = has_codes(o);
-	const softmax_store ring = softmax_store_of(o->key_size, o->value_size, o->reach + 1, codes);
+	const softmax_store ring =
+	    softmax_store_of(o->key_size, o->value_size, o->reach + 1, softmax_format_of(codes, false));
 	state_list_add(list, STATE_CACHE, decay_state_floats(o->key_size, o->value_size, o->reach, codes),
 	               "layers.%d.cache", layer);
 	state_list_set_ring(list, ring.places, ring.key_width, ring.value_width, 1);

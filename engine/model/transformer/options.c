@@ -20,8 +20,13 @@ static const option table[] = {
 };
 enum { OPTION_COUNT = sizeof table / sizeof table[0], LEAST_ROTARY_WIDTH = 32 };
 
-/* Names of sinusoidal_form, in the order of sinusoids_form (ops.h); no other option is a choice. */
+/* Names of sinusoidal_form, in the order of sinusoids_form (ops.h). */
 static const char *const sinusoidal_forms[] = {"exact", "exp", "pow", NULL};
+
+static const char *const *choices_of(const option *o)
+{
+	return o->offset == offsetof(stack_options, cache_dtype) ? config_cache_dtypes : sinusoidal_forms;
+}
 
 /* True for the options that compat turns on. */
 static double fallback_of(const option *o, bool compat)
@@ -59,7 +64,7 @@ static void read_table(config_reader *r, bool compat, stack_options *s)
 		else if (o->type == TYPE_integer)
 			*(int64_t *)at = config_integer(r, o->key, (int64_t)fallback, (int64_t)o->min, (int64_t)o->max);
 		else if (o->type == TYPE_choice)
-			*(int *)at = config_choice(r, o->key, sinusoidal_forms);
+			*(int *)at = config_choice(r, o->key, choices_of(o));
 		else
 			*(double *)at = config_number(r, o->key, fallback, o->min, o->max);
 	}
@@ -338,7 +343,7 @@ bool stack_options_write(json_t *json, const stack_options *s, bool compat)
 			continue;
 		json_t *number = o->type == TYPE_boolean   ? json_boolean(x != 0)
 		                 : o->type == TYPE_integer ? json_integer((json_int_t)x)
-		                 : o->type == TYPE_choice  ? json_string(sinusoidal_forms[(int)x])
+		                 : o->type == TYPE_choice  ? json_string(choices_of(o)[(int)x])
 		                                           : json_real(x);
 		if (json_object_set_new(json, o->key, number) != 0)
 			return false;

@@ -74,6 +74,17 @@ static const char *without_recurrent_form(const transformer_config *c)
 	                                       : NULL;
 }
 
+/* cache_dtype is about the ring of softmax_stream. A stack that needs its score matrix has another ring; an encoder, or
+ * a decoder that sessions cannot read, has none. */
+static void check_cache(config_reader *r, const stack *s, bool sessions)
+{
+	const bool ring =
+	    sessions && s->options.causal && stack_has_self_attention(s) && !attention_needs_matrix(&s->self);
+	if (s->options.cache_dtype != CONFIG_CACHE_F32 && !ring)
+		config_fail(r, CONFIG_CACHE,
+		            "cache_dtype must be f32: sessions of this stack have no ring of softmax attention");
+}
+
 void transformer_finish(config_reader *r, transformer_config *c)
 {
 	bool both = c->arrangement == ARRANGED_BOTH;
@@ -102,6 +113,9 @@ void transformer_finish(config_reader *r, transformer_config *c)
 	d->parallel_only = stack_parallel_only(head);
 	if (!d->parallel_only && o->cross_attend)
 		d->parallel_only = without_recurrent_form(c);
+	check_cache(r, head, !d->parallel_only);
+	if (both)
+		check_cache(r, &c->encoder, false);
 	d->by_segments = stack_by_segments(head);
 	d->positions = stack_length(head);
 	d->segment = o->causal && o->max_mem_len ? o->max_seq_len : 0;

@@ -12,12 +12,17 @@
 
 int64_t softmax_state_floats(int64_t key_width, int64_t value_width, int64_t window)
 {
-	return (key_width + value_width + 1) * window;
+	return softmax_ring_floats(softmax_store_of(key_width, value_width, window, SOFTMAX_F32));
+}
+
+int64_t softmax_bf16_state_floats(int64_t key_width, int64_t value_width, int64_t window)
+{
+	return softmax_ring_floats(softmax_store_of(key_width, value_width, window, SOFTMAX_BF16));
 }
 
 int64_t softmax_code_state_floats(int64_t key_width, int64_t value_width, int64_t window)
 {
-	return softmax_state_floats(softmax_code_floats(key_width), softmax_code_floats(value_width), window);
+	return softmax_ring_floats(softmax_store_of(key_width, value_width, window, SOFTMAX_CODES));
 }
 
 int64_t source_state_floats(int64_t key_width, int64_t value_width, int64_t capacity)
@@ -156,21 +161,22 @@ static status softmax_stream_check_tokens(const op_call *call, softmax_store *st
 	return check_shape(call, 2, "v", DTYPE_F32, SHAPE3(q.dim[0], q.dim[1], store->value_width), "q's tokens", err);
 }
 
-/* Set *codes to true if the ring is one of codes, and check their steps. */
-static status check_codes(const op_call *call, bool *codes, error *err)
+/* Check the steps of a ring of codes. */
+static status check_codes(const op_call *call, bool codes, error *err)
 {
 	const softmax_stream_params *p = call->params;
-	*codes = check_present(call, 12);
-	if (*codes ? !(p->value_step > 0 && isfinite(p->value_step)) : p->value_step != 0)
+	if (p->bf16 && codes)
+		return error_set(err, STATUS_INVALID, "bf16", "bf16 excludes key_step");
+	if (codes ? !(p->value_step > 0 && isfinite(p->value_step)) : p->value_step != 0)
 		return error_set(err, STATUS_INVALID, "value_step", "value_step is %g, must be %s",
-		                 (double)p->value_step, *codes ? "above 0" : "0 without key_step");
+		                 (double)p->value_step, codes ? "above 0" : "0 without key_step");
 	const int64_t head = call->in[0].shape.dim[2] / p->heads;
 	if (!(p->query_step >= 0 && isfinite(p->query_step)) ||
-	    (p->query_step > 0 && (!*codes || head > SOFTMAX_MOST_CODES)))
+	    (p->query_step > 0 && (!codes || head > SOFTMAX_MOST_CODES)))
 		return error_set(err, STATUS_INVALID, "query_step",
 		                 "query_step is %g, must be 0 or, with key_step and heads of up to %d channels, above",
 		                 (double)p->query_step, SOFTMAX_MOST_CODES);
-	if (!*codes)
+	if (!codes)
 		return STATUS_OK;
 	if (!check_present(call, 1))
 		return error_set(err, STATUS_INVALID, "k", "keys must be apart from queries where they are codes");
@@ -183,14 +189,15 @@ status op_softmax_stream_check(op_call *call, error *err)
 	const softmax_stream_params *p = call->params;
 	softmax_store store = {0};
 	int64_t memories;
-	bool codes;
+	const bool codes = check_present(call, 12);
 	TRY(softmax_stream_check_tokens(call, &store, err));
-	TRY(check_codes(call, &codes, err));
+	TRY(check_codes(call, codes, err));
 	if (p->window < 1 || p->window > INT32_MAX)
 		return error_set(err, STATUS_INVALID, "window", "window is %" PRId64 ", must be from 1 to %d",
 		                 p->window, INT32_MAX);
 	TRY(check_segment(p->segment, p->window, err));
-	const softmax_store ring = softmax_store_of(store.key_width, store.value_width, p->window, codes);
+	const softmax_store ring =
+	    softmax_store_of(store.key_width, store.value_width, p->window, softmax_format_of(codes, p->bf16));
 	TRY(check_pool(call, 3, p->offset, p->window, ring.key_width + ring.value_width + 1, 0, err));
 	TRY(check_sequences(call, 4, err));
 	TRY(check_memories(call, 9, store.key_width, store.value_width, &memories, err));

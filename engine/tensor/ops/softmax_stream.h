@@ -1,11 +1,16 @@
 /* softmax_stream.h - the state of one layer of softmax attention in a slot.
  *
- * softmax_stream keeps a ring of the keys and values of the last `window` tokens. Token t is at place t mod window;
- * `there` is 1, or 0 for a masked token.
+ * softmax_stream keeps a ring of the keys and values of the last `window` tokens, in one of three formats. Token t is
+ * at place t mod window; `there` is 1, or 0 for a masked token. In f32:
  *
  *    | key [window, G·h] | value [window, G·w] | there [window] |
  *
  * At position t the places of tokens stream_oldest(t) … t are read, so contents from before position 0 are never read.
+ *
+ * A ring of bf16 has the upper halves of floats, rounded to nearest even, two to a float. The keys of a token and its
+ * values each fill whole floats, the last one with a zero if their number is odd:
+ *
+ *    | key bf16 [window, ⌈G·h / 2⌉ · 2] | value bf16 [window, ⌈G·w / 2⌉ · 2] | there [window] |
  *
  * A ring of codes has 8-bit codes (quantize.h) in place of keys and values, four to a float; the codes of a token's
  * keys and of its values each fill whole floats. After them comes the step of the token's keys, -1 for a masked token:
@@ -22,23 +27,38 @@
 
 #include "engine/tensor/ops/stream_window.h"
 
+/* The values are the numbers of channels that fill a float. */
+typedef enum softmax_format { SOFTMAX_F32 = 1, SOFTMAX_BF16 = 2, SOFTMAX_CODES = 4 } softmax_format;
+
+/* The format of a ring with steps of keys (`codes`), or else with the parameter bf16. */
+DEVICE_FUNCTION softmax_format softmax_format_of(bool codes, bool bf16)
+{
+	return codes ? SOFTMAX_CODES : bf16 ? SOFTMAX_BF16 : SOFTMAX_F32;
+}
+
 /* Floats of a token's keys and of its values in the slot, and the number of places. */
 typedef struct softmax_store {
 	int64_t key_width, value_width, places;
+	softmax_format format;
 } softmax_store;
 
-/* Number of floats that hold this many codes. */
-DEVICE_FUNCTION int64_t softmax_code_floats(int64_t codes)
+/* Number of floats that hold this many channels. */
+DEVICE_FUNCTION int64_t softmax_row_floats(int64_t channels, softmax_format format)
 {
-	return (codes + 3) / 4;
+	return (channels + (int64_t)format - 1) / (int64_t)format;
 }
 
-/* A store for this many channels of keys and values, as floats or as codes. */
-DEVICE_FUNCTION softmax_store softmax_store_of(int64_t keys, int64_t values, int64_t places, bool codes)
+/* A store for this many channels of keys and values. */
+DEVICE_FUNCTION softmax_store softmax_store_of(int64_t keys, int64_t values, int64_t places, softmax_format format)
 {
-	const softmax_store floats = {keys, values, places},
-	                    bytes = {softmax_code_floats(keys), softmax_code_floats(values), places};
-	return codes ? bytes : floats;
+	const softmax_store s = {softmax_row_floats(keys, format), softmax_row_floats(values, format), places, format};
+	return s;
+}
+
+/* Floats of a ring in a slot. */
+DEVICE_FUNCTION int64_t softmax_ring_floats(softmax_store s)
+{
+	return (s.key_width + s.value_width + 1) * s.places;
 }
 
 /* Maximum channels of codes whose products sum to 32 bits. */

@@ -128,7 +128,7 @@ void fence();
 void atomic(void *at, void *old, size_t bytes);
 void atomic_end(void *at, const void *value, size_t bytes);
 /* cp.async: bytes arrive when their thread waits for their group, not before. */
-void copy_async(void *shared, const void *global, int bytes);
+void copy_async(void *shared, const void *global, int bytes, int size = 16);
 void copy_commit();
 void copy_wait(int groups);
 /* Bulk prefetch: moves nothing. Fails unless all bytes are live device memory, in whole pieces of 16. */

@@ -133,6 +133,10 @@ static inline void copy_async(void *shared, const void *global, int bytes = 16)
 {
 	emulator::copy_async(shared, global, bytes);
 }
+static inline void copy_async_8(void *shared, const void *global, int bytes = 8)
+{
+	emulator::copy_async(shared, global, bytes, 8);
+}
 static inline void copy_commit(void)
 {
 	emulator::copy_commit();

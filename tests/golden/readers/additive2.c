@@ -315,7 +315,7 @@ static status add_ring(golden *g, const forgetting_set *c, const set_layer *l, c
                        int64_t read, bool keys, error *err)
 {
 	const int64_t places = l->window->reach.capacity, last = places - 1;
-	const softmax_store store = softmax_store_of(c->hidden, c->hidden, places, false);
+	const softmax_store store = softmax_store_of(c->hidden, c->hidden, places, SOFTMAX_F32);
 	float *out;
 	TRY(golden_result(g, EXTENT(c->batch, l->heads, last, l->width), &out, err, "%slayer%d.%s", s->when, l->index,
 	                  keys ? "keys" : "values"));

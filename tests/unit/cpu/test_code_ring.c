@@ -45,7 +45,8 @@ static void check_bits(backend *b)
 {
 	for (int i = 0; i < KINDS; i++) {
 		const kind *k = &kinds[i];
-		layer floats = layer_new(b, fixture_run, *k, false), codes = layer_new(b, fixture_run, *k, true);
+		layer floats = layer_new(b, fixture_run, *k, SOFTMAX_F32),
+		      codes = layer_new(b, fixture_run, *k, SOFTMAX_CODES);
 		text x = coded_new(k, 230, 11), y = coded_new(k, 230, 11);
 		read_both(&floats, &x, &codes, &y, 5 + (uint64_t)i);
 		assert_true(compare_same("y", y.y, x.y, 230 * k->heads * k->value));
@@ -83,7 +84,8 @@ static void check_coded_queries(backend *b)
 {
 	for (int i = 0; i < KINDS; i++) {
 		const kind *k = &kinds[i];
-		layer floats = layer_new(b, fixture_run, *k, false), codes = layer_new(b, fixture_run, *k, true);
+		layer floats = layer_new(b, fixture_run, *k, SOFTMAX_F32),
+		      codes = layer_new(b, fixture_run, *k, SOFTMAX_CODES);
 		text x = coded_new(k, 230, 11), y = coded_new(k, 230, 11);
 		codes.p.query_step = QUANTIZE_FIXED_STEP;
 		code_queries(k, &x);
@@ -105,7 +107,7 @@ static void check_sums_of_products(backend *b)
 	static const int64_t widths[] = {1, 5, 15, 16, 17, 31, 32, 33, 48, 100, 176};
 	for (int i = 0; i < 11; i++) {
 		const kind k = {.heads = 1, .kv_heads = 1, .key = widths[i], .value = 3, .window = 2, .masked = true};
-		layer l = layer_new(b, fixture_run, k, true);
+		layer l = layer_new(b, fixture_run, k, SOFTMAX_CODES);
 		text c = coded_new(&k, 2, 60 + (uint64_t)i);
 		int64_t sum = 0;
 		l.p.query_step = QUANTIZE_FIXED_STEP;
@@ -153,7 +155,7 @@ static void check_ring(const layer *l, const text *c)
 {
 	const kind *k = &l->k;
 	const int64_t keys = key_width(k), values = value_width(k), n = c->n;
-	const softmax_store ring = softmax_store_of(keys, values, k->window, true);
+	const softmax_store ring = softmax_store_of(keys, values, k->window, SOFTMAX_CODES);
 	const float *state = state_of(l), *pool = l->pool.data;
 	for (int64_t t = n > k->window ? n - k->window : 0; t < n; t++) {
 		const int64_t place = t % k->window;
@@ -174,7 +176,7 @@ static void the_ring_holds_codes_in_a_quarter_of_the_bytes(void **state)
 	(void)state;
 	for (int i = 0; i < 2 * KINDS; i++) {
 		const kind *k = &kinds[i / 2];
-		layer l = layer_new(i % 2 ? fast : reference, fixture_run, *k, true);
+		layer l = layer_new(i % 2 ? fast : reference, fixture_run, *k, SOFTMAX_CODES);
 		text c = coded_new(k, 230, 21);
 		for (int64_t n = 1; c.read < c.n; n = 3 * n < c.n - c.read ? 3 * n : c.n - c.read)
 			read_one(&l, &c, n);
@@ -191,7 +193,8 @@ static void masked_keys_with_nan_have_no_effect(void **state)
 {
 	(void)state;
 	const kind *k = &kinds[1];
-	layer plain = layer_new(fast, fixture_run, *k, true), odd = layer_new(fast, fixture_run, *k, true);
+	layer plain = layer_new(fast, fixture_run, *k, SOFTMAX_CODES),
+	      odd = layer_new(fast, fixture_run, *k, SOFTMAX_CODES);
 	text x = coded_new(k, 90, 31), y = coded_new(k, 90, 31);
 	for (int64_t t = 0; t < 90; t++)
 		if (!y.mask[t])
@@ -216,7 +219,7 @@ static void decoding_does_not_depend_on_threads(void **state)
 	text first = coded_new(&k, 1600, 41);
 	for (int threads = 1; threads <= 7; threads += 3) {
 		backend *b = fixture_open(threads);
-		layer l = layer_new(b, fixture_run, k, true);
+		layer l = layer_new(b, fixture_run, k, SOFTMAX_CODES);
 		text c = coded_new(&k, 1600, 41);
 		read_one(&l, &c, 1590);
 		while (c.read < c.n)

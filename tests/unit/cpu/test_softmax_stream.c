@@ -89,7 +89,7 @@ static void every_combination_of_options_follows_its_definition(void **state)
 	for (int i = 0; i < KINDS; i++) {
 		const kind k = kind_at(i);
 		for (int r = 0; r < 2; r++) {
-			layer l = layer_new(r ? fast : reference, fixture_run, k, false);
+			layer l = layer_new(r ? fast : reference, fixture_run, k, SOFTMAX_F32);
 			text x[] = {text_new(&k, 97, 11), text_new(&k, 60, 21)};
 			read_in_pieces(&l, (text *[]){&x[0], &x[1]}, 2, &seed);
 			if (!as_defined(&l, &x[0]) || !as_defined(&l, &x[1]))
@@ -112,7 +112,7 @@ static void heads_of_any_width_follow_the_definition_on_every_instruction_set(vo
 		backend *b = fixture_open(2);
 		unsetenv("ADDITIVE_CPU_ISA");
 		const kind k = {2, 1, widths[i % 6][0], widths[i % 6][1], 130, 0, 70, true, i % 2, false, false};
-		layer l = layer_new(b, fixture_run, k, false);
+		layer l = layer_new(b, fixture_run, k, SOFTMAX_F32);
 		text x = text_new(&k, 200, 31);
 		read_in_pieces(&l, (text *[]){&x}, 1, &seed);
 		assert_true(as_defined(&l, &x));
@@ -136,7 +136,7 @@ static void chunks_of_any_size_follow_the_definition(void **state)
 	static const int64_t chunks[] = {1, 3, 4, 5, 16, 63, 64, 65, 150, 301};
 	for (int i = 0; i < WINDOWS * 10; i++) {
 		const kind k = plain(windows[i / 10], i % 2);
-		layer l = layer_new(fast, fixture_run, k, false);
+		layer l = layer_new(fast, fixture_run, k, SOFTMAX_F32);
 		text x = text_new(&k, 301, 81);
 		read_in_chunks(&l, &x, chunks[i % 10]);
 		assert_true(as_defined(&l, &x));
@@ -163,7 +163,8 @@ static void q_k_and_v_in_one_tensor_or_three_give_the_same_bits(void **state)
 	for (int i = 0; i < 2 * WINDOWS; i++) {
 		kind one = {3, 3, 17, 17, windows[i / 2], 0, 0, false, i % 2, true, false}, three = one;
 		three.together = false;
-		layer a = layer_new(fast, fixture_run, one, false), b = layer_new(fast, fixture_run, three, false);
+		layer a = layer_new(fast, fixture_run, one, SOFTMAX_F32),
+		      b = layer_new(fast, fixture_run, three, SOFTMAX_F32);
 		text x = text_new(&one, 150, 41), y = text_new(&three, 150, 41);
 		for (int64_t n = 1; x.read < x.n; n = n * 3 < x.n - x.read ? n * 3 : x.n - x.read) {
 			read_one(&a, &x, n);
@@ -183,7 +184,8 @@ static void grouped_heads_give_the_bits_of_repeated_heads(void **state)
 	(void)state;
 	const kind grouped = {4, 2, 5, 9, 40, 0, 0, true, true, false, false},
 	           repeated = {4, 4, 5, 9, 40, 0, 0, true, true, false, false};
-	layer a = layer_new(fast, fixture_run, grouped, false), b = layer_new(fast, fixture_run, repeated, false);
+	layer a = layer_new(fast, fixture_run, grouped, SOFTMAX_F32),
+	      b = layer_new(fast, fixture_run, repeated, SOFTMAX_F32);
 	text x = text_new(&grouped, 90, 51), y = text_new(&repeated, 90, 51);
 	for (int64_t i = 0; i < 90 * 4; i++) {
 		memcpy(y.k + i * 5, x.k + (i / 4 * 2 + i % 4 / 2) * 5, 5 * sizeof(float));
@@ -205,7 +207,7 @@ static void a_sequence_has_the_same_bits_alone_and_among_others(void **state)
 {
 	(void)state;
 	const kind k = {4, 2, 18, 21, 50, 33, 3, true, true, false, false};
-	layer alone = layer_new(fast, fixture_run, k, false), all = layer_new(fast, fixture_run, k, false);
+	layer alone = layer_new(fast, fixture_run, k, SOFTMAX_F32), all = layer_new(fast, fixture_run, k, SOFTMAX_F32);
 	text one = text_new(&k, 160, 61), x[] = {text_new(&k, 160, 61), text_new(&k, 400, 71), text_new(&k, 90, 81)};
 	static const int32_t lengths[][3] = {{1, 200, 3}, {7, 0, 1}, {1, 1, 1}, {70, 1, 0}, {4, 64, 9}, {77, 100, 70}};
 	for (int i = 0; i < 6; i++) {
@@ -226,7 +228,8 @@ static void chunks_of_any_size_give_the_same_state(void **state)
 	(void)state;
 	for (int i = 0; i < WINDOWS; i++) {
 		const kind k = plain(windows[i], true);
-		layer one = layer_new(fast, fixture_run, k, false), many = layer_new(fast, fixture_run, k, false);
+		layer one = layer_new(fast, fixture_run, k, SOFTMAX_F32),
+		      many = layer_new(fast, fixture_run, k, SOFTMAX_F32);
 		text x = text_new(&k, 301, 81), y = text_new(&k, 301, 81);
 		read_in_chunks(&one, &x, 1);
 		read_in_chunks(&many, &y, 70);
@@ -243,7 +246,7 @@ static void reading_writes_nothing_outside_the_state(void **state)
 {
 	(void)state;
 	const kind k = plain(50, false);
-	layer l = layer_new(fast, fixture_run, k, false);
+	layer l = layer_new(fast, fixture_run, k, SOFTMAX_F32);
 	text x = text_new(&k, 70, 81);
 	const int64_t count = shape_count(l.pool.shape), floats = l.pool.shape.dim[1],
 	              state_floats = softmax_state_floats(key_width(&k), value_width(&k), k.window);
@@ -298,7 +301,7 @@ static void arguments_that_do_not_fit_are_refused_by_name(void **state)
 {
 	(void)state;
 	enum { H = 4, G = 2, KEY = 3, VALUE = 5, WINDOW = 6, M = 2 };
-	const softmax_stream_params right = {H, WINDOW, 1, 1, G, 0, 0, {0}, 0, 0};
+	const softmax_stream_params right = {H, WINDOW, 1, 1, G, 0, 0, {0}, 0, 0, false};
 	const tensor in[] = {FLOATS(SHAPE3(1, 2, H * KEY)),
 	                     FLOATS(SHAPE3(1, 2, G * KEY)),
 	                     FLOATS(SHAPE3(1, 2, G * VALUE)),

@@ -29,9 +29,9 @@ typedef struct reading {
 	text t;
 } reading;
 
-static reading reading_of(backend *b, const kind *k, bool codes, int64_t cut)
+static reading reading_of(backend *b, const kind *k, softmax_format format, int64_t cut)
 {
-	reading r = {layer_new(b, call_run, *k, codes), coded_new(k, TOKENS, 1)};
+	reading r = {layer_new(b, call_run, *k, format), coded_new(k, TOKENS, 1)};
 	read_in_chunks(&r.l, &r.t, cut);
 	return r;
 }
@@ -48,11 +48,11 @@ static void a_ring_of_codes_gives_the_bits_of_a_ring_of_floats(void **state)
 	static const int64_t cuts[] = {1, 7, 64};
 	for (int i = 0; i < KINDS; i++) {
 		const kind *k = &kinds[i];
-		reading floats = reading_of(device, k, false, 50);
+		reading floats = reading_of(device, k, SOFTMAX_F32, 50);
 		for (int n = 0; n < 3; n++) {
 			if (is_left_out(device, i + n, 2))
 				continue;
-			reading codes = reading_of(device, k, true, cuts[n]);
+			reading codes = reading_of(device, k, SOFTMAX_CODES, cuts[n]);
 			assert_true(compare_same("y", codes.t.y, floats.t.y, TOKENS * k->heads * k->value));
 			assert_true(compare_same("log_normalizer", codes.t.log_normalizer, floats.t.log_normalizer,
 			                         TOKENS * k->heads));
@@ -67,7 +67,7 @@ static void the_ring_equals_that_of_the_cpu(void **state)
 	(void)state;
 	for (int i = 0; i < KINDS; i++) {
 		const kind *k = &kinds[i];
-		reading ours = reading_of(device, k, true, 40), theirs = reading_of(cpu, k, true, 40);
+		reading ours = reading_of(device, k, SOFTMAX_CODES, 40), theirs = reading_of(cpu, k, SOFTMAX_CODES, 40);
 		assert_memory_equal(ours.l.pool.data, theirs.l.pool.data, call_bytes(&ours.l.pool));
 		assert_true(compare_close("y", ours.t.y, theirs.t.y, TOKENS * k->heads * k->value, 1e-5, 1e-5));
 		reading_free(&ours);

@@ -107,21 +107,21 @@ static void read_at_random(layer *l, text *texts, uint64_t seed, bool ragged)
 	}
 }
 
-static void check_cuts(const kind *k, uint64_t seed)
+static void check_cuts(const kind *k, softmax_format format, uint64_t seed)
 {
 	text want[TEXTS];
 	if (counter.begin)
 		counter.begin();
 	for (int i = 0; i < TEXTS; i++) {
 		want[i] = text_with_nan(k, LENGTH - 50 * i, 10 * (uint64_t)i);
-		layer alone = layer_new(device, call_run, *k, false);
+		layer alone = layer_new(device, call_run, *k, format);
 		read_in_chunks(&alone, &want[i], FEW);
 		layer_free(&alone);
 	}
 	if (counter.begin)
 		assert_false(is_used("softmax_long_kernel"));
 	for (int ragged = 0; ragged < 2; ragged++) {
-		layer l = layer_new(device, call_run, *k, false);
+		layer l = layer_new(device, call_run, *k, format);
 		text got[TEXTS];
 		for (int i = 0; i < TEXTS; i++)
 			got[i] = text_with_nan(k, LENGTH - 50 * i, 10 * (uint64_t)i);
@@ -143,8 +143,8 @@ static void check_cuts(const kind *k, uint64_t seed)
 static void long_runs_have_the_bits_of_a_few_tokens(void **state)
 {
 	(void)state;
-	for (int i = 0; i < KINDS; i++)
-		check_cuts(&kinds[i], 100 + (uint64_t)i);
+	for (int i = 0; i < 2 * KINDS; i++)
+		check_cuts(&kinds[i / 2], i % 2 ? SOFTMAX_BF16 : SOFTMAX_F32, 100 + (uint64_t)i / 2);
 }
 
 /* Tokens of one call that the kernel of long runs reads: n suffice for the few processors of the emulated device. */
@@ -156,9 +156,10 @@ static int64_t enough(int64_t n)
 static void long_runs_have_the_numbers_of_the_cpu(void **state)
 {
 	(void)state;
-	for (int i = 0; i < KINDS; i++) {
-		const kind *k = &kinds[i];
-		layer ours = layer_new(device, call_run, *k, false), theirs = layer_new(cpu, call_run, *k, false);
+	for (int i = 0; i < 2 * KINDS; i++) {
+		const kind *k = &kinds[i / 2];
+		const softmax_format format = i % 2 ? SOFTMAX_BF16 : SOFTMAX_F32;
+		layer ours = layer_new(device, call_run, *k, format), theirs = layer_new(cpu, call_run, *k, format);
 		const int64_t n = enough(150);
 		text got = text_of(k, n, 7), want = text_of(k, n, 7);
 		read_in_chunks(&ours, &got, n);
@@ -177,7 +178,7 @@ static void long_runs_have_the_numbers_of_the_cpu(void **state)
 static int kernels_of(int64_t n)
 {
 	const kind *k = &kinds[0];
-	layer l = layer_new(device, call_run, *k, false);
+	layer l = layer_new(device, call_run, *k, SOFTMAX_F32);
 	text t = text_of(k, n, 8);
 	size_t count;
 	int kernels = 0;

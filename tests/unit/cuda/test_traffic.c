@@ -214,12 +214,17 @@ static void linear_prompt(op_call *call, const traffic_case *c, dtype type) /* t
 	whole_prompt(call, (int32_t)c->arg[0]);
 }
 
+static int64_t softmax_floats(const softmax_stream_params *p, int64_t d)
+{
+	return p->bf16 ? softmax_bf16_state_floats(d, d, p->window) : softmax_state_floats(d, d, p->window);
+}
+
 static void softmax_prompt(op_call *call, const traffic_case *c, dtype type) /* tokens, d */
 {
 	const softmax_stream_params *p = c->params;
 	const int64_t tokens = c->arg[0], d = c->arg[1];
 	call->in[0] = normal(type, SHAPE3(1, tokens, 3 * d));
-	call->in[3] = normal(type, SHAPE2(1, softmax_state_floats(d, d, p->window)));
+	call->in[3] = normal(type, SHAPE2(1, softmax_floats(p, d)));
 	call->n_in = 4;
 	whole_prompt(call, (int32_t)tokens);
 }
@@ -242,7 +247,30 @@ static double dilated_prompt_floor(const op_call *call)
 /* q, k and v are read; y and the ring's keys and values are written. */
 static double softmax_prompt_floor(const op_call *call)
 {
-	return (double)shape_count(call->in[0].shape) * 2 * 4;
+	const softmax_stream_params *p = call->params;
+	return (double)shape_count(call->in[0].shape) / 3 * (3 * 4 + 4 + (p->bf16 ? 2 * 2 : 2 * 4));
+}
+
+/* Sessions whose rings are full read a token each. */
+static void softmax_decode(op_call *call, const traffic_case *c, dtype type) /* sessions, d */
+{
+	const int64_t rows = c->arg[0], floats = softmax_floats(c->params, c->arg[1]);
+	const shape rings = SHAPE2(rows, floats);
+	float *ones = tensors_room((size_t)(rows * floats) * sizeof *ones);
+	for (int64_t i = 0; i < rows * floats; i++) /* as bf16 0 and 1 */
+		ones[i] = 1;
+	call->in[0] = normal(type, SHAPE3(rows, 1, 3 * c->arg[1]));
+	call->in[3] = (tensor){tensors_put(device, ones, (size_t)(rows * floats) * sizeof *ones), DTYPE_F32, rings};
+	call->n_in = 4;
+	one_token(call, rows);
+	free(ones);
+}
+
+/* The rings are read, all but the place that the token takes. */
+static double softmax_decode_floor(const op_call *call)
+{
+	const softmax_stream_params *p = call->params;
+	return (double)shape_count(call->in[3].shape) * 4 * (double)(p->window - 1) / (double)p->window;
 }
 
 static void forgetting_stream(op_call *call, const traffic_case *c, dtype type) /* sessions, 1, d, heads */
@@ -311,6 +339,10 @@ static const additive_stream_params stream_everything = {4, 0, 0}, stream_near =
 static const softmax_stream_params softmax_everything = {.heads = 2, .window = 512, .scale = 0.1f};
 static const dilated_stream_params dilated_segments = {
     .pattern = {4, {64, 128, 256, 512}, {1, 2, 4, 8}, DILATED_BLOCK}, .heads = 2, .scale = 0.1f};
+static const softmax_stream_params softmax_everything = {.heads = 2, .window = 512, .scale = 0.1f},
+                                   softmax_bf16 = {.heads = 2, .window = 512, .scale = 0.1f, .bf16 = true},
+                                   softmax_full = {.heads = 2, .window = 256, .scale = 0.1f},
+                                   softmax_full_bf16 = {.heads = 2, .window = 256, .scale = 0.1f, .bf16 = true};
 static const forgetting_params pooling_weights = {false};
 static const forgetting_stream_params stream_from_0 = {0};
 static const linear_stream_params linear_heads = {2, 0, 1e-6f};
@@ -356,6 +388,9 @@ static const traffic_case cases[] = {
 	{OP_linear_stream,           "a prompt",         F32,  linear_prompt,   {512, 128},                      1.55,  2.6,   0.90, NULL, &linear_heads, 2},
 	{OP_softmax_stream,          "a prompt",         F32,  softmax_prompt,  {512, 128},                      1.36,  2.2,   0.96, softmax_prompt_floor, &softmax_everything, 2},
 	{OP_dilated_stream,          "a prompt",         F32,  dilated_prompt,  {512, 128},                      1.34,  2.4,   0.90, dilated_prompt_floor, &dilated_segments, 0},
+	{OP_softmax_stream,          "a prompt, bf16",   F32,  softmax_prompt,  {512, 128},                      1.41,  2.2,   0.96, softmax_prompt_floor, &softmax_bf16, 2},
+	{OP_softmax_stream,          "a token",          F32,  softmax_decode,  {8, 128},                        1.1,   1.3,   0.95, softmax_decode_floor, &softmax_full, 2},
+	{OP_softmax_stream,          "a token, bf16",    F32,  softmax_decode,  {8, 128},                        1.1,   1.3,   0.95, softmax_decode_floor, &softmax_full_bf16, 2},
 	{OP_forgetting_attention,    "tiles",            BOTH, forgetting,      {2, 512, 128, 16},               1.7,   1.01,  0.95, NULL, NULL, 0},
 	{OP_forgetting_attention,    "one tile each",    BOTH, forgetting,      {32, 64, 128, 16},               1.001, 1.01,  0.99, NULL, NULL, 0},
 	{OP_forgetting_attention_grad, "tiles",          BOTH, forgetting_grad, {2, 512, 128, 16},               1.85,  1.1,   0.95, NULL, &pooling_weights, 0},

@@ -11,6 +11,7 @@
 
 #include "engine/cpu/cpu.h"
 #include "engine/model/mixers/mixer.h"
+#include "engine/tensor/panel.h"
 #include "engine/tensor/plan.h"
 #include "tests/unit/support/random.h"
 
@@ -174,12 +175,34 @@ static void without_a_cache_there_is_no_state(void **state)
 	state_list_free(&list);
 }
 
+static void weights_with_a_cache_of_bf16_are_those_of_rounded_keys(void **state)
+{
+	(void)state;
+	attention_options o = options_of(&one_product);
+	float exact[N * 2 * D], rounded[N * 2 * D];
+	double alpha[N], want[N];
+	random_normal(exact, N * 2 * D, 5, 2);
+	for (int i = 0; i < N * 2 * D; i++)
+		rounded[i] = i / D % 2 ? panel_f32(panel_bf16(exact[i])) : exact[i];
+	for (int head = 0; head < H; head++) {
+		explain_site s = {.options = &o, .log = rounded, .stride = 2 * D, .tokens = N, .head = head};
+		o.reach.bf16 = false;
+		assert_int_equal(attention_explainer.row(&s, N - 1, want), STATUS_OK);
+		s.log = exact;
+		o.reach.bf16 = true;
+		assert_int_equal(attention_explainer.row(&s, N - 1, alpha), STATUS_OK);
+		for (int i = 0; i < 4; i++)
+			assert_true(fabs(alpha[i] - want[i]) < 1e-12);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(parameters_have_the_names_order_and_deviations_of_the_options),
 	    cmocka_unit_test(one_product_attends_and_logs_as_three_do),
 	    cmocka_unit_test(without_a_cache_there_is_no_state),
+	    cmocka_unit_test(weights_with_a_cache_of_bf16_are_those_of_rounded_keys),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

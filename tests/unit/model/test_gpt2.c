@@ -73,6 +73,8 @@ static void configurations_of_the_ecosystem_are_accepted(void **state)
 	    "{\"activation_function\": \"gelu_pytorch_tanh\"}",
 	    "{\"activation_function\": \"gelu\"}",
 	    "{\"n_inner\": 5}",
+	    "{\"cache_dtype\": \"f32\"}",
+	    "{\"cache_dtype\": \"bf16\"}",
 	    "{\"n_embd\": 1, \"n_head\": 1, \"n_layer\": 1, \"vocab_size\": 1, \"n_positions\": 1}",
 	};
 	for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
@@ -110,6 +112,8 @@ static void bad_configurations_are_refused_by_the_name_of_the_key(void **state)
 	    {"{\"n_inner\": 262145}", "n_inner"},
 	    {"{\"activation_function\": \"relu\"}", "activation_function"},
 	    {"{\"activation_function\": null}", "activation_function"},
+	    {"{\"cache_dtype\": \"fp16\"}", "cache_dtype"},
+	    {"{\"cache_dtype\": 16}", "cache_dtype"},
 	    {"{\"resid_pdrop\": 1}", "resid_pdrop"},
 	    {"{\"embd_pdrop\": -0.1}", "embd_pdrop"},
 	    {"{\"attn_pdrop\": null}", "attn_pdrop"},
@@ -152,6 +156,12 @@ static void a_configuration_is_written_as_it_was_read(void **state)
 	    " \"layer_norm_epsilon\": 0.001, \"initializer_range\": 0.5, \"scale_attn_weights\": true,"
 	    " \"scale_attn_by_inverse_layer_idx\": false, \"tie_word_embeddings\": true, \"bos_token_id\": null,"
 	    " \"eos_token_id\": null}",
+	    "{\"model_type\": \"gpt2\", \"architectures\": [\"GPT2LMHeadModel\"], \"vocab_size\": 50257,"
+	    " \"n_positions\": 10, \"trained_length\": 8, \"n_embd\": 12, \"n_layer\": 2, \"n_head\": 3, \"n_inner\": "
+	    "20,"
+	    " \"activation_function\": \"gelu\", \"resid_pdrop\": 0.25, \"embd_pdrop\": 0.0, \"attn_pdrop\": 0.5,"
+	    " \"layer_norm_epsilon\": 0.001, \"initializer_range\": 0.5, \"scale_attn_weights\": false,"
+	    " \"scale_attn_by_inverse_layer_idx\": true, \"tie_word_embeddings\": true, \"cache_dtype\": \"bf16\"}",
 	};
 	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
 		void *config;
@@ -378,6 +388,52 @@ static void the_caches_of_the_layers_are_adjacent(void **state)
 	graph_free(g);
 }
 
+static void a_cache_of_bf16_has_half_the_bytes_of_each_key_and_value(void **state)
+{
+	(void)state;
+	void *config;
+	state_list list = {0};
+	assert_int_equal(fixture_config(&architecture_gpt2, "{\"cache_dtype\": \"bf16\"}", &config, NULL), STATUS_OK);
+	architecture_states(&architecture_gpt2, config, &list);
+	assert_int_equal(list.status, STATUS_OK);
+	assert_int_equal(list.floats, 12 * 1024 * (768 + 1));
+	assert_int_equal(list.items[3].places, 1024);
+	assert_int_equal(list.items[3].widths[0], 384);
+	assert_int_equal(list.items[3].widths[1], 384);
+	assert_int_equal(list.items[3].widths[2], 1);
+	state_list_free(&list);
+	free(config);
+}
+
+/* Chunks of any size, past the window too, give the same tokens to the cache; their logits differ by rounding alone. */
+static void logits_with_a_cache_of_bf16_are_within_a_64th_of_the_parallel_ones(void **state)
+{
+	(void)state;
+	static const int64_t chunks[] = {1, 3, POSITIONS, N};
+	static const char halves[] =
+	    "{\"model_type\": \"gpt2\", \"vocab_size\": 29, \"n_positions\": 10, \"n_embd\": 12,"
+	    " \"n_layer\": 2, \"n_head\": 3, \"n_inner\": 20, \"cache_dtype\": \"bf16\"}";
+	static float want[B * N * V], got[B * N * V];
+	int32_t ids[B * N];
+	double largest = 0;
+	model *m = fixture_model_as(&architecture_gpt2, halves, device);
+	random_integers(ids, B * N, 3, 0, V - 1);
+	run_parallel(m, ids, NULL, want);
+	for (int i = 0; i < B * N * V; i++)
+		largest = fmax(largest, fabs((double)want[i]));
+	for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++) {
+		double off = 0;
+		memset(got, 0xff, sizeof got);
+		run_in_chunks(m, ids, NULL, chunks[i], got);
+		for (int k = 0; k < B * N * V; k++)
+			off = fmax(off, fabs((double)got[k] - (double)want[k]));
+		print_message("chunks of %d: %.2e of logits up to %.2f\n", (int)chunks[i], off, largest);
+		assert_true(off > 1e-6 * largest && off <= largest / 64);
+		assert_true(compare_close("logits", got, want, B * N * V, largest / 64, 0));
+	}
+	model_free(m);
+}
+
 static void queries_and_keys_are_outputs_for_explanations(void **state)
 {
 	(void)state;
@@ -410,6 +466,8 @@ int main(void)
 	    cmocka_unit_test(without_dropout_in_the_spec_no_unit_is_dropped),
 	    cmocka_unit_test(scores_are_scaled_as_configured),
 	    cmocka_unit_test(the_caches_of_the_layers_are_adjacent),
+	    cmocka_unit_test(a_cache_of_bf16_has_half_the_bytes_of_each_key_and_value),
+	    cmocka_unit_test(logits_with_a_cache_of_bf16_are_within_a_64th_of_the_parallel_ones),
 	    cmocka_unit_test(queries_and_keys_are_outputs_for_explanations),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);

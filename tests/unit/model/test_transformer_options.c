@@ -71,10 +71,12 @@ static void options_that_exclude_each_other_are_refused_by_name(void **state)
 	    {"\"stack\": \"encoder_decoder\", \"encoder\": 1, \"decoder\": {}", "encoder"},
 	    {"\"stack\": \"encoder_decoder\", \"encoder\": {\"x\": 1}, \"decoder\": {}", "x"},
 	    {"\"stack\": \"encoder_decoder\", \"encoder\": {}, \"decoder\": {}", "cross_attend"},
-	    {"\"stack\": \"encoder_decoder\", \"encoder\": {\"dim\": 8}, \"decoder\": {\"dim\": 8, \"cross_attend\": true, "
+	    {"\"stack\": \"encoder_decoder\", \"encoder\": {\"dim\": 8}, \"decoder\": {\"dim\": 8, \"cross_attend\": "
+	     "true, "
 	     "\"custom_layers\": [\"a\", \"f\"]}",
 	     "custom_layers"},
-	    {"\"stack\": \"encoder_decoder\", \"encoder\": {\"dim\": 8}, \"decoder\": {\"dim\": 8, \"cross_attend\": true, "
+	    {"\"stack\": \"encoder_decoder\", \"encoder\": {\"dim\": 8}, \"decoder\": {\"dim\": 8, \"cross_attend\": "
+	     "true, "
 	     "\"depth\": 1, \"sandwich_coef\": 1}",
 	     "sandwich_coef"},
 	    {"\"stack\": \"encoder\", \"rel_pos_bias\": true, \"rel_pos_num_buckets\": 9", "rel_pos_num_buckets"},
@@ -82,6 +84,16 @@ static void options_that_exclude_each_other_are_refused_by_name(void **state)
 	    {"\"compat\": \"x-transformers-1.6.0\", \"attn_tensor_product\": true, \"attn_one_kv_head\": true",
 	     "attn_tensor_product"},
 	    {"\"compat\": \"1.7\"", "compat"},
+	    {"\"cache_dtype\": \"fp16\"", "cache_dtype"},
+	    {"\"cache_dtype\": \"bf16\", \"attn_talking_heads\": true", "cache_dtype"},
+	    {"\"cache_dtype\": \"bf16\", \"attn_sparse_topk\": 3", "cache_dtype"},
+	    {"\"cache_dtype\": \"bf16\", \"residual_attn\": true", "cache_dtype"},
+	    {"\"cache_dtype\": \"bf16\", \"max_mem_len\": 4, \"shift_tokens\": 1", "cache_dtype"},
+	    {"\"cache_dtype\": \"bf16\", \"cross_attend\": true", "cache_dtype"},
+	    {"\"cache_dtype\": \"bf16\", \"stack\": \"encoder\"", "cache_dtype"},
+	    {"\"stack\": \"encoder_decoder\", \"encoder\": {\"cache_dtype\": \"bf16\"}, \"decoder\": "
+	     "{\"cross_attend\": true}",
+	     "cache_dtype"},
 	    {"\"num_tokens\": 16777216, \"dim\": 65536", ""},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -123,11 +135,69 @@ static void an_argument_of_another_constructor_is_refused_by_name(void **state)
 	free(config);
 }
 
+static void a_cache_of_bf16_is_written_and_has_half_the_bytes(void **state)
+{
+	(void)state;
+	static const struct {
+		const architecture *a;
+		const char *text, *member, *key;
+	} cases[] = {
+	    {&architecture_transformer, "{\"depth\": 1, \"cache_dtype\": \"bf16\"}", NULL, "cache_dtype"},
+	    {&architecture_transformer,
+	     "{\"stack\": \"encoder_decoder\", \"encoder\": {\"depth\": 1}, \"decoder\": {\"depth\": 1, "
+	     "\"cross_attend\": "
+	     "true, \"cache_dtype\": \"bf16\"}}",
+	     "decoder", "cache_dtype"},
+	    {&architecture_x_transformers,
+	     "{\"TransformerWrapper\": {}, \"Decoder\": {\"depth\": 1, \"cache_dtype\": \"bf16\"}}", "Decoder",
+	     "cache_dtype"},
+	    {&architecture_x_transformers,
+	     "{\"XTransformer\": {\"enc_depth\": 1, \"dec_depth\": 1, \"dec_cache_dtype\": \"bf16\"}}", "XTransformer",
+	     "dec_cache_dtype"},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		void *config;
+		state_list list = {0};
+		assert_int_equal(fixture_config(cases[i].a, cases[i].text, &config, NULL), STATUS_OK);
+		architecture_states(cases[i].a, config, &list);
+		const state_spec *cache = state_list_find(&list, "layers.0.cache");
+		assert_non_null(cache);
+		assert_int_equal(cache->floats, 1024 * (512 + 1));
+		json_t *got = cases[i].a->config_write(config),
+		       *part = cases[i].member ? json_object_get(got, cases[i].member) : got;
+		assert_string_equal(json_string_value(json_object_get(part, cases[i].key)), "bf16");
+		json_decref(got);
+		state_list_free(&list);
+		free(config);
+	}
+	fixture_check_refused(&architecture_x_transformers,
+	                      "{\"TransformerWrapper\": {\"cache_dtype\": \"bf16\"}, \"Decoder\": {}}", "cache_dtype");
+	fixture_check_refused(&architecture_x_transformers,
+	                      "{\"TransformerWrapper\": {}, \"Encoder\": {\"cache_dtype\": \"bf16\"}}", "cache_dtype");
+}
+
+static void architectures_without_the_ring_refuse_its_type_by_name(void **state)
+{
+	(void)state;
+	int without = 0;
+	for (int i = 0; architecture_at(i); i++) {
+		const architecture *a = architecture_at(i);
+		const bool has = a == &architecture_gpt2 || a == &architecture_transformer;
+		if (has || a == &architecture_x_transformers)
+			continue;
+		fixture_check_refused(a, "{\"cache_dtype\": \"bf16\"}", "cache_dtype");
+		without++;
+	}
+	assert_true(without >= 9);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(entries_are_in_the_order_that_the_options_request),
 	    cmocka_unit_test(options_that_exclude_each_other_are_refused_by_name),
+	    cmocka_unit_test(a_cache_of_bf16_is_written_and_has_half_the_bytes),
+	    cmocka_unit_test(architectures_without_the_ring_refuse_its_type_by_name),
 	    cmocka_unit_test(an_argument_of_another_constructor_is_refused_by_name),
 	};
 	return cmocka_run_group_tests_name("transformer_options", tests, NULL, NULL);

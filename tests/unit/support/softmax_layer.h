@@ -1,4 +1,4 @@
-/* softmax_layer.h - a layer of recurrent softmax attention on any backend, with a ring of floats or of codes, and the
+/* softmax_layer.h - a layer of recurrent softmax attention on any backend, with a ring of any format, and the
  * texts that it reads. Include after cmocka.h.
  *
  * A layer's pool has MOST + 1 slots of NaN. Text i of a call is in slot i + 1, its state between two margins. */
@@ -11,6 +11,8 @@
 #include "engine/tensor/backend.h"
 #include "engine/tensor/ops.h"
 #include "engine/tensor/ops/quantize.h"
+#include "engine/tensor/ops/softmax_stream.h"
+#include "engine/tensor/panel.h"
 #include "tests/unit/support/buffer.h"
 #include "tests/unit/support/random.h"
 
@@ -89,6 +91,15 @@ static inline text coded_new(const kind *k, int64_t n, uint64_t seed)
 	return t;
 }
 
+/* Round the keys and values of a text to bf16. */
+static inline void text_round(const kind *k, text *t)
+{
+	for (int64_t i = 0; i < t->n * key_width(k); i++)
+		t->k[i] = panel_f32(panel_bf16(t->k[i]));
+	for (int64_t i = 0; i < t->n * value_width(k); i++)
+		t->v[i] = panel_f32(panel_bf16(t->v[i]));
+}
+
 static inline void text_free(text *t)
 {
 	free(t->q);
@@ -106,7 +117,7 @@ typedef struct layer {
 	backend *b;
 	void (*run)(backend *b, op_id id, op_call *call); /* allocates and requests all outputs */
 	kind k;
-	bool codes;
+	softmax_format format;
 	softmax_stream_params p;
 	tensor pool, memory_k, memory_v, bias;
 } layer;
@@ -130,21 +141,21 @@ static inline tensor integers_of(const int32_t *x, int64_t n)
 	return t;
 }
 
-static inline layer layer_new(backend *b, void (*run)(backend *, op_id, op_call *), kind k, bool codes)
+static inline layer layer_new(backend *b, void (*run)(backend *, op_id, op_call *), kind k, softmax_format format)
 {
-	const int64_t state = codes ? softmax_code_state_floats(key_width(&k), value_width(&k), k.window)
-	                            : softmax_state_floats(key_width(&k), value_width(&k), k.window);
+	const int64_t state = softmax_ring_floats(softmax_store_of(key_width(&k), value_width(&k), k.window, format));
 	const int64_t memories = k.stored ? k.memories * (key_width(&k) + value_width(&k)) : 0,
 	              at = MARGIN + (state + 3) / 4 * 4 + (k.stored ? 3 : 0);
 	const shape pool = SHAPE2(MOST + 1, (at + memories + 3) / 4 * 4 + MARGIN);
-	layer l = {.b = b, .run = run, .k = k, .codes = codes, .pool = layer_tensor(DTYPE_F32, pool)};
+	layer l = {.b = b, .run = run, .k = k, .format = format, .pool = layer_tensor(DTYPE_F32, pool)};
 	l.p = (softmax_stream_params){.heads = k.heads,
 	                              .window = k.window,
 	                              .offset = MARGIN,
 	                              .scale = 0.3f,
 	                              .kv_heads = k.kv_heads,
 	                              .past = k.past,
-	                              .value_step = codes ? QUANTIZE_FIXED_STEP : 0};
+	                              .value_step = format == SOFTMAX_CODES ? QUANTIZE_FIXED_STEP : 0,
+	                              .bf16 = format == SOFTMAX_BF16};
 	if (k.stored)
 		l.p.stored = (slot_rows){.count = k.memories, .offset = at};
 	for (int64_t i = 0; k.stored && i <= MOST; i++)
@@ -209,7 +220,7 @@ static inline void read_texts(layer *l, text *const *some, const int32_t *length
 		call.in[7] = layer_tensor(DTYPE_I32, SHAPE2(rows, tokens));
 	if (ragged)
 		call.in[8] = integers_of(start, count);
-	if (l->codes)
+	if (l->format == SOFTMAX_CODES)
 		call.in[12] = layer_tensor(DTYPE_F32, SHAPE1(rows * tokens));
 	call.in[9] = l->memory_k;
 	call.in[10] = l->memory_v;
@@ -223,7 +234,7 @@ static inline void read_texts(layer *l, text *const *some, const int32_t *length
 		    value_width(k));
 		if (k->masked)
 			memcpy((int32_t *)call.in[7].data + start[i], t->mask + t->read, (size_t)n * sizeof(int32_t));
-		if (l->codes)
+		if (l->format == SOFTMAX_CODES)
 			memcpy((float *)call.in[12].data + start[i], t->step + t->read, (size_t)n * sizeof(float));
 	}
 	l->run(l->b, OP_softmax_stream, &call);

@@ -23,8 +23,8 @@ from .linear import EncoderConfig, LinearConfig, LinearEncoder, LinearLM
 KINDS: dict[str, tuple[Any, Any]] = {
     "FastformerForCausalLM": (AdditiveLM, Config), "additive2": (Additive2LM, Additive2Config), "gpt2": (GPT2LM, GPT2Config), "linear": (LinearLM, LinearConfig),
     "linear_encoder": (LinearEncoder, EncoderConfig)}
-# Keys of config.json about training, tokens and files; and keys for which these classes support only one value.
-UNREAD = {"model_type", "architectures", "trained_length", "initializer_range", "bos_token_id", "eos_token_id", "pad_token_id",
+# Keys of config.json about training, sessions, tokens and files; and keys for which these classes support only one value.
+UNREAD = {"model_type", "architectures", "trained_length", "cache_dtype", "initializer_range", "bos_token_id", "eos_token_id", "pad_token_id",
           "resid_pdrop", "embd_pdrop", "attn_pdrop", "id2label", "label2id", "torch_dtype", "dtype", "transformers_version"}
 FIXED = {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "tie_word_embeddings": True}
 

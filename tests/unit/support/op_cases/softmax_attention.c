@@ -1,5 +1,6 @@
 /* Softmax attention, over complete sequences, continued from a state, and on a stored source. */
 #include "engine/tensor/ops/quantize.h"
+#include "engine/tensor/ops/softmax_stream.h"
 #include "tests/unit/support/op_cases/family.h"
 
 /* batch, length, channels, heads, window, masked, dropout in percent; negative: loud scores */
@@ -152,7 +153,7 @@ static void build_ragged_softmax_stream(graph *g, const int64_t *arg)
 
 /* Factors of the options of softmax_stream and source_attention in a case's arg[6]. */
 enum { GROUPS = 1, MEMORIES = 100, PAST = 10000, WITH_BIAS = 1000000, SEGMENT = 10000000 };
-#define CODES 10000000000 /* 1: keys and values are codes; 2: so are queries */
+#define CODES 10000000000 /* 1: keys and values are codes; 2: so are queries; 3: the ring holds bf16 */
 #define OPTIONS(groups, memories, past, biased)                                                                        \
 	((groups)*GROUPS + (memories)*MEMORIES + (past)*PAST + (biased)*WITH_BIAS)
 
@@ -181,6 +182,7 @@ static void build_softmax_stream_options(graph *g, const int64_t *arg)
 {
 	enum { OFFSET = 4 };
 	const int64_t heads = arg[3], groups = arg[6] % 100, memories = arg[6] / MEMORIES % 100;
+	const softmax_format format = softmax_format_of(arg[6] / CODES % 3 != 0, arg[6] / CODES == 3);
 	softmax_stream_params p = {.heads = heads,
 	                           .window = arg[4],
 	                           .offset = OFFSET,
@@ -188,11 +190,11 @@ static void build_softmax_stream_options(graph *g, const int64_t *arg)
 	                           .kv_heads = groups,
 	                           .past = arg[6] / PAST % 100,
 	                           .segment = arg[6] / SEGMENT % 1000,
-	                           .value_step = arg[6] / CODES ? QUANTIZE_FIXED_STEP : 0,
-	                           .query_step = arg[6] / CODES == 2 ? QUANTIZE_FIXED_STEP : 0};
+	                           .value_step = format == SOFTMAX_CODES ? QUANTIZE_FIXED_STEP : 0,
+	                           .query_step = arg[6] / CODES == 2 ? QUANTIZE_FIXED_STEP : 0,
+	                           .bf16 = format == SOFTMAX_BF16};
 	const int64_t widths[] = {heads * arg[2], groups * arg[2], groups * (arg[2] + 3)};
-	const int64_t state = p.value_step > 0 ? softmax_code_state_floats(widths[1], widths[2], p.window)
-	                                       : softmax_state_floats(widths[1], widths[2], p.window);
+	const int64_t state = softmax_ring_floats(softmax_store_of(widths[1], widths[2], p.window, format));
 	const int64_t end = OFFSET + state + 4;
 	const int64_t floats = end + source_state_floats(widths[1], widths[2], memories);
 	value memory_k = memories_of(g, arg, "memory_k", widths[1]),
@@ -333,6 +335,11 @@ static const op_case cases[] = {
     STREAM_OPTIONS("codes, many short", 4, 30, 60, 33, 4, 12, 0, 2 * CODES + OPTIONS(2, 0, 0, 0)),
     STREAM_OPTIONS("codes, every option", 60, 3, 160, 61, 4, 40, 2, 2 * CODES + OPTIONS(2, 5, 20, 1)),
     STREAM_OPTIONS("codes, segments", 90, 3, 160, 13, 4, 70, 1, CODES + SEGMENTS(37, 2, 5, 45, 1)),
+    STREAM_OPTIONS("bf16", 40, 3, 40, 5, 2, 9, 0, 3 * CODES + OPTIONS(1, 0, 0, 0)),
+    STREAM_OPTIONS("bf16 in fours, masked", 90, 5, 120, 16, 2, 70, 1, 3 * CODES + OPTIONS(2, 0, 0, 1)),
+    STREAM_OPTIONS("bf16, many short", 4, 30, 60, 33, 4, 12, 0, 3 * CODES + OPTIONS(2, 0, 0, 0)),
+    STREAM_OPTIONS("bf16, every option", 60, 3, 160, 61, 4, 40, 2, 3 * CODES + OPTIONS(2, 5, 20, 1)),
+    STREAM_OPTIONS("bf16, segments", 90, 3, 160, 13, 4, 70, 1, 3 * CODES + SEGMENTS(37, 2, 5, 45, 1)),
     STREAM_OPTIONS("segments", 60, 3, 90, 8, 4, 29, 1, SEGMENTS(20, 4, 0, 0, 0)),
     STREAM_OPTIONS("segments of one token", 30, 2, 40, 5, 2, 4, 0, SEGMENTS(1, 1, 2, 0, 1)),
     STREAM_OPTIONS("segments alone", 40, 4, 60, 6, 2, 7, 1, SEGMENTS(7, 2, 0, 0, 0)),
