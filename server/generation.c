@@ -210,6 +210,8 @@ static void generation_send_result(request *r, const json_t *result)
 		bool last = i + 1 == json_array_size(choices);
 		if (chunk && last && json_object_get(result, "session"))
 			json_object_set(chunk, "session", json_object_get(result, "session"));
+		if (chunk && last && json_object_get(result, "state"))
+			json_object_set(chunk, "state", json_object_get(result, "state"));
 		if (chunk && last && g->timings && json_object_get(result, "timings"))
 			json_object_set(chunk, "timings", json_object_get(result, "timings"));
 		generation_send(r, chunk);
@@ -371,9 +373,9 @@ static json_t *generation_whole_choice(const generation *g, const json_t *ended)
 
 static void generation_reply(request *r, const json_t *result)
 {
-	static const char *const extras[] = {"usage", "session", "timings"};
+	static const char *const extras[] = {"usage", "session", "state", "timings"};
 	generation *g = r->state;
-	size_t i, n_extras = g->timings ? 3 : 2;
+	size_t i, n_extras = g->timings ? 4 : 3;
 	json_t *ended, *choices = json_array();
 	json_array_foreach(json_object_get(result, "choices"), i, ended)
 	{

@@ -252,6 +252,8 @@ static status open_parts(running *r, error *err)
 	const job_parts for_jobs = rooms_jobs(e);
 	TRY(job_machine_new(&e->job_machine, &for_jobs, dispatch_job_kinds, err));
 	rooms_connect(e);
+	if (o->state_key_file)
+		TRY(seal_key_read(&e->generation.state_key, o->state_key_file, err));
 	return storage_new(&e->storage, &e->library, &o->lost);
 }
 

@@ -151,6 +151,7 @@ typedef struct session_transfer {
 	size_t bytes;
 	size_t moved; /* bytes moved so far */
 	bool done;
+	bool temporary; /* import: the session is not durable, whatever the blob says */
 } session_transfer;
 
 /* Export about a megabyte more. Once t->done, the blob lacks only its checksum. The caller lets nothing else use x
@@ -165,6 +166,8 @@ status scheduler_session_import_step(scheduler *s, served_model *m, const char *
 void scheduler_transfer_seal(session_transfer *t);
 /* Verify a blob before its import. Any thread. STATUS_CORRUPT: damaged. STATUS_UNSUPPORTED: unknown version. */
 status scheduler_transfer_check(const session_transfer *t, error *err);
+/* Return the hash of the model whose state an exported blob holds. Any thread. */
+uint64_t scheduler_transfer_model(const session_transfer *t);
 /* Free the blob. Any thread. */
 void scheduler_transfer_fini(session_transfer *t);
 /* Export or import in one blocking call, with the checksum. The exported blob *out is freed by the caller with

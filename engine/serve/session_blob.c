@@ -192,6 +192,13 @@ void scheduler_transfer_seal(session_transfer *t)
 	memcpy(t->blob + before, &sum, sizeof sum);
 }
 
+uint64_t scheduler_transfer_model(const session_transfer *t)
+{
+	blob_header h;
+	read_header(&h, t);
+	return h.model;
+}
+
 void scheduler_transfer_fini(session_transfer *t)
 {
 	free(t->blob);
@@ -267,6 +274,7 @@ status session_blob_open(session **out, served_model *m, const char *id, session
 	*out = NULL;
 	read_header(&h, t);
 	TRY(blob_fits(m, &h, t->bytes, &o, err));
+	o.durable &= !t->temporary;
 	TRY(session_new(out, m, id, &o, err));
 	status s = session_reserve(*out, (int64_t)h.tokens, err);
 	if (s == STATUS_OK && h.source)

@@ -61,6 +61,9 @@ def requests(engine, model, weights, file):
     count = lambda method, params={}: len(engine.call(method, {"limit": 100, **params})["data"])
     sessions = lambda: len(engine.call("session.list")["data"])
     name = f"ft:{key()}"
+    back = engine.call("session.create", {"model": model, "prompt": "99", "durable": True})["id"]
+    snapshot = engine.call("snapshot.create", {"id": back})["id"]
+    engine.call("session.append", {"id": back, "text": "x"})
     return {
         "file.create": ({"filename": "a", "purpose": "fine-tune"}, {"file": b"x" * 700000}, lambda: count("file.list"), {"file": b"y"}),
         "model.import": ({"id": name}, weights, lambda: len(engine.call("model.list")["data"]), {**weights, "config": b"{}"}),
@@ -68,13 +71,14 @@ def requests(engine, model, weights, file):
         "session.create": ({"model": model, "durable": True}, {}, sessions, {"explain": True}),
         "session.import": ({"model": model}, {"state": state}, sessions, {"state": state[:-1]}),
         "session.fork": ({"id": s}, {}, sessions, {"id": "sess-other"}),
+        "session.rollback": ({"id": back, "snapshot": snapshot}, {}, lambda: 3 - tokens(engine, back), {"snapshot": "other"}),
         "snapshot.create": ({"id": s, "name": "n"}, {}, lambda: count("snapshot.list", {"id": s}), {"name": "m"}),
         "session.append": ({"id": s, "text": "99"}, {}, lambda: (tokens(engine, s) - 10) // 2, {"text": "98"}),
         "session.generate": ({"id": s, "max_tokens": 2, "seed": 1}, {}, lambda: (tokens(engine, s) - 10) // 2, {"seed": 2}),
     }
 
 
-METHODS = ["file.create", "model.import", "job.create", "session.create", "session.import", "session.fork", "snapshot.create", "session.append",
+METHODS = ["file.create", "model.import", "job.create", "session.create", "session.import", "session.fork", "snapshot.create", "session.rollback", "session.append",
            "session.generate"]
 
 

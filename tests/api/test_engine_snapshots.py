@@ -240,6 +240,24 @@ def test_durable_snapshots_survive_a_kill_and_are_removed_with_their_session(own
     assert daemon.stop() == 0
 
 
+def test_a_stored_session_without_a_slot_is_rolled_back_and_forked(engine, model):
+    x = engine.call("session.create", {"model": model, "prompt": "99 bottles", "durable": True})["id"]
+    s, before = snap(engine, x), state(engine, x)
+    engine.call("session.append", {"id": x, "text": "zz"})
+    crowd = lambda: [engine.call("session.create", {"model": model, "durable": True})["id"] for _ in range(10)]  # all slots
+    others = crowd()
+    roll(engine, x, s)
+    assert state(engine, x) == before
+    others += crowd()
+    others.append(engine.call("session.fork", {"id": x, "snapshot": s["id"]})["id"])
+    assert state(engine, others[-1]) == before
+    others += crowd()
+    second = snap(engine, x)
+    assert second["tokens"] == 10 and len(engine.call("snapshot.list", {"id": x})["data"]) == 2
+    for other in [x, *others]:
+        engine.call("session.delete", {"id": other})
+
+
 @pytest.mark.parametrize("damage", ["missing", "truncated", "flipped"])
 def test_a_damaged_snapshot_costs_nothing_but_itself(own_daemon, damage):
     daemon = own_daemon()

@@ -415,6 +415,27 @@ def test_a_session_generates_with_its_position(front, engine):
     assert found[-1]["model"] == "small"
 
 
+@pytest.mark.parametrize("path,method,body", [("/v1/completions", "completion.create", {"prompt": "x"}),
+                                              ("/v1/chat/completions", "chat.create", {"messages": [{"role": "user", "content": "x"}]})])
+def test_a_state_is_passed_on_in_both_directions(front, engine, path, method, body):
+    state = {"blob": "QUJD", "model": "m", "hash": "0" * 16, "tokens": 3}
+
+    @engine.on(method)
+    async def _(call):
+        await call.event({"index": 0, "text": "more", "tokens": [1]})
+        call.result({**RESULT, "state": state})
+
+    for given in (state, "QUJD"):
+        ask = {"model": "m", **body, "state": given, "return_state": True}
+        assert front.post(path, ask).json["state"] == state
+        assert (engine.calls[-1].params["state"], engine.calls[-1].params["return_state"]) == (given, True)
+        found = chunks(front.post(path, {**ask, "stream": True}).body)
+        assert [c.get("state") for c in found] == [None] * (len(found) - 1) + [state]
+    for wrong in (7, {}, {"blob": 1}, {"blob": "QUJD", "more": 1}):
+        answer = front.post(path, {"model": "m", **body, "state": wrong})
+        assert answer.status == 400 and answer.error["param"].startswith("state")
+
+
 def test_a_fingerprint_stays_as_long_as_the_engine_does(start, engine, two_tokens):
     fronts = [start(), start()]
     found = {f.post("/v1/completions", REQUEST).json["system_fingerprint"] for f in fronts}

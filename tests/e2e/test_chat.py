@@ -402,3 +402,30 @@ def test_a_session_has_a_prompt_or_messages_and_goes_on_with_the_users(service, 
     assert refused(service, None, path, messages=[user("x")], prompt="x")["param"] == "messages"
     assert refused(service, None, path, messages=[{"role": "system", "content": "x"}])["param"] == "messages[0].role"
     service.ok("DELETE", f"/v1/sessions/{session}")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_conversation_continues_from_the_state_of_an_answer_as_in_a_session(service, model, stream):
+    ask = {"max_tokens": 10, "temperature": 0, "logit_bias": {"1": -100}}
+
+    def answer(**body):
+        body = {"model": model, **ask, "return_state": True, **body}
+        if not stream:
+            whole = service.ok("POST", "/v1/chat/completions", body)
+            return whole["choices"][0]["message"]["content"], whole["state"]
+        status, text, _ = service.request("POST", "/v1/chat/completions", {**body, "stream": True})
+        assert status == 200
+        text = text if isinstance(text, str) else text.decode()
+        chunks = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+        assert all("state" not in c for c in chunks[:-1])
+        return "".join(c["choices"][0]["delta"].get("content") or "" for c in chunks), chunks[-1]["state"]
+
+    session = service.ok("POST", "/v1/sessions", {"model": model})["id"]
+    state = {}
+    for text in ("99 bottles", "98", "97 more"):
+        expected = service.ok("POST", f"/v1/sessions/{session}/generate", {"messages": [user(text)], **ask})["choices"][0]["text"]
+        said, returned = answer(messages=[user(text)], **state)
+        assert said == expected
+        assert returned["tokens"] == service.ok("GET", f"/v1/sessions/{session}")["tokens"]
+        state = {"state": returned}
+    service.ok("DELETE", f"/v1/sessions/{session}")

@@ -4,6 +4,7 @@ A scenario prepares, acts once with the fault armed, and judges: the answer is t
 with a known code; changes that were not acknowledged are not applied; the same request succeeds when it is
 repeated."""
 
+import base64
 import fcntl
 import hashlib
 import pathlib
@@ -96,8 +97,10 @@ class Complete(Scenario):
         self.name, self.params = name, params
 
     def act(self, t, state):
-        text, events, result = t.engine.generate({"model": t.model, "prompt": "98 bottles of", "max_tokens": 6, "seed": 4,
-                                                  **self.params})
+        more = dict(self.params)
+        if more.pop("carried", False):
+            more["state"] = base64.b64encode(t.state).decode()
+        text, events, result = t.engine.generate({"model": t.model, "prompt": "98 bottles of", "max_tokens": 6, "seed": 4, **more})
         return text, sorted(events, key=lambda e: e["index"]), result
 
 
@@ -465,6 +468,7 @@ def scenarios(slow=False):
     return ([Tick()] if slow else []) + [
         Load(), Complete("complete", temperature=0), Complete("complete several", n=2, logprobs=2, alpha={"top": 2},
                                                               stop=["zz"], prompt=["99 bot", "98 bot"]),
+        Complete("return a state", return_state=True), Complete("continue from a state", carried=True),
         Create(), Append(), Generate(), Snapshot(), Rollback(), Fork(), Export(), Import(), Remove(), Alpha(),
         Ask("explain a text", "explain", lambda t: {"model": t.model, "input": "99 bottles", "aggregate": "rollout"}),
         Ask("fill in masks", "fill_mask", lambda t: {"model": t.filler, "input": ["99 [MASK]ott[MASK]les", "of [MASK]"]}),

@@ -1,5 +1,6 @@
 #include "engine/daemon/generation/methods.h"
 
+#include "engine/daemon/generation/carried_state.h"
 #include "engine/daemon/generation/completions.h"
 #include "engine/daemon/generation/conversation.h"
 #include "engine/daemon/generation/generation.h"
@@ -31,7 +32,8 @@ static status chat_prepare(stream *s, choices_plan *p, const json_t *messages, e
 	TRY(catalog_open_generative(generation_room_of(s)->catalog, json_string_value(json_object_get(params, "model")),
 	                            &p->model, err));
 	TRY(completions_read_options(p, params, err));
-	TRY(conversation_read(p, messages, false, err));
+	TRY(carried_state_read(p, params, err));
+	TRY(conversation_read(p, messages, choices_continue(p), err));
 	p->answer.chat = true;
 	p->answer.result = completions_result;
 	return STATUS_OK;
@@ -58,7 +60,8 @@ static status prepare_chat(stream *s, choices_plan *p, error *err)
 	p->sampling.request.max_tokens = integer(params, "max_completion_tokens", most);
 	TRY(chat_prepare(s, p, json_object_get(params, "messages"), err));
 	p->sampling.samples = (int)integer(params, "n", 1);
-	return completions_check_count(s, p, err);
+	TRY(completions_check_count(s, p, err));
+	return carried_state_begin(s, p, err);
 }
 
 void chat_create(stream *s)

@@ -265,6 +265,7 @@ void choices_free(choices *c)
 	free(p->prompt.list);
 	free(p->prompt.closed.ids);
 	json_decref(p->prompt.messages);
+	json_decref(p->state.answer);
 	free(p->sampling.request.sampling.bias);
 	selection_fini(&p->sampling.alpha);
 	response_format_fini(&p->sampling.format);
@@ -276,6 +277,8 @@ void choices_free(choices *c)
 	free(c->items);
 	free(c->prefix);
 	session_ticket_fini(&c->plan.ticket);
+	scheduler_transfer_fini(&c->exported);
+	free(c->state_text);
 	free(c);
 }
 
@@ -301,10 +304,13 @@ static json_t *settled_result(session_settlement *x)
 
 static void settled(session_settlement *x)
 {
-	choices_free(TASK_OWNER(x, choices, settlement));
+	choices *c = TASK_OWNER(x, choices, settlement);
+	if (c->plan.state.hidden && x->entry)
+		sessions_remove(x->sessions, x->entry, NULL);
+	choices_free(c);
 }
 
-static void choices_settle(choices *c)
+void choices_settle(choices *c)
 {
 	c->settlement = (session_settlement){.stream = c->stream,
 	                                     .sessions = generation_room_of(c->stream)->sessions,
@@ -342,6 +348,10 @@ void choices_try_finish(choices *c)
 	choose_error(c);
 	c->stream->watch = NULL;
 	choices_leave(c);
+	if (c->plan.session && c->plan.state.returned && c->error.status == STATUS_OK) {
+		choices_export(c);
+		return;
+	}
 	if (c->plan.session) {
 		choices_settle(c);
 		return;
@@ -371,7 +381,7 @@ static void deliver_end(task *t)
 /* True if text precedes what is generated; its first token then has a space that it would not have at the start. */
 static bool has_text_before(const choices *c, const choices_prompt *prompt)
 {
-	bool any = c->plan.session;
+	bool any = c->plan.session && (!c->plan.state.hidden || c->plan.state.given);
 	for (size_t i = 0; i < prompt->count && !any; i++)
 		any = tokenizer_token_bytes(c->plan.model->tokenizer, prompt->ids[i], NULL, 0) > 0;
 	return any;
@@ -448,6 +458,11 @@ choices_plan *choices_get_plan(choices *c)
 	return &c->plan;
 }
 
+bool choices_continue(const choices_plan *p)
+{
+	return p->state.given || (p->session && sessions_tokens(p->session) > 0);
+}
+
 int choices_generations(const choices_plan *p)
 {
 	return p->prompt.n * (p->sampling.search.beams > 1 ? p->sampling.search.beams : p->sampling.samples);
@@ -506,6 +521,8 @@ static void choices_pool_read(uv_work_t *work)
 		             response_format_compile(&p->sampling.format, p->model, c->at, &c->start_error));
 	p->sampling.request.constraint = p->sampling.format.constraint;
 	p->sampling.request.constraint_field = p->sampling.format.field;
+	if (c->start_error.status == STATUS_OK && p->state.given)
+		error_settle(&c->start_error, choices_decode_state(c, &c->start_error));
 	if (c->start_error.status == STATUS_OK && session_ticket_has_work(&p->ticket))
 		session_ticket_fetch(&p->ticket);
 }
@@ -539,13 +556,15 @@ void choices_begin(choices *c)
 	choices_enter_device(c);
 	for (int i = 0; i < c->n; i++) {
 		c->items[i].set = c;
-		c->items[i].events = (choice_events){.tokenizer = c->plan.model->tokenizer,
-		                                     .index = i,
-		                                     .chat = c->plan.answer.chat,
-		                                     .model = c->plan.session ? c->plan.model->id : NULL};
+		c->items[i].events =
+		    (choice_events){.tokenizer = c->plan.model->tokenizer,
+		                    .index = i,
+		                    .chat = c->plan.answer.chat,
+		                    .model = c->plan.session && !c->plan.state.hidden ? c->plan.model->id : NULL};
 	}
 	c->read.data = c;
-	if (!c->plan.prompt.read && !c->plan.sampling.format.constrains && !session_ticket_has_work(&c->plan.ticket))
+	if (!c->plan.prompt.read && !c->plan.sampling.format.constrains && !c->plan.state.given &&
+	    !session_ticket_has_work(&c->plan.ticket))
 		submit(c);
 	else if (uv_queue_work(s->net->loop, &c->read, choices_pool_read, prompts_read) != 0)
 		choices_refuse(c, STATUS_NOMEM, "out of memory");

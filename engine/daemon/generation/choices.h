@@ -78,6 +78,15 @@ typedef struct choices_answer {
 	void (*send)(choices *c);      /* without a session, in place of `result`: answer the stream */
 } choices_answer;
 
+/* A state in the request, or in the answer (carried_state.h). */
+typedef struct choices_state {
+	const json_t
+	    *given;     /* text of the state that the prompt continues; borrowed from the stream's params. NULL: none */
+	bool returned;  /* the answer has the state after it */
+	bool hidden;    /* the plan's session exists for this request only */
+	json_t *answer; /* owned: the state after the generation */
+} choices_state;
+
 typedef struct choices_plan {
 	model_entry *model;     /* owned */
 	session_entry *session; /* taken; NULL: every choice is a new sequence */
@@ -87,12 +96,15 @@ typedef struct choices_plan {
 	choices_prompts prompt;
 	choices_sampling sampling;
 	choices_answer answer;
+	choices_state state;
 } choices_plan;
 
 /* Create an empty set for s; NULL: out of memory. */
 choices *choices_new(stream *s);
 /* Return the number of the scheduler's generations that the plan needs. */
 int choices_generations(const choices_plan *p);
+/* True if the prompt continues what a session or a state has read. */
+bool choices_continue(const choices_plan *p);
 /* Return the plan, to be filled in before choices_begin and read in `result`. */
 choices_plan *choices_get_plan(choices *c);
 /* Set in the request what the plan's log-probabilities, ranking and echo need. */

@@ -55,12 +55,23 @@ struct choices {
 	/* executor until the only choice of a session has ended */
 	session_change change;
 	task control;
-	/* loop, at the end */
+	/* at the end: the export of the session's state, for the answer */
+	task export;
+	session_transfer exported;
+	error export_error;
+	char *state_text;
 	session_settlement settlement;
 };
 
 /* Free the set after its answer, once every choice has ended. */
 void choices_try_finish(choices *c);
+
+/* carried_state.c. Pool thread: decode the given state into the plan's ticket. STATUS_CORRUPT, STATUS_TOO_LARGE
+ * "state". */
+status choices_decode_state(choices *c, error *err);
+/* carried_state.c: export the session's state for the answer, then settle the session. */
+void choices_export(choices *c);
+void choices_settle(choices *c);
 
 /* choices_credit.c: the loop's thread. */
 extern const stream_watch choices_credit_watch;

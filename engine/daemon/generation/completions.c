@@ -6,6 +6,7 @@
 #include <sys/random.h>
 
 #include "engine/base/memory.h"
+#include "engine/daemon/generation/carried_state.h"
 #include "engine/daemon/generation/conversation.h"
 #include "engine/daemon/generation/mask_text.h"
 #include "engine/daemon/generation/tokens.h"
@@ -127,7 +128,7 @@ static status read_prompts(choices_plan *spec, error *err)
 static status find_start(choices_plan *spec, const json_t *prefix, error *err)
 {
 	const model_entry *m = spec->model;
-	if (!m->dims.source || (spec->session && sessions_tokens(spec->session) > 0))
+	if (!m->dims.source || choices_continue(spec))
 		return STATUS_OK;
 	spec->prompt.start = catalog_start(m);
 	return spec->prompt.start != TOKEN_NONE || json_string_length(prefix) > 0 || json_array_size(prefix) > 0
@@ -146,7 +147,7 @@ status completions_read_prompts(choices_plan *spec, const json_t *params, const 
 	spec->prompt.n = (int)n;
 	spec->sampling.samples = 1;
 	spec->prompt.unread = prompt;
-	spec->prompt.begins = tokens_begin(params) && (!spec->session || sessions_tokens(spec->session) == 0);
+	spec->prompt.begins = tokens_begin(params) && !choices_continue(spec);
 	if (prompts_size(prompt) + prompts_size(spec->prompt.sources) <= PROMPTS_AT_ONCE)
 		return read_prompts(spec, err);
 	spec->prompt.read = read_prompts;
@@ -355,7 +356,10 @@ json_t *completions_result(choices *c)
 		                    json_pack("{s:I}", "cached_tokens", (json_int_t)cached));
 	json_t *result = json_pack("{s:o, s:o, s:o, s:s}", "choices", list, "usage", usage, "timings",
 	                           timings_object(c, prompt, completion), "model", spec->model->id);
-	if (!result || !spec->session || json_object_set_new(result, "session", sessions_position(spec->session)) == 0)
+	bool complete = result && carried_state_add(spec, result);
+	if (complete && spec->session && !spec->state.hidden)
+		complete = json_object_set_new(result, "session", sessions_position(spec->session)) == 0;
+	if (complete)
 		return result;
 	json_decref(result);
 	return NULL;
@@ -437,6 +441,7 @@ static status prepare_completion(stream *s, choices_plan *spec, error *err)
 	} else if (prefix) {
 		return error_set(err, STATUS_INVALID, "prefix", "is only for models that read a source");
 	}
+	TRY(carried_state_read(spec, params, err));
 	TRY(completions_read_prompts(spec, params, prompt, err));
 	TRY(read_request(spec, params, err));
 	TRY(read_count(spec, params, err));
@@ -444,7 +449,8 @@ static status prepare_completion(stream *s, choices_plan *spec, error *err)
 	choices_ask_logprobs(spec);
 	TRY(check_echo(spec, err));
 	TRY(read_search(spec, params, err));
-	return completions_check_count(s, spec, err);
+	TRY(completions_check_count(s, spec, err));
+	return carried_state_begin(s, spec, err);
 }
 
 void completions_create(stream *s)
@@ -465,6 +471,7 @@ static status prepare_continuation(choices_plan *spec, const json_t *params, err
 	const json_t *prompt = json_object_get(params, "prompt"), *messages = json_object_get(params, "messages");
 	if (prompt && json_is_array(messages))
 		return error_set(err, STATUS_INVALID, "messages", "a request has a prompt or messages, not both");
+	TRY(carried_state_read(spec, params, err));
 	TRY(read_request(spec, params, err));
 	if (json_is_array(messages))
 		return conversation_read(spec, messages, sessions_tokens(spec->session) > 0, err);

@@ -3,6 +3,7 @@
 #ifndef ENGINE_DAEMON_GENERATION_GENERATION_H
 #define ENGINE_DAEMON_GENERATION_GENERATION_H
 
+#include "engine/base/sealed_text.h"
 #include "engine/daemon/generation/admission.h"
 #include "engine/daemon/sessions/sessions.h"
 
@@ -13,7 +14,8 @@ typedef struct generation_room {
 	admission *admission;
 	int max_generations;
 	int max_explanations;
-	int explanations; /* explanations whose answers are being computed or sent */
+	seal_key state_key; /* seals states in answers */
+	int explanations;   /* explanations whose answers are being computed or sent */
 } generation_room;
 
 /* Return the room of a stream of these methods. Borrowed. */

@@ -1,12 +1,18 @@
 #include "engine/daemon/generation/methods.h"
 
+#include "engine/daemon/generation/carried_state.h"
 #include "engine/daemon/generation/completions.h"
 #include "engine/daemon/generation/generation.h"
 #include "engine/daemon/sessions/session_task.h"
 
 static json_t *session_prompts_read_object(choices *c)
 {
-	return sessions_object(choices_get_plan(c)->session);
+	const choices_plan *p = choices_get_plan(c);
+	json_t *object = sessions_object(p->session);
+	if (!object || carried_state_add(p, object))
+		return object;
+	json_decref(object);
+	return NULL;
 }
 
 static status prepare_create(stream *s, choices_plan *spec, error *err)
@@ -59,7 +65,9 @@ void session_prompts_append(stream *s)
 		choices_free(c);
 		return;
 	}
-	status ended = completions_read_prompts(spec, s->params, json_object_get(s->params, "text"), &err);
+	status ended = carried_state_read(spec, s->params, &err);
+	if (ended == STATUS_OK)
+		ended = completions_read_prompts(spec, s->params, json_object_get(s->params, "text"), &err);
 	if (ended != STATUS_OK) {
 		sessions_release(generation_room_of(s)->sessions, spec->session);
 		choices_free(c);

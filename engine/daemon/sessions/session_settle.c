@@ -70,8 +70,10 @@ static void settle_in_memory(session_settlement *x)
 		answer_result(x);
 		return;
 	}
-	if (x->making && x->entry)
+	if (x->making && x->entry) {
 		sessions_remove(x->sessions, x->entry, NULL);
+		x->entry = NULL;
+	}
 	answer_error(x);
 }
 

@@ -18,7 +18,7 @@
 typedef struct session_settlement {
 	stream *stream;
 	sessions *sessions;
-	session_entry *entry;         /* busy */
+	session_entry *entry;         /* busy; NULL at the end if it has been removed */
 	const session_ticket *ticket; /* the session's, as the executor found it */
 	bool making;                  /* the entry is new */
 	bool changed;                 /* the request may have changed the session before it failed */

@@ -343,6 +343,11 @@ status sessions_add_like(sessions *all, const model_entry *c, session_entry *oth
 	return STATUS_OK;
 }
 
+void sessions_hide(session_entry *e)
+{
+	e->hidden = true;
+}
+
 const char *sessions_id(const session_entry *e)
 {
 	return e->id;
@@ -592,9 +597,17 @@ void sessions_free(sessions *all)
 
 /* --- the methods that only read the table ------------------------------------------- */
 
+/* Return e, or the first entry after it that is not hidden. */
+static const session_entry *shown_from(const session_entry *e, bool ascending)
+{
+	while (e && e->hidden)
+		e = ascending ? e->newer : e->older;
+	return e;
+}
+
 static const session_entry *sessions_next_of(const session_entry *e, bool ascending)
 {
-	return ascending ? e->newer : e->older;
+	return shown_from(ascending ? e->newer : e->older, ascending);
 }
 
 void sessions_list(stream *s)
@@ -606,9 +619,8 @@ void sessions_list(stream *s)
 		stream_refuse(s, STATUS_NOT_FOUND, NULL, "after", "there is no \"%.64s\" in this list", page.after);
 		return;
 	}
-	const session_entry *e = after            ? sessions_next_of(after, page.ascending)
-	                         : page.ascending ? all->oldest
-	                                          : all->newest;
+	const session_entry *e = after ? sessions_next_of(after, page.ascending)
+	                               : shown_from(page.ascending ? all->oldest : all->newest, page.ascending);
 	json_t *data = json_array();
 	bool complete = data;
 	for (int64_t n = 0; complete && e && n < page.limit; n++, e = sessions_next_of(e, page.ascending))
@@ -624,9 +636,10 @@ void sessions_list(stream *s)
 session_entry *sessions_named(sessions *all, stream *s, const char *id)
 {
 	session_entry *e = sessions_find(all, id);
-	if (!e)
-		stream_refuse(s, STATUS_NOT_FOUND, NULL, "id", "there is no session \"%.64s\"", id);
-	return e;
+	if (e && !e->hidden)
+		return e;
+	stream_refuse(s, STATUS_NOT_FOUND, NULL, "id", "there is no session \"%.64s\"", id);
+	return NULL;
 }
 
 bool sessions_is_busy(const session_entry *e)

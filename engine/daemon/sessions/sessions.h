@@ -77,6 +77,8 @@ void sessions_settled(sessions *all, session_entry *e);
 void sessions_revert(sessions *all, session_entry *e);
 /* Remove a session everywhere; only the caller's request may use it. */
 status sessions_remove(sessions *all, session_entry *e, error *err);
+/* Let no other request find the session. */
+void sessions_hide(session_entry *e);
 const char *sessions_id(const session_entry *e);
 /* Return the number of the device that has the session's slot, or had it last. */
 int sessions_device(const session_entry *e);

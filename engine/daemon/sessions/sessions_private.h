@@ -36,6 +36,7 @@ struct session_entry {
 	uint64_t idle_since;   /* while idle: order in which entries became idle */
 	bool busy, live, idle; /* idle: in the list of entries whose slot may be taken */
 	bool was_live;         /* live when it was taken */
+	bool hidden;           /* belongs to one request; no other one finds it */
 	bool damaged;          /* durable: its stored state was unreadable when last needed */
 	char origin[STORE_ID_BYTES],
 	    origin_snapshot[STORE_ID_BYTES]; /* the session and snapshot that it was forked from; "": none */

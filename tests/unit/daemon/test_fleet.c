@@ -269,6 +269,30 @@ static void a_fork_stays_with_its_session_while_there_is_a_slot(void **state)
 	json_decref(expected);
 }
 
+static void a_fork_of_a_snapshot_begins_at_it_on_any_device(void **state)
+{
+	rig *d = *state;
+	for (int durable = 0; durable < 2; durable++) {
+		char id[STORE_ID_BYTES], from[STORE_ID_BYTES], copies[RIG_SESSIONS][STORE_ID_BYTES];
+		create(d, "some words", durable, id);
+		rig_keep_id(rig_ask(d, 0, "snapshot.create", only(id)), from);
+		json_t *expected = says(d, id);
+		for (int i = 0; i < RIG_SESSIONS; i++)
+			rig_keep_id(rig_ask(d, 0, "session.fork", json_pack("{s:s, s:s}", "id", id, "snapshot", from)),
+			            copies[i]);
+		assert_true(stats_of(d, 1).scheduler.sessions > 0);
+		for (int i = 0; i < RIG_SESSIONS; i++) {
+			json_t *said = says(d, copies[i]);
+			assert_true(json_equal(said, expected));
+			json_decref(said);
+			json_decref(rig_ask(d, 0, "session.delete", only(copies[i])));
+		}
+		json_decref(expected);
+		json_decref(rig_ask(d, 0, "session.rollback", json_pack("{s:s, s:s}", "id", id, "snapshot", from)));
+		json_decref(rig_ask(d, 0, "session.delete", only(id)));
+	}
+}
+
 static void a_model_is_loaded_and_unloaded_on_every_device(void **state)
 {
 	rig *d = *state;
@@ -831,6 +855,7 @@ int main(void)
 	    TEST(sessions_are_spread_and_answer_alike),
 	    TEST(generations_go_to_the_least_loaded_device),
 	    TEST(a_fork_stays_with_its_session_while_there_is_a_slot),
+	    TEST(a_fork_of_a_snapshot_begins_at_it_on_any_device),
 	    TEST(a_model_is_loaded_and_unloaded_on_every_device),
 	    TEST(weights_that_one_device_cannot_change_stay),
 	    TEST(weights_that_one_device_has_no_room_for_are_loaded_on_none),

@@ -555,6 +555,32 @@ static void an_export_and_an_import_move_a_bounded_part_of_the_session_at_a_time
 	drop(f, y);
 }
 
+static void a_temporary_import_is_not_durable(void **state)
+{
+	fixture *f = *state;
+	session_options o = {.policy = POSITION_WRAP, .durable = true};
+	session *x, *y = NULL;
+	session_info info;
+	void *blob;
+	size_t bytes;
+	int32_t ids[5];
+	random_tokens(ids, 5, 17);
+	assert_int_equal(scheduler_session_new(f->scheduler, f->model, "x", &o, &x, NULL), STATUS_OK);
+	append(f, x, ids, 5);
+	assert_int_equal(scheduler_session_export(f->scheduler, x, &blob, &bytes, NULL), STATUS_OK);
+	session_transfer t = {.blob = blob, .bytes = bytes, .temporary = true};
+	assert_int_equal(scheduler_transfer_model(&t), f->model->hash);
+	while (!t.done)
+		assert_int_equal(scheduler_session_import_step(f->scheduler, f->model, "y", &t, &y, NULL), STATUS_OK);
+	scheduler_session_info(y, &info);
+	assert_false(info.options.durable);
+	assert_int_equal(info.options.policy, POSITION_WRAP);
+	assert_same_logits(x, y);
+	scheduler_transfer_fini(&t);
+	drop(f, x);
+	drop(f, y);
+}
+
 static void a_fork_copies_a_bounded_part_of_the_session_at_a_time(void **state)
 {
 	enum { MANY = 40000 };
@@ -630,6 +656,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(a_state_of_another_model_is_refused, setup, teardown),
 	    cmocka_unit_test_setup_teardown(an_export_and_an_import_move_a_bounded_part_of_the_session_at_a_time, setup,
 	                                    teardown),
+	    cmocka_unit_test_setup_teardown(a_temporary_import_is_not_durable, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_fork_copies_a_bounded_part_of_the_session_at_a_time, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_state_can_be_moved_to_another_engine_with_the_same_model, setup,
 	                                    teardown),

@@ -22,7 +22,7 @@ static void append_numbers(token_history *h, int32_t first, int64_t n)
 /* The history has the tokens 0, 1, … below `same`, then first, first + 1, … */
 static void assert_numbers(const token_history *h, int64_t same, int32_t first)
 {
-	static int32_t out[MOST + 1];
+	static int32_t out[4 * TOKEN_CHUNK];
 	token_history_read(h, 0, h->count, out);
 	for (int64_t i = 0; i < h->count; i++) {
 		const int32_t expected = i < same ? (int32_t)i : first + (int32_t)(i - same);
