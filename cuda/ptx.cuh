@@ -37,12 +37,18 @@ __device__ __forceinline__ unsigned load_acquire(const unsigned *at)
 	return x;
 }
 
-/* Load a word that others add to. It orders no memory until the next __threadfence. */
+/* Load a word that others add to with add_release. After fence_acquire the thread sees their earlier writes. The fence
+ * is weaker than __threadfence, which also orders all fences of the device. */
 __device__ __forceinline__ unsigned poll_relaxed(const unsigned *at)
 {
 	unsigned x;
 	asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(at) : "memory");
 	return x;
+}
+
+__device__ __forceinline__ void fence_acquire(void)
+{
+	asm volatile("fence.acq_rel.gpu;" ::: "memory");
 }
 
 /* d += a b for one warp: a [16, 16], b [16, 8] bf16, d [16, 8] f32 (PTX ISA, mma.m16n8k16). Lane l holds of

@@ -277,7 +277,7 @@ __global__ void phases(float *x, unsigned *arrived, int fault)
 				while (fault != NO_WAIT && load_acquire(arrived + i) < gridDim.x)
 					;
 			if (fault == RELAXED)
-				__threadfence();
+				fence_acquire();
 		}
 		__syncthreads();
 		sum += x[(i * gridDim.x + next) * 64 + (t + 40) % 64];

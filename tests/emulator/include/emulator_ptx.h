@@ -21,6 +21,10 @@ static inline unsigned poll_relaxed(const unsigned *at)
 {
 	return emulator::poll_relaxed(at);
 }
+static inline void fence_acquire(void)
+{
+	emulator::fence();
+}
 static inline unsigned load_acquire(const unsigned *at)
 {
 	return emulator::acquire(at);
