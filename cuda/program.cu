@@ -7,7 +7,7 @@
  *
  * A block makes the operands of x once per phase, also if it has several pieces.
  *
- * A stage is STAGE_STEPS steps of a slice of one panel (f32: eight inputs of four slices), and each warp has its own. So a ring
+ * A stage is STAGE_STEPS steps of a slice of one panel (f32: 16 inputs of four slices), and each warp has its own. So a ring
  * needs no barrier of the block: __syncwarp separates the reads of a stage from the request that overwrites it, and one
  * lane issues that request. Rejected: a warp that only requests. It would have to learn from eight warps that a stage
  * is free, and the kernels' barriers of all threads would have to become barriers of some. */
@@ -24,9 +24,9 @@ enum {
 	MOST_PHASES = (MOST_ARGUMENTS - 64) / sizeof(program_phase),
 	PHASE_WORDS = sizeof(program_phase) / sizeof(unsigned),
 	APART = 128 / sizeof(unsigned), /* words between counters */
-	STAGE_STEPS = 4,
+	STAGE_STEPS = 8,
 	STAGE_BYTES = STAGE_STEPS * STEP_BYTES,
-	MOST_STAGES = 12 /* per warp */
+	MOST_STAGES = 6 /* per warp */
 };
 
 struct program {

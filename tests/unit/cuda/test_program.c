@@ -37,7 +37,7 @@ typedef struct network {
 } network;
 
 enum { PROCESSORS = 4 /* the emulated device has these, unless a test wants more */ };
-/* Slices have one to three stages, whole or in part. Some warps have none: 64 and 144 inputs are fewer than eight
+/* Slices have one or two stages, whole or in part. Some warps have none: 64 and 144 inputs are fewer than eight
  * slices. */
 static const network networks[] = {
     {.type = DTYPE_PANEL_BF16, .rows = 1, .width = 64, .hidden = 144, .layers = 6},
