@@ -1,7 +1,9 @@
-/* The kernels of additive_stream (additive_stream.cuh, additive_prompt.cuh) and its calls. */
+/* The kernels of additive_stream (additive_stream.cuh, additive_prompt.cuh), its phases of a program (program.cuh), and
+ * its calls. */
 #include "cuda/additive_prompt.cuh"
 
 #include "cuda/kernels.h"
+#include "cuda/program.cuh"
 
 template <int LANES, bool PACKED, bool CHAINED>
 __global__ void __launch_bounds__(STREAM_WARPS *WARP, 4) additive_stream_kernel(stream_call c)
@@ -159,6 +161,26 @@ template <int LANES, bool PACKED> static status launch_prompt(backend *b, const 
 	return cuda_launch_early(b, additive_stream_end_kernel, cuda_extent(c.rows * COPY_BLOCKS), COPY_THREADS, 0, c);
 }
 
+template <int LANES, bool CHAINED> static status launch_phase(backend *b, const program_phase &f)
+{
+	return launch<LANES, true, CHAINED>(b, f.stream);
+}
+
+/* Issue the call of one token per row as a phase of a program if possible, else as a kernel. */
+template <int LANES, bool PACKED, bool CHAINED> static status issue(backend *b, const stream_call &c)
+{
+	if (PACKED && c.rows <= ROWS) {
+		program_phase f = {};
+		f.kind = CHAINED ? PROGRAM_ROUND : PROGRAM_STREAM;
+		f.lanes = LANES;
+		f.stream = c;
+		f.blocks = (unsigned)cut_into_blocks<CHAINED>(&f.stream, PROGRAM_WARPS);
+		if (cuda_program_add(b, f, block_bytes<LANES, CHAINED>(f.stream), launch_phase<LANES, CHAINED>))
+			return STATUS_OK;
+	}
+	return launch<LANES, PACKED, CHAINED>(b, c);
+}
+
 status cuda_additive_stream(backend *b, const op_call *call)
 {
 	stream_call c = stream_call_of(call);
@@ -169,7 +191,7 @@ status cuda_additive_stream(backend *b, const op_call *call)
 		c.groups = groups_of<LANES>(c);
 		if (c.n > 1)
 			return is_packed(c) ? launch_prompt<LANES, true>(b, c) : launch_prompt<LANES, false>(b, c);
-		return is_packed(c) ? launch<LANES, true, false>(b, c) : launch<LANES, false, false>(b, c);
+		return is_packed(c) ? issue<LANES, true, false>(b, c) : issue<LANES, false, false>(b, c);
 	});
 }
 
@@ -206,5 +228,5 @@ status cuda_stream_run_chain(backend *b, const stream_chain *chain)
 	stream_call c;
 	if (!chained_call_of(b, chain, &c))
 		return STATUS_UNSUPPORTED;
-	return by_lanes(c.dh, [&](auto lanes) { return launch<decltype(lanes)::N, true, true>(b, c); });
+	return by_lanes(c.dh, [&](auto lanes) { return issue<decltype(lanes)::N, true, true>(b, c); });
 }

@@ -14,8 +14,8 @@
  *
  * Recordings are CUDA graphs captured from the stream, in the mode that does not affect other threads. A call
  * that cannot be recorded is not a fault of the device. Any error except a final one ends only the recording, after a
- * check that the device still computes. A recording that failed is made again without early launches; after that its
- * kernels are launched one by one. All of these give the same bits. */
+ * check that the device still computes. A recording that failed is made again without its program, then without early
+ * launches; after that its kernels are launched one by one. All of these give the same bits. */
 #include "cuda/backend.h"
 
 #include <pthread.h>
@@ -198,23 +198,27 @@ static bool cuda_is_lost(const backend *b)
 
 typedef struct recording {
 	cudaGraphExec_t exec;
-	bool early; /* its kernels may begin early */
+	bool early;   /* its kernels may begin early */
+	bool program; /* some of its kernels are a program */
 } recording;
 
-/* Handle a failure of a recording. STATUS_BUSY: retry without early launches. STATUS_DEVICE: the device does not
- * compute either, and is lost. */
+/* Handle a failure of a recording. STATUS_BUSY: retry without its program, or else without early launches; programs are
+ * off from then on. STATUS_DEVICE: the device does not compute either, and is lost. */
 static status refuse_recording(cuda_backend *c, const recording *r, const char *what)
 {
 	const char *name = cudaGetErrorName(c->refusal);
 	TRY(cuda_check(c));
-	bool *logged = r->early ? &c->plain_logged : &c->direct_logged;
+	bool *logged = r->program ? &c->single_logged : r->early ? &c->plain_logged : &c->direct_logged;
 	if (!*logged)
 		log_line(LOG_WARN, "CUDA device %d: %s: %s fails with %s. More of these are not logged", c->device,
-		         r->early ? "a plan is recorded without early launches" : "a plan runs kernel by kernel", what,
-		         name);
+		         r->program ? "plans are recorded kernel by kernel"
+		         : r->early ? "a plan is recorded without early launches"
+		                    : "a plan runs kernel by kernel",
+		         what, name);
 	*logged = true;
-	c->record_plainly = r->early;
-	return r->early ? STATUS_BUSY : STATUS_UNSUPPORTED;
+	c->persistent = r->program ? 0 : c->persistent;
+	c->record_plainly = r->early && !r->program;
+	return r->program || r->early ? STATUS_BUSY : STATUS_UNSUPPORTED;
 }
 
 static status cuda_record_begin(backend *b)
@@ -229,6 +233,7 @@ static status cuda_record_begin(backend *b)
 	c->recording = s == STATUS_OK;
 	c->recorded_early = c->early && !c->record_plainly && c->recording;
 	c->record_plainly = false;
+	c->recorded_program = false;
 	c->after_kernel = false;
 	if (s != STATUS_OK && s != STATUS_DEVICE) {
 		const recording none = {};
@@ -254,11 +259,14 @@ static status instantiate(cuda_backend *c, cudaGraphExec_t *out)
 static status cuda_record_end(backend *b, void **out)
 {
 	cuda_backend *c = cuda_of(b);
-	recording made = {NULL, c->recorded_early};
+	recording made = {NULL, c->recorded_early, false};
 	*out = NULL;
 	status s = cuda_enter(c);
-	if (s == STATUS_OK)
+	if (s == STATUS_OK) {
+		(void)cuda_program_end(c); /* a failure is in c->refusal */
 		s = instantiate(c, &made.exec);
+	}
+	made.program = c->recorded_program;
 	c->recording = c->after_kernel = false;
 	c->early = c->early_without_recording;
 	if (s != STATUS_DEVICE && c->refusal != cudaSuccess)
@@ -311,6 +319,7 @@ static void cuda_close(backend *b)
 	if (cuda_enter(c) == STATUS_OK && c->stream)
 		(void)cuda_status(c, cudaStreamSynchronize(c->stream));
 	cuda_products_close(c);
+	cuda_program_close(c);
 	cuda_memory_close(c);
 	if (c->stream)
 		(void)cudaStreamDestroy(c->stream);
@@ -441,6 +450,8 @@ static status open_parts(cuda_backend *c, bool background)
 		                                                background ? least : greatest)));
 	TRY(cuda_memory_open(c));
 	TRY(cuda_products_open(c));
+	if (c->persistent > 0)
+		TRY(cuda_program_open(c));
 	TRY(cuda_check(c));
 	c->checks = true;
 	return c->wgmma ? choose_wgmma(c) : STATUS_OK;
@@ -464,6 +475,17 @@ static bool was_reset(int device)
 	return was;
 }
 
+/* Most blocks of a program; 0: there are no programs. All blocks are resident at once, so a background backend, which
+ * gives way to others, has none. */
+static int program_blocks(const cuda_backend *c, const cudaDeviceProp *prop)
+{
+	const char *value = getenv("ADDITIVE_CUDA_PERSISTENT");
+	const long blocks = value ? strtol(value, NULL, 10) : 0;
+	if (c->background || !prop->cooperativeLaunch || prop->major != 9 || prop->minor != 0 || blocks <= 0)
+		return 0;
+	return blocks > 1 && blocks < c->processors ? (int)blocks : c->processors;
+}
+
 static status open_device(backend **out, const backend_options *o, error *err)
 {
 	cudaDeviceProp prop;
@@ -485,6 +507,7 @@ static status open_device(backend **out, const backend_options *o, error *err)
 	c->each_waits = is_on("ADDITIVE_CUDA_WAIT", false);
 	c->background = o->background;
 	c->recorded = is_on("ADDITIVE_CUDA_RECORD", true) && !c->each_waits;
+	c->persistent = program_blocks(c, &prop);
 	fill_table(c, &prop);
 	c->base.records = c->recorded;
 	status s = device_take(c, err);

@@ -13,8 +13,8 @@
  *
  * Serving and training are two streams of one device; serving has the higher priority. A background backend therefore
  * uses short blocks, since a processor that a block leaves goes to the stream with the higher priority. Two places
- * need more than that: products of the library (gemm.cu) and passes over all parameters (optimizer.cu). A
- * block waits only for blocks of lower index, which begin earlier, so a kernel ends whatever is served. */
+ * need more than that: products of the library (gemm.cu) and passes over all parameters (optimizer.cu). Outside
+ * programs a block waits only for blocks of lower index, which begin earlier, so a kernel ends whatever is served. */
 #ifndef CUDA_BACKEND_H
 #define CUDA_BACKEND_H
 
@@ -49,20 +49,24 @@ typedef struct cuda_backend {
 	bool each_waits;            /* for debugging: each launch waits for its end, so that a fault names its kernel */
 	bool after_kernel;          /* the work issued last was one of our kernels */
 	bool recording;             /* between record_begin and record_end */
+	int persistent;             /* most blocks of a program (program.cuh); 0: no programs */
 	bool checks;                /* after a refused call, check that the device computes; set while it is open */
 	bool background;            /* opened to give way to the device's other users */
 	bool *lost;                 /* shared by the backends of the device */
 	struct cuda_memory *memory; /* memory.cu */
 	struct cuda_partition *partition;                    /* partition.cu; NULL: the stream has all processors */
 	struct cuda_products *products;                      /* gemm.cu */
+	struct cuda_program *program;                        /* program.cu; NULL: no programs */
 	struct cuda_group *group;                            /* collective.cu; NULL: not in a group */
 	cuda_early_kernel early_kernels[CUDA_EARLY_KERNELS]; /* early.cu */
 	/* State of recordings. */
-	cudaError_t refusal;              /* first error of a recording */
-	bool recorded_early;              /* kernels of the current recording may begin early */
-	bool record_plainly;              /* the next recording has no early launches */
-	bool early_without_recording;     /* value of `early` outside recordings */
-	bool plain_logged, direct_logged; /* recordings failed with early launches, without: logged once each */
+	cudaError_t refusal;          /* first error of a recording */
+	bool recorded_early;          /* kernels of the current recording may begin early */
+	bool recorded_program;        /* the current recording has a program */
+	bool record_plainly;          /* the next recording has no early launches */
+	bool early_without_recording; /* value of `early` outside recordings */
+	/* Logged once each: recordings failed with programs, with early launches, without. */
+	bool single_logged, plain_logged, direct_logged;
 } cuda_backend;
 
 static inline cuda_backend *cuda_of(const backend *b)
@@ -127,6 +131,13 @@ void cuda_partition_close(cuda_backend *c); /* after the stream is destroyed */
 status cuda_products_open(cuda_backend *c);
 void cuda_products_close(cuda_backend *c);
 
+/* Programs of phases (program.cuh). A close is legal after an open that failed or never ran. */
+status cuda_program_open(cuda_backend *c);
+void cuda_program_close(cuda_backend *c);
+/* Launch the phases that were added, if any. Called before other work is issued to the stream while it is recorded; a
+ * failure makes the recording fail. */
+status cuda_program_end(cuda_backend *c);
+
 /* Fill in the table's functions for sums over processes. */
 void cuda_collective_fill(backend *b);
 
@@ -168,6 +179,7 @@ status cuda_launch_as(backend *b, cuda_launch_form form, void (*kernel)(P...), d
 	TRY(cuda_enter(c));
 	if (grid.x == 0 || grid.y == 0 || grid.z == 0)
 		return STATUS_OK;
+	TRY(cuda_program_end(c));
 	if (grid.x > INT32_MAX || grid.y > CUDA_MOST_YZ || grid.z > CUDA_MOST_YZ)
 		return STATUS_UNSUPPORTED;
 	if (shared > 48 << 10) {

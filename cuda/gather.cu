@@ -20,8 +20,9 @@
 #include "cuda/elementwise.cuh"
 #include "cuda/kernels.h"
 #include "cuda/panels.cuh"
+#include "cuda/program.cuh"
 
-enum { THREADS = 256, GATHER_WARPS = THREADS / WARP };
+enum { THREADS = GATHER_THREADS };
 
 /* Index of the warp in the grid. */
 static __device__ __forceinline__ int64_t grid_warp(void)
@@ -34,26 +35,6 @@ static __device__ __forceinline__ int64_t grid_warps(void)
 }
 
 /* --- gather ------------------------------------------------------------------------------- */
-
-/* n rows of y from a table of `rows`; a row of either has `units` units. */
-template <class U> struct gather_call {
-	U *y;
-	const U *table;
-	const int32_t *index;
-	int64_t n, rows, units;
-};
-
-/* Copy the rows of this warp, number `warp` of `warps`. */
-template <class U>
-static __device__ __forceinline__ void gather_rows(const gather_call<U> &c, int64_t warp, int64_t warps)
-{
-	for (int64_t i = warp; i < c.n; i += warps) {
-		const int64_t row = c.index[i];
-		const bool exists = row >= 0 && row < c.rows;
-		for (int64_t j = threadIdx.x % WARP; j < c.units; j += WARP)
-			c.y[i * c.units + j] = exists ? c.table[row * c.units + j] : U{};
-	}
-}
 
 template <class U> static __global__ void __launch_bounds__(THREADS) gather_kernel(gather_call<U> c)
 {
@@ -88,11 +69,34 @@ struct gather_arguments {
 	int64_t n, rows, width;
 };
 
+template <class U> static status launch_gather(backend *b, const gather_call<U> &c)
+{
+	return cuda_launch(b, gather_kernel<U>, cuda_blocks(b, c.n, GATHER_WARPS), THREADS, 0, c);
+}
+
+static status launch_phase(backend *b, const program_phase &f)
+{
+	return launch_gather(b, f.gather);
+}
+
+/* Add the call to a program as a phase, with GATHER_WARPS rows per piece. */
+static bool add_phase(backend *b, const gather_call<uint4> &c)
+{
+	program_phase f = {};
+	f.kind = PROGRAM_GATHER;
+	f.blocks = cuda_blocks(b, c.n, GATHER_WARPS);
+	f.gather = c;
+	return c.n > 0 && c.n <= ROWS && cuda_program_add(b, f, 0, launch_phase);
+}
+
 template <class U> static status gather_units(const gather_arguments &o, size_t row_bytes)
 {
 	const gather_call<U> c = {(U *)o.call->out[0].data, (const U *)o.call->in[0].data, o.index, o.n, o.rows,
 	                          (int64_t)(row_bytes / sizeof(U))};
-	return cuda_launch(o.b, gather_kernel<U>, cuda_blocks(o.b, c.n, GATHER_WARPS), THREADS, 0, c);
+	if constexpr (std::is_same_v<U, uint4>)
+		if (add_phase(o.b, c))
+			return STATUS_OK;
+	return launch_gather(o.b, c);
 }
 
 template <int SIDE> static status gather_panels(const gather_arguments &o)

@@ -220,6 +220,7 @@ static status choose(cuda_backend *c, product_plan *p, bool bias)
 static status issue(cuda_backend *c, const cuda_gemm_args *g, const void *from, const product_plan *p,
                     const cublasLtMatmulAlgo_t *algorithm)
 {
+	TRY(cuda_program_end(c));
 	c->after_kernel = false;
 	TRY(library_status(c, cublasLtMatmul(c->products->handle, p->desc, &g->alpha, g->b, p->b, g->a, p->a, &g->beta,
 	                                     from, p->c, g->c, p->c, algorithm, c->products->workspace, WORKSPACE_BYTES,

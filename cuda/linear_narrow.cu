@@ -1,5 +1,8 @@
-/* The kernels of linear over panels for few rows (linear_narrow.cuh). */
+/* The kernels of linear over panels for few rows (linear_narrow.cuh), and their phases of a program (program.cuh). */
 #include "cuda/linear_narrow.cuh"
+
+#include "cuda/linear_row.cuh"
+#include "cuda/program.cuh"
 
 /* Block: panel blockIdx.x, counted through the product and its siblings; rows from blockIdx.y · T · ROWS. */
 template <class W, int T, x_source SOURCE>
@@ -120,7 +123,7 @@ template <int R, x_source SOURCE> static status f32_narrow(backend *b, const pan
 	                         before + F32_SLICES * R * PANEL_WIDTH * sizeof(float), p, c);
 }
 
-status cuda_panels_narrow(backend *b, const panel_product &p, const panel_chain &c, dtype type)
+static status launch_narrow(backend *b, const panel_product &p, const panel_chain &c, dtype type)
 {
 	const bool norm = c.norm.weight;
 	if (cuda_panels_is_row(p, c, type))
@@ -140,4 +143,49 @@ status cuda_panels_narrow(backend *b, const panel_product &p, const panel_chain 
 	return p.rows <= 1   ? f32_narrow<1, X_READY>(b, p, c)
 	       : p.rows <= 4 ? f32_narrow<4, X_READY>(b, p, c)
 	                     : f32_narrow<16, X_READY>(b, p, c);
+}
+
+static status launch_phase(backend *b, const program_phase &f)
+{
+	return launch_narrow(b, f.linear.product, f.linear.chain, f.linear.product.type);
+}
+
+/* Bytes of shared memory for a piece of the phase. */
+template <class W> static size_t phase_bytes(const program_phase &f)
+{
+	const panel_chain &c = f.linear.chain;
+	const x_source plain = W::EXACT ? X_BYTES : X_READY;
+	if (f.kind == PROGRAM_ROW)
+		return row_bytes<W>(f.linear.product) + SLICES * PANEL_WIDTH * sizeof(typename W::sum);
+	return c.norm.weight ? narrow_bytes<W, 1, X_NORM>(c) : narrow_bytes<W, 1, plain>(c);
+}
+
+static size_t f32_phase_bytes(const program_phase &f)
+{
+	const panel_chain &c = f.linear.chain;
+	const int rows = f.linear.product.rows == 1 ? 1 : F32_MADE_ROWS;
+	return narrow_space_of(c.norm, c.norm.weight ? X_NORM : X_READY, false, rows, PROGRAM_WARPS, nullptr).bytes +
+	       F32_SLICES * rows * PANEL_WIDTH * sizeof(float);
+}
+
+/* Not if another kernel converts x to bytes. */
+static bool add_phase(backend *b, const panel_product &p, const panel_chain &c, dtype type)
+{
+	const int64_t blocks = panel_blocks<1>(p, c.siblings);
+	if (p.bytes || !cuda_program_streams(p) || blocks > INT32_MAX)
+		return false;
+	program_phase f = {};
+	f.kind = cuda_panels_is_row(p, c, type) ? PROGRAM_ROW : PROGRAM_NARROW;
+	f.blocks = (unsigned)blocks;
+	f.linear.product = p;
+	f.linear.chain = c;
+	const size_t bytes = type == DTYPE_PANEL_F32    ? f32_phase_bytes(f)
+	                     : type == DTYPE_PANEL_BF16 ? phase_bytes<bf16_words>(f)
+	                                                : phase_bytes<int8_words>(f);
+	return cuda_program_add(b, f, bytes, launch_phase);
+}
+
+status cuda_panels_narrow(backend *b, const panel_product &p, const panel_chain &c, dtype type)
+{
+	return add_phase(b, p, c, type) ? STATUS_OK : launch_narrow(b, p, c, type);
 }

@@ -207,6 +207,7 @@ static status cuda_copy(backend *b, void *to, const void *from, size_t bytes)
 {
 	cuda_backend *c = cuda_of(b);
 	TRY(cuda_enter(c));
+	TRY(cuda_program_end(c));
 	c->after_kernel = c->after_kernel && !bytes;
 	return bytes ? cuda_status(c, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, c->stream))
 	             : STATUS_OK;
@@ -216,6 +217,7 @@ static status cuda_clear(backend *b, void *device, size_t bytes)
 {
 	cuda_backend *c = cuda_of(b);
 	TRY(cuda_enter(c));
+	TRY(cuda_program_end(c));
 	c->after_kernel = c->after_kernel && !bytes;
 	return bytes ? cuda_status(c, cudaMemsetAsync(device, 0, bytes, c->stream)) : STATUS_OK;
 }

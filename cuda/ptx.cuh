@@ -37,6 +37,20 @@ __device__ __forceinline__ unsigned load_acquire(const unsigned *at)
 	return x;
 }
 
+/* Load a word that others add to with add_release. After fence_acquire the thread sees their earlier writes. The fence
+ * is weaker than __threadfence, which also orders all fences of the device. */
+__device__ __forceinline__ unsigned poll_relaxed(const unsigned *at)
+{
+	unsigned x;
+	asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(at) : "memory");
+	return x;
+}
+
+__device__ __forceinline__ void fence_acquire(void)
+{
+	asm volatile("fence.acq_rel.gpu;" ::: "memory");
+}
+
 /* d += a b for one warp: a [16, 16], b [16, 8] bf16, d [16, 8] f32 (PTX ISA, mma.m16n8k16). Lane l holds of
  *   a: rows l/4 and l/4 + 8, columns 2 (l%4) + {0, 1} and + 8:   a[0] row, a[1] row + 8, a[2] row, columns + 8, a[3] both
  *   b: column l/4, rows 2 (l%4) + {0, 1}: b[0], and + 8: b[1];   d: rows as a, columns 2 (l%4) + {0, 1}: d[0..1], d[2..3] */
@@ -248,7 +262,8 @@ __device__ __forceinline__ void cluster_wait(void)
 
 /* A barrier in shared memory that counts bytes. A phase ends when one thread has called copy_barrier_expect and that
  * many bytes have arrived; they may arrive before the call. One thread calls copy_barrier_init before a barrier of the
- * cluster. copy_barrier_wait returns when the phase with this parity has ended, the first being 0. */
+ * cluster, or wgmma_publish before its own copy_bulk. copy_barrier_wait returns when the phase with this parity has
+ * ended, the first being 0. */
 typedef uint64_t copy_barrier;
 __device__ __forceinline__ void copy_barrier_init(copy_barrier *at)
 {
@@ -282,6 +297,16 @@ __device__ __forceinline__ void copy_to_block(void *from, unsigned bytes, copy_b
 	      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [to], [%0], %1, [bar];}" ::"r"(
 	          (unsigned)__cvta_generic_to_shared(from)),
 	      "r"(bytes), "r"((unsigned)__cvta_generic_to_shared(at)), "r"(rank)
+	      : "memory");
+}
+/* Start to copy bytes of global to this block's shared memory; both addresses and `bytes` are multiples of 16. They
+ * count at the copy barrier `at`. The block's threads may read them after copy_barrier_wait. Until then no thread may
+ * touch them, and the block may not end. */
+__device__ __forceinline__ void copy_bulk(void *to, const void *from, unsigned bytes, copy_barrier *at)
+{
+	SM90A("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+	          (unsigned)__cvta_generic_to_shared(to)),
+	      "l"(from), "r"(bytes), "r"((unsigned)__cvta_generic_to_shared(at))
 	      : "memory");
 }
 #undef WGMMA_FUNCTIONS

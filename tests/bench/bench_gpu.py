@@ -271,8 +271,11 @@ def decoding(bench):
                           width=width, layers=layers, heads=heads, length=context, vocab=vocab)
 
     def alone(size):
-        ours = bench.our("bench_serve", "decode", additive(*sizes[size], vocab), "bf16", context)
-        return bench.contest(f"decoding, {size}", {"ours": ours, "gpt2": peer(size, 1)}, 64, 3)
+        """Kernel by kernel, the same with weights ahead, and a step as one launch (cuda/program.cuh)."""
+        forms = {"ours": {}, "ahead": {"ADDITIVE_CUDA_AHEAD": "1"}, "program": {"ADDITIVE_CUDA_PERSISTENT": "1"}}
+        makers = {name: bench.our("bench_serve", "decode", additive(*sizes[size], vocab), "bf16", context, **form)
+                  for name, form in forms.items()}
+        return bench.contest(f"decoding, {size}", {**makers, "gpt2": peer(size, 1)}, 64, 3)
 
     def together():
         line = bench.lines("bench_serve", "batch", config, "bf16", context, many)[-1]

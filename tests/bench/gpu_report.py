@@ -255,6 +255,11 @@ def decoding(r):
         r.want(f"decoding, one session, {size}, of the weights' bandwidth", own and r.bandwidth and ours["weight_bytes"] / own / r.bandwidth,
                share(fractions.get(size, 0.32)))
         r.want(f"decoding, one session, {size}, GPT-2 in a graph over ours", over(peer, own), at_least(1.2))
+        for form, text in ("ahead", "weights ahead"), ("program", "one launch"):
+            other = seconds(found.get(form))
+            if other:
+                rows.append([f"{item}, {text}", f"{other * 1e6:.0f} µs a token", ""])
+                r.want(f"decoding, one session, {size}, kernel by kernel over {text}", over(own, other))
     many = r.of("decoding", "many sessions")
     if many:
         ours, peer = many["ours"], seconds(many.get("gpt2"))

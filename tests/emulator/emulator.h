@@ -50,7 +50,10 @@ enum : size_t {
 	SHARED_STRIDE = 256 << 10,
 	STACK_BYTES = 128 << 10
 };
-enum { PROCESSORS = 4, RESIDENT = 4 /* blocks */ };
+/* Blocks that are resident: of a launch; of a cooperative one, which has at most one per processor. */
+enum { RESIDENT = 4, PROCESSORS_MOST = 132 };
+/* Processors of the device: ADDITIVE_EMULATOR_PROCESSORS, else 4. */
+unsigned processors();
 
 /* --- order -------------------------------------------------------------------------- */
 

@@ -39,7 +39,7 @@ CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource *out, CUdevResour
 {
 	if (!out || type != CU_DEV_RESOURCE_TYPE_SM || device != emulator::current_device())
 		return CUDA_ERROR_INVALID_VALUE;
-	*out = part(emulator::PROCESSORS);
+	*out = part(emulator::processors());
 	return CUDA_SUCCESS;
 }
 

@@ -1,7 +1,7 @@
 /* Launches: blocks, warps and threads.
  *
  * Blocks of a launch start in order, RESIDENT of them at a time, so that a block which waits for an earlier one finds
- * it unfinished. A cooperative launch has at most that many (runtime.cc), so all of its blocks may wait for each other.
+ * it unfinished. All blocks of a cooperative launch are resident (runtime.cc), so they may wait for each other.
  * A fibre runs until it waits; then the next one that can run does. ADDITIVE_EMULATOR_ORDER chooses the next: forward
  * (by block and thread), reverse, or shuffle[:seed], which draws a new order every turn and lets some blocks miss
  * turns. */
@@ -20,8 +20,15 @@ previous_work *previous, overlapped;
 static context scheduler;
 static std::vector<void *> spare_stacks;
 static unsigned char *shared_space;
-static shadow *shared_shadows[RESIDENT];
-static bool slot_taken[RESIDENT];
+static shadow *shared_shadows[PROCESSORS_MOST];
+static bool slot_taken[PROCESSORS_MOST];
+
+unsigned processors()
+{
+	const char *value = getenv("ADDITIVE_EMULATOR_PROCESSORS");
+	const long n = value ? strtol(value, nullptr, 10) : (long)RESIDENT;
+	return n >= 1 && n <= PROCESSORS_MOST ? (unsigned)n : (unsigned)RESIDENT;
+}
 
 uint3 thread_index()
 {
@@ -56,9 +63,11 @@ static inline __attribute__((always_inline)) void wait_as(fibre_state state, con
 	context_switch(&self->ctx, &scheduler);
 }
 
-/* The page at the lower end is inaccessible. */
+/* The page at the lower end is inaccessible, except of more stacks than a process may have mappings for. */
 static void *take_stack()
 {
+	enum { GUARDED = 16384 };
+	static int stacks;
 	if (!spare_stacks.empty()) {
 		void *stack = spare_stacks.back();
 		spare_stacks.pop_back();
@@ -66,7 +75,7 @@ static void *take_stack()
 	}
 	unsigned char *stack = (unsigned char *)mmap(nullptr, STACK_BYTES + 4096, PROT_READ | PROT_WRITE,
 	                                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (stack == MAP_FAILED || mprotect(stack, 4096, PROT_NONE) != 0)
+	if (stack == MAP_FAILED || (stacks++ < GUARDED && mprotect(stack, 4096, PROT_NONE) != 0))
 		fail("no memory for a stack");
 	return stack + 4096;
 }
@@ -230,6 +239,24 @@ void copy_to_block(void *from, unsigned bytes, void *barrier, unsigned rank)
 		order_release(to->shared + shared_offset(barrier));
 	const unsigned char *first = (const unsigned char *)from;
 	b->in->copies.push_back({b, to, first, into, to->shared + shared_offset(barrier), {first, first + bytes}, code});
+}
+
+/* The bytes arrive when a thread waits for them, not before. Until then they may not be changed. */
+void copy_bulk(void *to, const void *from, unsigned bytes, void *barrier)
+{
+	const void *code = __builtin_return_address(0);
+	block *b = now.b;
+	if ((uintptr_t)to % 16 != 0 || (uintptr_t)from % 16 != 0 || bytes % 16 != 0)
+		fail("misaligned: a bulk copy of %u bytes from %p to %p\n  at %s", bytes, from, to, code_place(code).c_str());
+	if ((uintptr_t)to - (uintptr_t)b->shared >= SHARED_STRIDE)
+		fail("a bulk copy to %p, which is not in shared memory\n  at %s", to, code_place(code).c_str());
+	barrier_at(b, barrier, code);
+	touch(from, bytes, READ, code);
+	touch(to, bytes, COPY, code);
+	if (checked)
+		order_release(barrier);
+	const unsigned char *first = (const unsigned char *)from;
+	b->in->copies.push_back({b, b, first, (unsigned char *)to, barrier, {first, first + bytes}, code});
 }
 
 static void arrive(const block_copy &c)
@@ -479,7 +506,7 @@ void let_next_begin()
 static int take_slot(block *b)
 {
 	if (!shared_space) {
-		void *at = mmap(nullptr, RESIDENT * SHARED_STRIDE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		void *at = mmap(nullptr, PROCESSORS_MOST * SHARED_STRIDE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 		if (at == MAP_FAILED)
 			fail("no memory for shared memory");
 		shared_space = (unsigned char *)at;
@@ -664,6 +691,7 @@ void run(const launch &l)
 {
 	order o, blocks_order = o;
 	const unsigned each = l.cluster.x * l.cluster.y * l.cluster.z, total = l.grid.x * l.grid.y * l.grid.z / each;
+	const unsigned resident = l.cooperative ? processors() : (unsigned)RESIDENT;
 	unsigned next = 0, idle = 0;
 	resident_blocks blocks;
 	watch_faults();
@@ -675,7 +703,7 @@ void run(const launch &l)
 	overlapped = l.early && previous ? *previous : previous_work();
 	count_launch(l);
 	while (next < total || !blocks.empty()) {
-		while (next < total && blocks.size() + each <= RESIDENT)
+		while (next < total && blocks.size() + each <= resident)
 			cluster_start(l, next++, &blocks);
 		bool any = false;
 		now.moved = false;

@@ -220,6 +220,17 @@ void release_add(unsigned *at, unsigned x)
 	*at += x;
 }
 
+/* As load_relaxed, in a loop that waits. */
+unsigned poll_relaxed(const unsigned *at)
+{
+	poll();
+	if (checked) {
+		touch(at, sizeof *at, ATOMIC_READ, __builtin_return_address(0));
+		see(at);
+	}
+	return *at;
+}
+
 unsigned acquire(const unsigned *at)
 {
 	poll();

@@ -347,7 +347,7 @@ cudaError_t check_launch(const emulator::launch &l)
 	auto limit = shared_limits.find(l.kernel);
 	if (l.shared_bytes > (limit == shared_limits.end() ? emulator::SHARED_DEFAULT : (size_t)limit->second))
 		return cudaErrorInvalidValue;
-	if (l.cooperative && (uint64_t)l.grid.x * l.grid.y * l.grid.z > emulator::RESIDENT)
+	if (l.cooperative && (uint64_t)l.grid.x * l.grid.y * l.grid.z > emulator::processors())
 		return cudaErrorCooperativeLaunchTooLarge;
 	if (most_clusters(l.cluster) == 0 || l.grid.x % l.cluster.x || l.grid.y % l.cluster.y || l.grid.z % l.cluster.z)
 		return cudaErrorInvalidClusterSize;
@@ -487,7 +487,7 @@ cudaError_t emulator::set_shared_limit(const void *kernel, cudaFuncAttribute att
 cudaError_t emulator::count_resident(int *out, const void *, int threads, size_t shared)
 {
 	return call([&]() {
-		*out = threads <= 1024 && shared <= SHARED_MOST ? RESIDENT / PROCESSORS : 0;
+		*out = threads <= 1024 && shared <= SHARED_MOST ? 1 : 0;
 		return threads > 0 ? cudaSuccess : cudaErrorInvalidValue;
 	});
 }
@@ -573,7 +573,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *out, int device)
 		out->totalGlobalMem = emulator::memory_total();
 		out->sharedMemPerBlockOptin = emulator::SHARED_MOST;
 		out->major = MAJOR;
-		out->multiProcessorCount = emulator::PROCESSORS;
+		out->multiProcessorCount = (int)emulator::processors();
 		out->cooperativeLaunch = 1;
 		out->l2CacheSize = 128 << 10; /* less than the data of some tests */
 		out->maxThreadsPerMultiProcessor = 2048;

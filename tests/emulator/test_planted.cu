@@ -259,7 +259,7 @@ __global__ void chain(float *sums, exchange_word *flags, bool correct)
 	}
 }
 /* Each block writes, all wait for all, and each reads the next one's value; twice. */
-enum grid_barrier { COMPLETE, NO_WAIT, NO_BLOCK_BARRIER };
+enum grid_barrier { COMPLETE, NO_WAIT, NO_BLOCK_BARRIER, RELAXED, NO_POLL_FENCE };
 __global__ void phases(float *x, unsigned *arrived, int fault)
 {
 	const int t = threadIdx.x, next = (blockIdx.x + 1) % gridDim.x;
@@ -270,8 +270,14 @@ __global__ void phases(float *x, unsigned *arrived, int fault)
 			__syncthreads();
 		if (t == 0) {
 			add_release(arrived + i, 1);
-			while (fault != NO_WAIT && load_acquire(arrived + i) < gridDim.x)
-				;
+			if (fault == RELAXED || fault == NO_POLL_FENCE)
+				while (poll_relaxed(arrived + i) < gridDim.x)
+					;
+			else
+				while (fault != NO_WAIT && load_acquire(arrived + i) < gridDim.x)
+					;
+			if (fault == RELAXED)
+				fence_acquire();
 		}
 		__syncthreads();
 		sum += x[(i * gridDim.x + next) * 64 + (t + 40) % 64];
@@ -324,6 +330,48 @@ __global__ void copies(float *out, const float *in, int fault)
 __global__ void prefetches(const unsigned char *from, int64_t bytes)
 {
 	prefetch_bytes(from, bytes, threadIdx.x, 32);
+}
+
+enum bulk { BULK, NO_BULK_WAIT, REUSED_EARLY, LEFT_BEHIND, EXPECTED_TWICE, ODD_ADDRESS, PAST_THE_END, NO_BULK_BARRIER };
+/* A warp reads two stages that pass through one place of shared memory. */
+template <int fault> __global__ void bulk_copies(float *out, const float *in)
+{
+	copy_barrier *full = shared_memory<copy_barrier>();
+	float *stage = shared_memory<float>(128);
+	const int t = threadIdx.x;
+	auto request = [&](int i) {
+		copy_barrier_expect(full, 128);
+		if (fault == EXPECTED_TWICE)
+			copy_barrier_expect(full, 128);
+		copy_bulk(stage, in + 32 * i + (fault == ODD_ADDRESS), fault == PAST_THE_END ? 512 : 128,
+		          full + (fault == NO_BULK_BARRIER));
+	};
+	if (t == 0) {
+		copy_barrier_init(full);
+		wgmma_publish();
+		request(0);
+	}
+	__syncwarp();
+	for (int i = 0; i < 2; i++) {
+		if (fault != NO_BULK_WAIT)
+			copy_barrier_wait(full, i);
+		out[32 * i + t] = stage[(t + 1) % 32];
+		if (fault != REUSED_EARLY)
+			__syncwarp();
+		if (t == 0 && (i == 0 || fault == LEFT_BEHIND))
+			request(i + 1);
+	}
+}
+template <int fault> static void copying_in_bulk()
+{
+	float *in = device<float>(96), *out = device<float>(64), got[64], x[96];
+	for (int i = 0; i < 96; i++)
+		x[i] = (float)i;
+	upload(in, x, 96);
+	run(bulk_copies<fault>, 1, 32, 256, out, in);
+	download(got, out, 64);
+	for (int i = 0; i < 64; i++)
+		EXPECT(got[i] == x[i / 32 * 32 + (i + 1) % 32]);
 }
 
 /* --- wgmma -------------------------------------------------------------------------------------------- */
@@ -700,6 +748,8 @@ const test_case planted_cases[] = {
     {"blocks_that_wait_for_all_in_any_order", all_wait_for_all<COMPLETE>, nullptr, "ADDITIVE_EMULATOR_ORDER=shuffle:3"},
     {"blocks_that_wait_for_none", all_wait_for_all<NO_WAIT>, "race: ", nullptr},
     {"blocks_that_add_before_their_threads_have_written", all_wait_for_all<NO_BLOCK_BARRIER>, "race: ", nullptr},
+    {"blocks_that_poll_and_then_fence", all_wait_for_all<RELAXED>, nullptr, nullptr},
+    {"blocks_that_poll_without_a_fence", all_wait_for_all<NO_POLL_FENCE>, "race: ", nullptr},
     {"a_wait_that_never_ends", []() { run(waits_for_ever, 1, 32, 0, device<exchange_word>(1)); }, "deadlock: every thread polls", nullptr},
     {"a_plain_write_among_atomics", []() { run(counts, 1, 32, 0, device<unsigned>(1), false); }, "race: ", nullptr},
     {"atomics_among_themselves", []() { run(counts, 5, 32, 0, device<unsigned>(1), true); }, nullptr, nullptr},
@@ -707,6 +757,17 @@ const test_case planted_cases[] = {
     {"a_copy_that_others_do_not_wait_for", copying<2>, "uninitialised: read of 4 bytes at shared memory", nullptr},
     {"a_copy_over_what_others_still_read", copying<3>, "race: write of 16 bytes at shared memory", nullptr},
     {"a_copy_that_all_wait_for", copying<0>, nullptr, nullptr},
+    {"bulk_copies_that_all_wait_for", copying_in_bulk<BULK>, nullptr, nullptr},
+    {"bulk_copies_in_any_order", copying_in_bulk<BULK>, nullptr, "ADDITIVE_EMULATOR_ORDER=shuffle:3"},
+    {"a_bulk_copy_that_is_not_waited_for", copying_in_bulk<NO_BULK_WAIT>, "uninitialised: read of 4 bytes at shared memory", nullptr},
+    {"a_bulk_copy_over_what_others_still_read", copying_in_bulk<REUSED_EARLY>, "race: write of 128 bytes at shared memory", nullptr},
+    {"a_bulk_copy_before_others_have_waited", copying_in_bulk<REUSED_EARLY>, "deadlock: every thread polls",
+     "ADDITIVE_EMULATOR_ORDER=reverse"},
+    {"a_block_that_ends_before_a_bulk_copy", copying_in_bulk<LEFT_BEHIND>, "cluster: block 0 ends before a copy", nullptr},
+    {"a_bulk_copy_that_is_expected_twice", copying_in_bulk<EXPECTED_TWICE>, "cluster: bytes are expected twice in a phase", nullptr},
+    {"a_bulk_copy_of_an_odd_address", copying_in_bulk<ODD_ADDRESS>, "misaligned: a bulk copy of 128 bytes", nullptr},
+    {"a_bulk_copy_past_the_end", copying_in_bulk<PAST_THE_END>, "out of bounds: ", nullptr},
+    {"a_bulk_copy_without_a_barrier", copying_in_bulk<NO_BULK_BARRIER>, "uninitialised: relaxed load of 8 bytes", nullptr},
     {"products_that_are_waited_for", grouping<GROUPED>, nullptr, nullptr},
     {"products_that_are_waited_for_in_any_order", grouping<GROUPED>, nullptr, "ADDITIVE_EMULATOR_ORDER=shuffle:3"},
     {"a_product_without_a_fence", grouping<NO_PRODUCT_FENCE>, "wgmma: no wgmma_fence", nullptr},

@@ -36,6 +36,16 @@ static void limits()
 	EXPECT(cudaGetLastError() == cudaErrorInvalidValue && cudaGetLastError() == cudaSuccess);
 }
 
+/* Every block waits for all. */
+__global__ void meets(unsigned *arrived)
+{
+	if (threadIdx.x > 0)
+		return;
+	add_release(arrived, 1);
+	while (poll_relaxed(arrived) < gridDim.x)
+		;
+}
+
 static void resident()
 {
 	int blocks = 0;
@@ -47,6 +57,16 @@ static void resident()
 	EXPECT(issue_as(cudaLaunchAttributeCooperative, nothing, most, 32, 0) == cudaSuccess);
 	EXPECT(issue_as(cudaLaunchAttributeCooperative, nothing, most + 1, 32, 0) == cudaErrorCooperativeLaunchTooLarge);
 	EXPECT(issue_as(0, nothing, most + 1, 32, 0) == cudaSuccess && cudaStreamSynchronize(test_stream()) == cudaSuccess);
+}
+
+/* A cooperative launch may have as many blocks as the device has processors. */
+static void many_resident()
+{
+	cudaDeviceProp prop;
+	EXPECT(cudaGetDeviceProperties(&prop, 0) == cudaSuccess && prop.multiProcessorCount == 132);
+	EXPECT(issue_as(cudaLaunchAttributeCooperative, meets, 132, 32, 0, device<unsigned>(1)) == cudaSuccess);
+	EXPECT(issue_as(cudaLaunchAttributeCooperative, nothing, 133, 32, 0) == cudaErrorCooperativeLaunchTooLarge);
+	EXPECT(cudaStreamSynchronize(test_stream()) == cudaSuccess);
 }
 
 /* Work runs when it is waited for. A pageable source is read at once, a pinned one when the stream reaches the copy. */
@@ -450,6 +470,7 @@ static void beyond()
 const test_case runtime_cases[] = {
     {"launches_beyond_the_limits_are_refused", limits, nullptr, nullptr},
     {"a_cooperative_launch_is_resident_as_a_whole", resident, nullptr, nullptr},
+    {"a_cooperative_launch_has_a_block_for_each_processor", many_resident, nullptr, "ADDITIVE_EMULATOR_PROCESSORS=132"},
     {"a_pinned_buffer_reused_too_early_shows", sources, nullptr, nullptr},
     {"events_order_streams", events, nullptr, nullptr},
     {"what_a_capture_forbids_ends_it", captures, nullptr, nullptr},

@@ -42,7 +42,7 @@ import machine
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PARTS = ("units", "golden", "service", "memcheck", "racecheck")
-ORDER = ("backend", "collective", "elementwise", "ops", "gemm", "linear_panels", "additive_attention", "softmax_attention", "linear_cross_entropy",
+ORDER = ("backend", "collective", "elementwise", "ops", "gemm", "linear_panels", "program", "additive_attention", "softmax_attention", "linear_cross_entropy",
          "streams", "fusion", "background", "look_back", "serving", "serving_kinds", "decoding", "training", "look_back_training",
          "attribution", "launches", "traffic")
 TOOLKIT = os.environ.get("CUDA_HOME", "/usr/local/cuda")

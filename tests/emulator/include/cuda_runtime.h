@@ -117,12 +117,14 @@ void copy_barrier_init(void *at);
 void copy_barrier_expect(void *at, unsigned bytes);
 void copy_barrier_wait(void *at, unsigned parity);
 void copy_to_block(void *from, unsigned bytes, void *barrier, unsigned rank);
+void copy_bulk(void *to, const void *from, unsigned bytes, void *barrier);
 /* Yield; called by polls of memory, which sleep in between. */
 void poll();
 void store_relaxed(unsigned long long *at, unsigned long long x);
 unsigned long long load_relaxed(const unsigned long long *at);
 void release_add(unsigned *at, unsigned x);
 unsigned acquire(const unsigned *at);
+unsigned poll_relaxed(const unsigned *at);
 void fence();
 /* Read the old value; write the new one. Fibres yield only where they wait, so the pair is atomic. */
 void atomic(void *at, void *old, size_t bytes);

@@ -17,6 +17,14 @@ static inline void add_release(unsigned *at, unsigned x)
 {
 	emulator::release_add(at, x);
 }
+static inline unsigned poll_relaxed(const unsigned *at)
+{
+	return emulator::poll_relaxed(at);
+}
+static inline void fence_acquire(void)
+{
+	emulator::fence();
+}
 static inline unsigned load_acquire(const unsigned *at)
 {
 	return emulator::acquire(at);
@@ -118,6 +126,10 @@ static inline void copy_barrier_wait(copy_barrier *at, unsigned parity)
 static inline void copy_to_block(void *from, unsigned bytes, copy_barrier *at, unsigned rank)
 {
 	emulator::copy_to_block(from, bytes, at, rank);
+}
+static inline void copy_bulk(void *to, const void *from, unsigned bytes, copy_barrier *at)
+{
+	emulator::copy_bulk(to, from, bytes, at);
 }
 
 static inline float exp2_approx(float x)

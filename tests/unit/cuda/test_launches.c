@@ -25,15 +25,21 @@ typedef struct expected {
 /*                                                            layer: kernels, products, copies, sets   all else */
 static const expected decode_1 = {"a token of one session",    {{6, 0, 0, 0}}, {{7, 0, 2, 0}}};
 static const expected decode_8 = {"a token of eight sessions", {{6, 0, 0, 0}}, {{7, 0, 2, 0}}};
+/* With programs (cuda/program.cuh), the layers and the logits are one launch. */
+static const expected program_1 = {"a token of one session, by a program", {{0, 0, 0, 0}}, {{6, 0, 2, 0}}};
+static const expected program_8 = {"a token of eight sessions, by a program", {{0, 0, 0, 0}}, {{6, 0, 2, 0}}};
 static const expected train_step = {"a training step",         {{17, 18, 0, 0}}, {{29, 0, 5, 0}}};
 
-static backend *device;
+static backend *device, *with_programs;
 static emulator_counter counter;
 
 static int open_all(void **state)
 {
 	(void)state;
 	device = open_device();
+	setenv("ADDITIVE_CUDA_PERSISTENT", "1", 1);
+	with_programs = open_device();
+	unsetenv("ADDITIVE_CUDA_PERSISTENT");
 	counter = emulator_counting();
 	return 0;
 }
@@ -41,6 +47,7 @@ static int open_all(void **state)
 static int close_all(void **state)
 {
 	(void)state;
+	backend_close(with_programs);
 	backend_close(device);
 	return 0;
 }
@@ -205,6 +212,7 @@ static void a_decode_step_has_the_expected_number_of_launches(void **state)
 	if (!counter.begin)
 		skip();
 	assert_counts(&decode_1, decode(device, LOW, 1), decode(device, HIGH, 1), STEPS);
+	assert_counts(&program_1, decode(with_programs, LOW, 1), decode(with_programs, HIGH, 1), STEPS);
 }
 
 static void a_decode_step_of_eight_has_the_expected_number_of_launches(void **state)
@@ -213,6 +221,7 @@ static void a_decode_step_of_eight_has_the_expected_number_of_launches(void **st
 	if (!counter.begin)
 		skip();
 	assert_counts(&decode_8, decode(device, LOW, SESSIONS), decode(device, HIGH, SESSIONS), STEPS);
+	assert_counts(&program_8, decode(with_programs, LOW, SESSIONS), decode(with_programs, HIGH, SESSIONS), STEPS);
 }
 
 /* Bytes that the kernels of STEPS tokens prefetch. */

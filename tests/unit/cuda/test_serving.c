@@ -176,12 +176,13 @@ static void neighbours_as_one_kernel_change_no_bit(void **state)
 	}
 }
 
-/* Early launches, recordings and fused kernels change when and how work runs, but no bit. */
+/* Early launches, recordings, fused kernels and programs change when and how work runs, but no bit. */
 static void the_switches_of_the_backend_change_no_bit(void **state)
 {
 	(void)state;
-	static const char *const switches[] = {"ADDITIVE_CUDA_EARLY", "ADDITIVE_CUDA_RECORD", "ADDITIVE_CUDA_FUSE"};
-	enum { SWITCHES = 3, SETTINGS = 1 << SWITCHES, SAID = 500 };
+	static const char *const switches[] = {"ADDITIVE_CUDA_EARLY", "ADDITIVE_CUDA_RECORD", "ADDITIVE_CUDA_FUSE",
+	                                       "ADDITIVE_CUDA_PERSISTENT"};
+	enum { SWITCHES = 4, SETTINGS = 1 << SWITCHES, SAID = 500 };
 	static int32_t said[4 * SAID], again[4 * SAID];
 	for (int off = 0; off < SETTINGS; off++) {
 		pair p;
@@ -212,6 +213,51 @@ static void the_switches_of_the_backend_change_no_bit(void **state)
 		unsetenv(switches[i]);
 }
 
+/* Generate from n sessions at once, each with its own prompt. */
+static void generate(fixture *f, int n, int tokens, client *clients)
+{
+	for (int i = 0; i < n; i++) {
+		int32_t ids[9];
+		random_tokens(ids, 9, (uint64_t)i);
+		generation_request r = request(&clients[i], ids, 1 + i, tokens);
+		r.sampling.temperature = (float)(i % 2);
+		r.sampling.seed = (uint64_t)i;
+		start(f, NULL, &clients[i], &r);
+	}
+	drain(f);
+}
+
+/* Phases of a step as one launch (cuda/program.cuh), for every number of sessions that a program allows, and one
+ * more. */
+static void programs_change_no_token_of_any_batch(void **state)
+{
+	(void)state;
+	enum { MOST = 9, SAID = 12, STRIDE = 4 };
+	for (int k = 0; k < KINDS; k++) {
+		pair p;
+		open_pair(&p, &kinds[k]);
+		fixture single = p.cpu;
+		setenv("ADDITIVE_CUDA_PERSISTENT", "1", 1);
+		single.backend = open_device();
+		unsetenv("ADDITIVE_CUDA_PERSISTENT");
+		fixture_serve_as(&single, &roomy, kinds[k].weights);
+		for (int n = 1; n <= MOST; n++) {
+			client apart[MOST], whole[MOST];
+			if (is_left_out(single.backend, n + k, STRIDE))
+				continue;
+			generate(&p.device, n, SAID, apart);
+			generate(&single, n, SAID, whole);
+			for (int i = 0; i < n; i++) {
+				assert_int_equal(whole[i].n_tokens, SAID);
+				assert_memory_equal(whole[i].tokens, apart[i].tokens, SAID * sizeof(int32_t));
+			}
+		}
+		scheduler_free(single.scheduler);
+		backend_close(single.backend);
+		close_pair(&p);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -221,6 +267,7 @@ int main(void)
 	    cmocka_unit_test(a_session_moves_between_the_devices),
 	    cmocka_unit_test(pieces_of_a_text_give_the_same_bits),
 	    cmocka_unit_test(neighbours_as_one_kernel_change_no_bit),
+	    cmocka_unit_test(programs_change_no_token_of_any_batch),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
