@@ -18,7 +18,7 @@
 #include "clients/load/histogram.h"
 #include "clients/load/sessions.h"
 
-enum { LOAD_SHOWN = 5 /* reasons that a report keeps of each kind */, LOAD_REST_MS = 200 };
+enum { LOAD_SHOWN = 5 /* reasons that a report keeps of each kind */, LOAD_REST_MS = 1000 };
 
 typedef struct load_options {
 	workload_options workload;

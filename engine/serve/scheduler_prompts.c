@@ -148,16 +148,10 @@ void scheduler_prompts_gather(scheduler *s, generation *first, inflight_step *f)
 	if (m->short_chunk < most && prompt_left(first) > m->short_chunk && scheduler_decodes(s))
 		room = most = m->short_chunk;
 	prompts_add(f, first, most, &room);
-	int64_t others = host ? smaller_of(room, first->reading) : room; /* tokens of other owners */
 	for (generation *g = prompt_from(s, s->first); g && room > 0 && f->n < rows; g = prompt_from(s, g->following)) {
-		const bool own = g->share == first->share;
-		int64_t left = own ? room : smaller_of(room, others);
-		const int64_t before = left;
-		if (g == first || g->session->model != m)
+		if (g == first || g->session->model != m || (host && g->share != first->share))
 			continue;
-		prompts_add(f, g, most, &left);
-		room -= before - left;
-		others -= own ? 0 : before - left;
+		prompts_add(f, g, most, &room);
 	}
 	f->streams_from = f->n;
 	if (streams > 0)

@@ -8,8 +8,8 @@
  *                 little longer than one of a few. The other streams wait for the next step. If there are several
  *                 shares, a step on a host takes about SHARES_STEP_NS at most: the next request of another owner
  *                 waits for it.
- *   prompts       The owner that has been served the fewest tokens is next. On a host other owners' prompts join its
- *                 step with at most as many tokens.
+ *   prompts       The owner that has been served the fewest tokens is next. On a host the prompts of its step are its
+ *                 own.
  *
  * An owner that returns starts level with the least served one, so that it cannot save up turns. Executor thread only.
  */

@@ -336,7 +336,6 @@ static const sample_setting greedy = {.top_p = 1, .repetition_penalty = 1, .acti
 static const sample_setting nucleus = {.temperature = 0.8f, .top_p = 0.9f, .top_k = 40, .repetition_penalty = 1, .active = 1};
 static const additive_attention_params everything = {.heads = 4}, near = {.heads = 4, .window = 16}, far = {.heads = 4, .window = 200};
 static const additive_stream_params stream_everything = {4, 0, 0}, stream_near = {4, 64, 0};
-static const softmax_stream_params softmax_everything = {.heads = 2, .window = 512, .scale = 0.1f};
 static const dilated_stream_params dilated_segments = {
     .pattern = {4, {64, 128, 256, 512}, {1, 2, 4, 8}, DILATED_BLOCK}, .heads = 2, .scale = 0.1f};
 static const softmax_stream_params softmax_everything = {.heads = 2, .window = 512, .scale = 0.1f},
