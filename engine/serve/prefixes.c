@@ -134,6 +134,21 @@ static prefix *find_longest(const prefix_cache *c, const served_model *m, uint64
 	return found;
 }
 
+/* Return how many tokens the prompt has in common with one of late. */
+static int64_t find_branch(const prefix_cache *c, const served_model *m, uint64_t owner, const int32_t *ids, int64_t n)
+{
+	int64_t most = 0;
+	int compared = 0;
+	for (const prefix *p = c->newest; p && compared < PREFIXES_COMPARED; p = p->older) {
+		if (p->owner != owner || p->state->model != m)
+			continue;
+		const int64_t common = token_history_common(&p->state->history, ids, n - 1);
+		most = common > most ? common : most;
+		compared++;
+	}
+	return most;
+}
+
 static status copy_state(session *to, const session *from, error *err)
 {
 	size_t moved = 0;
@@ -159,6 +174,8 @@ status prefixes_begin(prefix_cache *c, served_model *m, generation_request *r, s
 		return STATUS_OK;
 	session *x = *out;
 	prefix *p = find_longest(c, m, owner, r->prompt, r->n_prompt);
+	const int64_t branch = find_branch(c, m, owner, r->prompt, r->n_prompt);
+	r->n_shared = branch > r->n_shared ? branch : r->n_shared;
 	x->kept = (session_kept){.active = true, .hash = hash_start(m, owner), .owner = owner};
 	if (!p)
 		return STATUS_OK;

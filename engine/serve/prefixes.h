@@ -2,7 +2,7 @@
  *
  * While a request without a session is served, its state is copied to host memory:
  *
- *   after the tokens that it says others share
+ *   after the tokens that it says others share, or that it has in common with a prompt of late
  *   after every PREFIXES_EVERY tokens of its prompt; on a device, after every step's worth
  *   before the last token of the prompt; on a device, after it
  *   when the generation ends: the next turn of a chat begins there
@@ -20,6 +20,7 @@
 
 enum {
 	PREFIXES_EVERY = 1024,
+	PREFIXES_COMPARED = 32,        /* states of late that a prompt is compared with */
 	PREFIXES_SHARED = 16,          /* minimum of tokens that others share; reading fewer is as fast */
 	PREFIXES_LEAST = 64,           /* minimum of tokens since the last state, otherwise */
 	PREFIXES_STATE_BYTES = 4 << 20 /* maximum; copying a larger state exceeds a turn */

@@ -114,6 +114,15 @@ bool token_history_equals(const token_history *h, const int32_t *ids)
 	return true;
 }
 
+int64_t token_history_common(const token_history *h, const int32_t *ids, int64_t n)
+{
+	int64_t i = 0;
+	n = n < h->count ? n : h->count;
+	while (i < n && h->chunks[i / TOKEN_CHUNK]->tokens[i % TOKEN_CHUNK] == ids[i])
+		i++;
+	return i;
+}
+
 status token_history_copy(token_history *out, const token_history *h)
 {
 	const int64_t full = h->count / TOKEN_CHUNK, rest = h->count % TOKEN_CHUNK;

@@ -75,6 +75,17 @@ static void the_second_prompt_begins_after_the_shared_tokens(void **state)
 	assert_int_equal(f->scheduler->prefixes.count, 1);
 }
 
+static void a_prompt_keeps_the_state_where_it_branches_off(void **state)
+{
+	fixture *f = *state;
+	random_tokens(ids, 500, 15);
+	assert_int_equal(ask(f, 500, 0, 2, NULL), 0);
+	for (uint64_t i = 0; i < 3; i++) {
+		random_tokens(ids + 400, 100, 150 + i);
+		assert_int_equal(ask(f, 500, 0, 2, NULL), i ? 400 : 0);
+	}
+}
+
 static void fewer_shared_tokens_are_read_again(void **state)
 {
 	fixture *f = *state;
@@ -225,6 +236,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(the_second_prompt_begins_after_the_shared_tokens, setup_kept, teardown),
+	    cmocka_unit_test_setup_teardown(a_prompt_keeps_the_state_where_it_branches_off, setup_kept, teardown),
 	    cmocka_unit_test_setup_teardown(fewer_shared_tokens_are_read_again, setup_kept, teardown),
 	    cmocka_unit_test_setup_teardown(a_longer_prompt_begins_where_the_shorter_one_ended, setup_kept, teardown),
 	    cmocka_unit_test_setup_teardown(the_next_turn_of_a_chat_begins_after_the_answer, setup_kept, teardown),
