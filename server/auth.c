@@ -6,21 +6,43 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+
+#include <gnutls/crypto.h>
+
 #include "server/log.h"
 
+typedef struct auth_key {
+	char *text;
+	char name[AUTH_NAME_BYTES];
+} auth_key;
+
 struct auth {
-	char **keys;
+	auth_key *keys;
 	size_t n_keys;
 };
 
+static bool auth_name(char name[AUTH_NAME_BYTES], const char *key)
+{
+	enum { HASH = 32, SHOWN = 16 };
+	unsigned char hash[HASH];
+	int at = snprintf(name, AUTH_NAME_BYTES, "key-");
+	if (gnutls_hash_fast(GNUTLS_DIG_SHA256, key, strlen(key), hash) != 0)
+		return false;
+	for (int i = 0; i < SHOWN; i++)
+		at += snprintf(name + at, (size_t)(AUTH_NAME_BYTES - at), "%02x", hash[i]);
+	return true;
+}
+
 static bool auth_add(auth *a, const char *key, size_t bytes)
 {
-	char **keys = realloc(a->keys, (a->n_keys + 1) * sizeof *keys);
+	auth_key *keys = realloc(a->keys, (a->n_keys + 1) * sizeof *keys);
 	if (!keys)
 		return false;
 	a->keys = keys;
-	keys[a->n_keys] = strndup(key, bytes);
-	return keys[a->n_keys] && ++a->n_keys;
+	auth_key *k = &keys[a->n_keys];
+	k->text = strndup(key, bytes);
+	a->n_keys += k->text != NULL;
+	return k->text && auth_name(k->name, k->text);
 }
 
 auth *auth_load(const char *path)
@@ -57,7 +79,7 @@ void auth_free(auth *a)
 	if (!a)
 		return;
 	for (size_t i = 0; i < a->n_keys; i++)
-		free(a->keys[i]);
+		free(a->keys[i].text);
 	free(a->keys);
 	free(a);
 }
@@ -71,16 +93,16 @@ static bool auth_equal(const char *key, const char *candidate, size_t bytes)
 	return differ == 0;
 }
 
-size_t auth_find(const auth *a, const char *header)
+const char *auth_find(const auth *a, const char *header)
 {
 	if (!header || strncasecmp(header, "Bearer ", 7) != 0)
-		return 0;
+		return NULL;
 	const char *candidate = header + 7 + strspn(header + 7, " ");
 	size_t bytes = strlen(candidate);
 	size_t found = 0;
 	for (size_t i = 0; i < a->n_keys; i++) {
-		size_t here = auth_equal(a->keys[i], candidate, bytes);
+		size_t here = auth_equal(a->keys[i].text, candidate, bytes);
 		found = here * (i + 1) + (1 - here) * found;
 	}
-	return found;
+	return found ? a->keys[found - 1].name : NULL;
 }

@@ -132,9 +132,9 @@ static bool request_check_connection(request *r)
 static bool request_check_key(request *r)
 {
 	const auth *keys = r->server->auth;
-	if (keys)
-		r->key = auth_find(keys, request_header_value(r, MHD_HTTP_HEADER_AUTHORIZATION));
-	if (!keys || r->key > 0 || (r->route && r->route->open))
+	const char *key = keys ? auth_find(keys, request_header_value(r, MHD_HTTP_HEADER_AUTHORIZATION)) : NULL;
+	snprintf(r->key, sizeof r->key, "%s", key ? key : "");
+	if (!keys || key || (r->route && r->route->open))
 		return true;
 	reply_header(r, "WWW-Authenticate", "Bearer");
 	reply_refuse(r, 401, "invalid_api_key", NULL, "a valid key is needed: Authorization: Bearer KEY");
@@ -499,8 +499,8 @@ bool request_call(request *r, const char *method, json_t *params, uint32_t credi
 		return false;
 	}
 	char owner[ADDRESS_TEXT_BYTES];
-	if (r->key > 0)
-		snprintf(owner, sizeof owner, "key %zu", r->key);
+	if (r->key[0])
+		snprintf(owner, sizeof owner, "%s", r->key);
 	else
 		http_peer_client(r->peer, owner);
 	r->times.called_ns = uv_hrtime();

@@ -16,6 +16,7 @@
 
 #include <jansson.h>
 
+#include "server/auth.h"
 #include "server/buffer.h"
 #include "server/http.h"
 #include "server/large_body.h"
@@ -43,7 +44,7 @@ typedef struct request {
 	uri uri;
 	json_t *body;   /* BODY_JSON: checked; NULL when it was optional and absent */
 	buffer members; /* members of a large body that are not in `body` (json_body.h); sent by request_call */
-	size_t key;     /* number of its API key, from 1; 0: none was needed */
+	char key[AUTH_NAME_BYTES]; /* name of its API key; "": none was needed */
 	char id[REQUEST_ID_BYTES]; /* X-Request-Id */
 	uint64_t started_ns;       /* uv_hrtime when its first line was read */
 	trace_ids trace;           /* zero without --otlp-endpoint */
