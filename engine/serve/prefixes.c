@@ -179,11 +179,9 @@ status prefixes_begin(prefix_cache *c, served_model *m, generation_request *r, s
 	x->kept = (session_kept){.active = true, .hash = hash_start(m, owner), .owner = owner};
 	if (!p)
 		return STATUS_OK;
-	const status s = copy_state(x, p->state, err);
-	if (s != STATUS_OK) {
+	if (copy_state(x, p->state, NULL) != STATUS_OK) { /* the prompt is read from its beginning */
 		session_free(x);
-		*out = NULL;
-		return s;
+		return session_new(out, m, "", &o, err);
 	}
 	touch(c, p);
 	x->kept.tokens = x->kept.hashed = x->tokens;
@@ -236,9 +234,10 @@ int64_t prefixes_piece(const generation *g, int64_t n)
 
 static int64_t bytes_of(const session *x)
 {
-	const int64_t tokens = x->tokens - x->kept.tokens; /* the others are shared with the state before */
+	/* Other states may share most chunks of the history, and leave before. */
+	const int64_t chunks = (x->tokens + TOKEN_CHUNK - 1) / TOKEN_CHUNK;
 	return (int64_t)(sizeof(prefix) + sizeof *x + statepool_slot_bytes(x->model->pool)) +
-	       tokens * (int64_t)sizeof(int32_t);
+	       chunks * TOKEN_CHUNK * (int64_t)sizeof(int32_t);
 }
 
 static prefix *find_hash(const prefix_cache *c, const session *x)
@@ -299,15 +298,13 @@ void prefixes_keep(prefix_cache *c, const generation *g)
 		keep(c, x);
 }
 
-bool prefixes_keeps_end(const generation *g)
-{
-	const session *x = g->session;
-	return x->kept.active && x->model->any_pieces && !g->beams && !x->lost &&
-	       x->tokens >= x->kept.tokens + PREFIXES_LEAST;
-}
-
 void prefixes_keep_end(prefix_cache *c, const generation *g)
 {
-	if (prefixes_keeps_end(g))
-		keep(c, g->session);
+	session *x = g->session;
+	bool changes = false;
+	for (int i = 0; i < INFLIGHT_STEPS; i++)
+		changes |= g->row[i] != NULL;
+	if (x->kept.active && x->model->any_pieces && !g->beams && !x->lost && !changes &&
+	    x->tokens >= x->kept.tokens + PREFIXES_LEAST)
+		keep(c, x);
 }

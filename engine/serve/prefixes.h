@@ -43,8 +43,7 @@ status prefixes_begin(prefix_cache *c, served_model *m, generation_request *r, s
 int64_t prefixes_piece(const generation *g, int64_t n);
 /* Keep a copy of the state of g's session if it is to be kept, after a piece of its prompt. */
 void prefixes_keep(prefix_cache *c, const generation *g);
-/* In the same way as g ends. True: the state, which no step may be changing, is to be kept. */
-bool prefixes_keeps_end(const generation *g);
+/* In the same way as g ends, unless a step in flight has changed the state. */
 void prefixes_keep_end(prefix_cache *c, const generation *g);
 /* Free the states of a model. */
 void prefixes_free(prefix_cache *c, const served_model *m);

@@ -64,8 +64,8 @@ status scheduler_new(scheduler **out, backend *b, const scheduler_limits *limits
 
 enum { RESUME_NS = 500000 /* time per turn for first tokens that need no prompt */ };
 
-/* Remove g, which is ending, from the steps in flight. A session that remains, or whose state is kept, first waits for
- * them, because its state includes the tokens that they read. */
+/* Remove g, which is ending, from the steps in flight. A session first waits for them, because its state includes the
+ * tokens that they read. */
 static void leave_steps(scheduler *s, generation *g)
 {
 	for (int i = 0; i < INFLIGHT_STEPS; i++) {
@@ -73,7 +73,7 @@ static void leave_steps(scheduler *s, generation *g)
 		generation **row = g->row[i];
 		if (!row)
 			continue;
-		if ((!g->temporary || prefixes_keeps_end(g)) && !g->session->lost && step_wait(s, f) == STATUS_OK)
+		if (!g->temporary && !g->session->lost && step_wait(s, f) == STATUS_OK)
 			step_commit(s, f, (int)(row - f->batch));
 		*row = NULL;
 		g->row[i] = NULL;
@@ -120,8 +120,8 @@ static void set_uncopied(error *err)
 static void scheduler_finish(scheduler *s, generation *g, status result, const error *err)
 {
 	error uncopied = ERROR_INIT;
-	leave_steps(s, g);
 	prefixes_keep_end(&s->prefixes, g);
+	leave_steps(s, g);
 	bool failed = generation_leave(g) != STATUS_OK;
 	s->failed |= failed;
 	if (failed)
@@ -265,6 +265,7 @@ status scheduler_search(scheduler *s, served_model *m, const beam_options *o, co
 		enlist(s, beams_generation(first->beams, i), i > 0 ? shares_enter(&s->shares, r->owner) : owner);
 	for (int i = 0; i < n; i++)
 		out[i] = beams_generation(first->beams, i);
+	s->counters.cached_tokens += (uint64_t)(n * first->n_cached);
 	return STATUS_OK;
 }
 
@@ -578,6 +579,7 @@ static status read_whole(scheduler *s, generation *g)
 	status result = generation_read_whole(g, &done, &err);
 	if (result != STATUS_OK)
 		return scheduler_give_up(s, g, result, &err);
+	share_charge(g->share, done ? g->n_prompt : 1);
 	if (!done)
 		return STATUS_OK;
 	s->counters.prompt_tokens += (uint64_t)g->n_prompt;
@@ -599,6 +601,7 @@ static status scheduler_encode(scheduler *s, generation *g)
 	status result = generation_encode(g, slice_beside_streams(s, g->session->model), &err);
 	if (result != STATUS_OK)
 		return scheduler_give_up(s, g, result, &err);
+	share_charge(g->share, generation_must_encode(g) ? 1 : g->n_source);
 	s->counters.prompt_tokens += generation_must_encode(g) ? 0 : (uint64_t)g->n_source;
 	return STATUS_OK;
 }
@@ -610,6 +613,7 @@ static status score_prompt(scheduler *s, generation *g)
 	const int64_t before = g->n_read;
 	status result = generation_score(g, slice_beside_streams(s, g->session->model), &err);
 	s->counters.prompt_tokens += (uint64_t)(g->n_read - before);
+	share_charge(g->share, g->n_read > before ? g->n_read - before : 1);
 	if (result != STATUS_OK)
 		return scheduler_give_up(s, g, result, &err);
 	if (!generation_scores_remain(g) && g->max_tokens == 0)
@@ -623,6 +627,7 @@ static status turn_beams(scheduler *s, generation *g)
 	error err = ERROR_INIT;
 	bool done = false;
 	status result = g->cancelled ? STATUS_CANCELLED : beams_turn(g, &done, &err);
+	share_charge(g->share, 1);
 	if (result != STATUS_OK)
 		return scheduler_give_up(s, g, result, &err);
 	if (done)
@@ -674,6 +679,7 @@ static status prefill(scheduler *s, generation *g)
 	error err = ERROR_INIT;
 	status result;
 	s->prompt_steps++;
+	shares_chosen(&s->shares, g->share);
 	scheduler_begin(s, g);
 	if (!generation_tallied(g))
 		return (result = generation_tally(g)) == STATUS_OK ? result : scheduler_give_up(s, g, result, &err);

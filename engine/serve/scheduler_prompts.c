@@ -14,8 +14,8 @@
  * 6 layers, two cores) a step takes 1.6 ms.
  *
  * The step also reads the next token of every stream of the model, so that neither waits for the other and weights are
- * read once for both. The model has no decode steps of its own then. All of its streams join, or none: where one cannot
- * (its log is read, or it belongs to a beam search), all decode apart. */
+ * read once for both. The model has no decode steps of its own then. All of its streams that have a turn (shares.h)
+ * join, or none: where one cannot (its log is read, or it belongs to a beam search), all decode apart. */
 #include "engine/serve/beams.h"
 #include "engine/serve/scheduler_state.h"
 
@@ -45,6 +45,8 @@ static int64_t prompt_rank(const generation *g)
  * Among owners that have been served equally, the latest to arrive is next. */
 static bool precedes(const generation *g, const generation *other, bool oldest)
 {
+	if (beams_copies(g) != beams_copies(other))
+		return beams_copies(other);
 	if (g->share != other->share)
 		return g->share->served <= other->share->served;
 	return !oldest && prompt_rank(g) < prompt_rank(other);

@@ -10,17 +10,6 @@ static share *following(const owner_shares *s, const share *x)
 	return STRING_TABLE_OWNER(string_table_next(&s->table, x ? &x->node : NULL), share, node);
 }
 
-/* Let x start level with the least served owner that has a generation. */
-static void level(const owner_shares *s, share *x)
-{
-	uint64_t least = UINT64_MAX;
-	for (const share *y = following(s, NULL); y; y = following(s, y))
-		if (y->generations > 0 && y->served < least)
-			least = y->served;
-	if (least != UINT64_MAX && x->served < least)
-		x->served = least;
-}
-
 static share *add_share(owner_shares *s, const char *owner)
 {
 	share *x = memory_new(1, sizeof *x);
@@ -35,13 +24,14 @@ static share *add_share(owner_shares *s, const char *owner)
 
 share *shares_enter(owner_shares *s, const char *owner)
 {
-	owner = owner ? owner : "";
-	share *x = STRING_TABLE_OWNER(string_table_find(&s->table, owner), share, node);
-	x = x ? x : add_share(s, owner);
-	if (x && x->generations == 0)
-		level(s, x);
-	if (x)
-		x->generations++;
+	char name[SHARES_OWNER_BYTES];
+	snprintf(name, sizeof name, "%s", owner ? owner : "");
+	share *x = STRING_TABLE_OWNER(string_table_find(&s->table, name), share, node);
+	x = x ? x : add_share(s, name);
+	if (!x)
+		return NULL;
+	x->generations++;
+	x->served = x->served < s->floor ? s->floor : x->served;
 	return x;
 }
 
@@ -69,6 +59,11 @@ bool shares_are_several(const owner_shares *s)
 	return s->table.count > 1;
 }
 
+void shares_chosen(owner_shares *s, const share *x)
+{
+	s->floor = x->served > s->floor ? x->served : s->floor;
+}
+
 void share_charge(share *x, int64_t tokens)
 {
 	x->served += (uint64_t)tokens;
@@ -92,8 +87,11 @@ int shares_divide(owner_shares *s, int least, int most)
 		owners += x->streams > 0;
 		fewest = x->streams > 0 && x->streams < fewest ? x->streams : fewest;
 	}
-	int rows = owners > 1 && fewest > least ? fewest : owners > 1 ? least : most;
-	rows = rows < most ? rows : most;
+	int rows = most;
+	if (owners > 1) {
+		rows = fewest < most / owners ? fewest : most / owners;
+		rows = rows > least ? rows : least;
+	}
 	for (share *x = following(s, NULL); x; x = following(s, x)) {
 		x->rows = rows;
 		all += x->streams < rows ? x->streams : rows;

@@ -6,13 +6,12 @@
  *   decode step   If several owners have streams of a model, each gets as many rows as the owner with the fewest
  *                 streams, but at least SHARES_HOST_ROWS, or SHARES_DEVICE_ROWS where a step of so many rows takes
  *                 little longer than one of a few. The other streams wait for the next step. If there are several
- *                 shares, a step on a host takes about SHARES_STEP_NS at most: the next request of another owner
- *                 waits for it.
- *   prompts       The owner that has been served the fewest tokens is next. On a host the prompts of its step are its
- *                 own.
+ *                 shares, and not too many, a step on a host takes about SHARES_STEP_NS at most: the next request of
+ * another owner waits for it. prompts       The owner that has been served the fewest tokens is next. On a host the
+ * prompts of its step are its own.
  *
- * An owner that returns starts level with the least served one, so that it cannot save up turns. Executor thread only.
- */
+ * With each request an owner starts at least level with the one whose prompt was read last, so that it cannot save up
+ * turns. Executor thread only. */
 #ifndef ENGINE_SERVE_SHARES_H
 #define ENGINE_SERVE_SHARES_H
 
@@ -36,6 +35,7 @@ typedef struct share {
 /* Zero-initialise. */
 typedef struct owner_shares {
 	string_table table;
+	uint64_t floor; /* `served` of the owner whose prompt was read last */
 } owner_shares;
 
 /* Return the share of an owner (NULL: ""), which counts one more generation. NULL: out of memory. */
@@ -44,6 +44,8 @@ share *shares_enter(owner_shares *s, const char *owner);
 void share_leave(share *x, uint64_t now_ns);
 void shares_fini(owner_shares *s); /* no share has a generation */
 bool shares_are_several(const owner_shares *s);
+/* Record that a prompt of x is read next. */
+void shares_chosen(owner_shares *s, const share *x);
 /* Count `tokens` more for the owner. */
 void share_charge(share *x, int64_t tokens);
 

@@ -20,11 +20,13 @@ static void a_step_is_divided_by_the_fewest_streams(void **state)
 	assert_int_equal(shares_divide(&s, 4, 64), 18);
 	c->streams = 2;
 	assert_int_equal(shares_divide(&s, 4, 64), 10);
-	assert_int_equal(shares_divide(&s, 4, 3), 8);
-	for (int i = 0; i < 3; i++)
+	assert_int_equal(shares_divide(&s, 4, 12), 10);
+	b->streams = c->streams = 50;
+	assert_int_equal(shares_divide(&s, 4, 30), 30);
+	for (int i = 0; i < 10; i++)
 		assert_true(share_take(a));
 	assert_false(share_take(a));
-	assert_int_equal(a->served, 3);
+	assert_int_equal(a->served, 10);
 	share_leave(a, 1);
 	share_leave(b, 2);
 	share_leave(c, 3);
@@ -43,15 +45,20 @@ static void an_owner_cannot_save_up_turns(void **state)
 	(void)state;
 	share_charge(a, 100);
 	share_charge(b, 70);
+	shares_chosen(&s, b);
 	share *c = shares_enter(&s, "c");
 	assert_int_equal(c->served, 70);
-	share_leave(c, 1);
-	share_charge(b, 20);
+	shares_chosen(&s, a);
+	assert_ptr_equal(shares_enter(&s, "b"), b); /* it has had a stream all the time */
+	assert_int_equal(b->served, 100);
+	shares_chosen(&s, c); /* the floor never falls */
 	assert_ptr_equal(shares_enter(&s, "c"), c);
-	assert_int_equal(c->served, 90);
+	assert_int_equal(c->served, 100);
+	for (int i = 0; i < 2; i++) {
+		share_leave(b, 1);
+		share_leave(c, 1);
+	}
 	share_leave(a, 1);
-	share_leave(b, 1);
-	share_leave(c, 1);
 	shares_begin(&s, 2 + KEPT_NS);
 	assert_int_equal(s.table.count, 0);
 	shares_fini(&s);
