@@ -19,10 +19,11 @@ status carried_state_read(choices_plan *p, const json_t *params, error *err)
 	if ((p->state.given || p->state.returned) && !p->session && p->model->dims.source)
 		return error_set(err, STATUS_INVALID, p->state.given ? "state" : "return_state",
 		                 "a model that reads a source has its states in sessions only");
-	if (p->state.returned && p->model->state_bytes > CARRIED_STATE_BYTES)
+	const int64_t bytes = p->model->state_bytes + p->model->dims.outputs * (int64_t)sizeof(float);
+	if (p->state.returned && bytes > CARRIED_STATE_BYTES)
 		return error_set(err, STATUS_TOO_LARGE, "return_state",
 		                 "a state of this model has %lld bytes, an answer at most %d: use a session",
-		                 (long long)p->model->state_bytes, CARRIED_STATE_BYTES);
+		                 (long long)bytes, CARRIED_STATE_BYTES);
 	return STATUS_OK;
 }
 

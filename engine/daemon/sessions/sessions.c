@@ -552,6 +552,7 @@ static bool read_entry(void *context, const json_t *row)
 	if (s != STATUS_OK) {
 		log_line(LOG_ERROR, "the row of the stored session %s is damaged", id);
 		e->options.durable = e->damaged = true;
+		e->model[0] = 0;
 		e->ttl = -1;
 	}
 	s = link_entry(all, e);

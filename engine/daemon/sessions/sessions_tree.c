@@ -83,8 +83,10 @@ void sessions_tree(stream *s)
 	bool complete = data;
 	if (!root)
 		return;
-	for (int n = 0; complete && e && n < LISTING_SESSIONS; n++, e = next_in_tree(e, root))
+	for (int64_t n = 0; complete && e && n < LISTING_SESSIONS; e = next_in_tree(e, root)) {
 		complete = json_array_append_new(data, branch_object(e)) == 0;
+		n += 1 + e->snapshots.count;
+	}
 	if (!complete) {
 		json_decref(data);
 		stream_result(s, NULL);
