@@ -14,8 +14,8 @@
  *
  * Recordings are CUDA graphs captured from the stream, in the mode that does not affect other threads. A call
  * that cannot be recorded is not a fault of the device. Any error except a final one ends only the recording, after a
- * check that the device still computes. A recording that failed is made again without its program, then without early
- * launches; after that its kernels are launched one by one. All of these give the same bits. */
+ * check that the device still computes. A recording that failed is made again without programs and early launches; after
+ * that its kernels are launched one by one. All of these give the same bits. */
 #include "cuda/backend.h"
 
 #include <pthread.h>
@@ -202,8 +202,8 @@ typedef struct recording {
 	bool program; /* some of its kernels are a program */
 } recording;
 
-/* Handle a failure of a recording. STATUS_BUSY: retry without its program, or else without early launches; programs are
- * off from then on. STATUS_DEVICE: the device does not compute either, and is lost. */
+/* Handle a failure of a recording. STATUS_BUSY: retry without programs and early launches; programs are off from then
+ * on. STATUS_DEVICE: the device does not compute either, and is lost. */
 static status refuse_recording(cuda_backend *c, const recording *r, const char *what)
 {
 	const char *name = cudaGetErrorName(c->refusal);
@@ -217,7 +217,7 @@ static status refuse_recording(cuda_backend *c, const recording *r, const char *
 		         what, name);
 	*logged = true;
 	c->persistent = r->program ? 0 : c->persistent;
-	c->record_plainly = r->early && !r->program;
+	c->record_plainly = r->early || r->program;
 	return r->program || r->early ? STATUS_BUSY : STATUS_UNSUPPORTED;
 }
 

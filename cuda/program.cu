@@ -5,7 +5,8 @@
  * arguments, the weights of layernorm, biases, and the ring's weights. Counters are 128 bytes apart. A poll is a relaxed
  * load, since an acquire would empty the first-level cache each time.
  *
- * A block makes the operands of x once per phase, also if it has several pieces.
+ * With one row a block makes the operands of x once per phase, also if it has several pieces; with more, the sums and
+ * scales of layernorm and codes.
  *
  * A stage is STAGE_STEPS steps of a slice of one panel (f32: 16 inputs of four slices), and each warp has its own. So a ring
  * needs no barrier of the block: __syncwarp separates the reads of a stage from the request that overwrites it, and one
@@ -173,6 +174,7 @@ template <class W> static __device__ __forceinline__ weight_ring open_ring(const
 /* End the reads of a stage by all lanes: request another for its place, and continue with the next stage. */
 template <class W> static __device__ __forceinline__ void leave_stage(const program &p, weight_ring &r)
 {
+	wgmma_publish(); /* the copy into the stage follows the reads of it */
 	__syncwarp();
 	if (threadIdx.x % WARP == 0)
 		request_stage<W>(p, r);
@@ -572,6 +574,16 @@ static __global__ void program_exists_kernel(unsigned *out)
 
 /* --- the host's side ------------------------------------------------------------------------------ */
 
+template <class W> static status load_kernels(cuda_backend *c)
+{
+	void (*const kernels[])(program, unsigned *) = {program_kernel<W, 4>, program_kernel<W, 8>, program_kernel<W, 16>,
+	                                                program_kernel<W, 32>};
+	cudaFuncAttributes loaded;
+	for (const auto kernel : kernels)
+		TRY(cuda_status(c, cudaFuncGetAttributes(&loaded, (const void *)kernel)));
+	return STATUS_OK;
+}
+
 status cuda_program_open(cuda_backend *c)
 {
 	backend *b = &c->base;
@@ -585,6 +597,11 @@ status cuda_program_open(cuda_backend *c)
 	TRY(cuda_launch(b, program_exists_kernel, 1, 1, 0, *arrived));
 	TRY(b->download(b, &exists, *arrived, sizeof exists));
 	c->persistent = exists ? c->persistent : 0;
+	if (exists) { /* code that is loaded later would be loaded within a recording */
+		TRY(load_kernels<f32_words>(c));
+		TRY(load_kernels<bf16_words>(c));
+		TRY(load_kernels<int8_words>(c));
+	}
 	return b->clear(b, *arrived, sizeof exists);
 }
 

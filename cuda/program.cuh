@@ -18,8 +18,10 @@
  * phase. Those blocks have waited likewise, so all earlier phases are complete too. A block without a piece of a phase
  * neither waits nor adds. The last block to end clears the counters for the next launch.
  *
- * No wait is endless. All blocks are resident, or the launch fails. A block waits only for earlier phases, and a stage
- * only for memory. A block that faults ends the whole launch: the device stops all its blocks and is lost.
+ * All blocks are resident at the same time. Those with a processor wait for the others, which begin when kernels of other
+ * streams have ended. A kernel of NCCL may not end before a peer's, so a process that sums gradients over devices must
+ * not use programs. A block waits only for earlier phases, and a stage only for memory. A block that faults ends the
+ * whole launch: the device stops all its blocks and is lost.
  *
  * The order of sums is that of the kernels (linear_row.cuh, linear_narrow.cuh, additive_stream.cuh), so the bits are the
  * same. The program is the kernel's argument. A recording owns no device memory. */
@@ -38,7 +40,7 @@ enum {
 
 enum program_kind {
 	PROGRAM_ROW,    /* linear_row.cuh */
-	PROGRAM_NARROW, /* linear_narrow.cuh, up to ROWS rows */
+	PROGRAM_NARROW, /* linear_narrow.cuh, up to ROWS rows; fp32: 4 */
 	PROGRAM_STREAM, /* additive_stream.cuh, packed */
 	PROGRAM_ROUND,  /* additive_stream.cuh, packed and chained */
 	PROGRAM_GATHER  /* gather.cuh, of packs */
