@@ -144,6 +144,18 @@ static json_t *both(const json_t *arguments)
 	return out;
 }
 
+/* Replace the error's field by the given one that has a prefix. */
+static void name_prefixed(const json_t *arguments, error *err)
+{
+	static const char *const prefixes[] = {"enc_", "dec_"};
+	char key[sizeof err->param];
+	for (int i = 0; i < 2 && err->param[0] && !json_object_get(arguments, err->param); i++) {
+		snprintf(key, sizeof key, "%s%.*s", prefixes[i], (int)(sizeof key - PREFIX_LENGTH - 1), err->param);
+		if (json_object_get(arguments, key))
+			strcpy(err->param, key);
+	}
+}
+
 static status x_transformers_read_config(void *config, const json_t *json, error *err)
 {
 	static const char *const keys[] = {"TransformerWrapper",    "Decoder",      "Encoder",
@@ -166,6 +178,8 @@ static status x_transformers_read_config(void *config, const json_t *json, error
 		s = architecture_transformer.config_read(config, own, err);
 	else
 		error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	if (s != STATUS_OK && arguments && err)
+		name_prefixed(arguments, err);
 	json_decref(own);
 	return s;
 }

@@ -123,6 +123,10 @@ static void an_argument_of_another_constructor_is_refused_by_name(void **state)
 	    {"{\"XTransformer\": {\"dim\": 8, \"dec_num_memory_tokens\": 2}}", "dec_num_memory_tokens"},
 	    {"{\"XTransformer\": {\"dim\": 8, \"enc_mask_prob\": 0.5}}", "enc_mask_prob"},
 	    {"{\"XTransformer\": {\"dim\": 8, \"enc_tie_embedding\": true}}", "enc_tie_embedding"},
+	    {"{\"XTransformer\": {\"enc_depth\": 1, \"dec_depth\": 1, \"enc_cache_dtype\": \"bf16\"}}",
+	     "enc_cache_dtype"},
+	    {"{\"XTransformer\": {\"enc_depth\": 1, \"dec_depth\": 1, \"dec_cache_dtype\": \"fp16\"}}",
+	     "dec_cache_dtype"},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
 		fixture_check_refused(&architecture_x_transformers, cases[i].text, cases[i].key);
