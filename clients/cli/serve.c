@@ -302,7 +302,8 @@ static int serve_run(cli *c)
 	int status;
 
 	if (file && !config_read(&c->options, file, sections))
-		return cli_usage("%s", c->options.problem);
+		return c->options.out_of_memory ? cli_fail("%s", c->options.problem)
+		                                : cli_usage("%s", c->options.problem);
 	if (options_flag(&c->options, "print-config")) {
 		config_write(stdout, &c->options, sections);
 		return CLI_OK;
