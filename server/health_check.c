@@ -22,11 +22,14 @@ static int health_check_connect(const char *host, const char *port)
 	if (getaddrinfo(host, port, &hints, &found) != 0)
 		return -1;
 	struct timeval patience = {.tv_sec = HEALTH_CHECK_SECONDS};
-	int fd = socket(found->ai_family, found->ai_socktype | SOCK_CLOEXEC, found->ai_protocol);
-	if (fd >= 0) {
+	int fd = -1;
+	for (const struct addrinfo *a = found; a && fd < 0; a = a->ai_next) {
+		fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
+		if (fd < 0)
+			continue;
 		setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
 		setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-		if (connect(fd, found->ai_addr, found->ai_addrlen) != 0) {
+		if (connect(fd, a->ai_addr, a->ai_addrlen) != 0) {
 			close(fd);
 			fd = -1;
 		}
@@ -46,6 +49,7 @@ static gnutls_session_t health_check_encrypt(int fd, gnutls_certificate_credenti
 	gnutls_credentials_set(session, GNUTLS_CRD_CERTIFICATE, credentials);
 	gnutls_transport_set_int(session, fd);
 	gnutls_handshake_set_timeout(session, HEALTH_CHECK_SECONDS * 1000);
+	gnutls_record_set_timeout(session, HEALTH_CHECK_SECONDS * 1000);
 	do
 		failed = gnutls_handshake(session);
 	while (failed < 0 && !gnutls_error_is_fatal(failed));
@@ -53,6 +57,17 @@ static gnutls_session_t health_check_encrypt(int fd, gnutls_certificate_credenti
 		return session;
 	gnutls_deinit(session);
 	return NULL;
+}
+
+/* A record without data, such as a session ticket, ends gnutls_record_recv with an error that is not fatal. Silence
+ * ends it with one that is, GNUTLS_E_TIMEDOUT. */
+static ssize_t health_check_receive(int fd, gnutls_session_t session, char *answer, size_t room)
+{
+	ssize_t n;
+	do
+		n = session ? gnutls_record_recv(session, answer, room) : recv(fd, answer, room, 0);
+	while (session && n < 0 && !gnutls_error_is_fatal((int)n));
+	return n;
 }
 
 /* Write the whole answer into `answer`, cut at `size` - 1 bytes, and return its length. session: NULL for plain HTTP.
@@ -65,8 +80,7 @@ static size_t health_check_exchange(int fd, gnutls_session_t session, char *answ
 	ssize_t n = session ? gnutls_record_send(session, question, bytes) : send(fd, question, bytes, MSG_NOSIGNAL);
 	bool more = n == (ssize_t)bytes;
 	while (more && got < size - 1) {
-		n = session ? gnutls_record_recv(session, answer + got, size - 1 - got)
-		            : recv(fd, answer + got, size - 1 - got, 0);
+		n = health_check_receive(fd, session, answer + got, size - 1 - got);
 		more = n > 0;
 		got += more ? (size_t)n : 0;
 	}

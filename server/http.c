@@ -437,8 +437,8 @@ bool http_peer_head_is_last(const http_peer *p)
 
 bool http_peer_excess(const http_peer *p)
 {
-	return p->excess &&
-	       address_counts_get(&p->http->counts, &p->address) > p->http->server->limits.connections_per_address;
+	const unsigned limit = p->http->server->limits.connections_per_address;
+	return p->excess && limit > 0 && address_counts_get(&p->http->counts, &p->address) > limit;
 }
 
 void http_peer_deadline(http_peer *p, uint64_t ms)

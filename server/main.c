@@ -49,7 +49,7 @@ typedef struct program {
 	uv_loop_t loop;
 	uv_signal_t term, interrupt, hangup;
 	const options *started;
-	options reloaded; /* those of the latest reload; zero: there was none */
+	options reloaded; /* those of the last reload that was applied; zero: there was none */
 } program;
 
 /* --- options ------------------------------------------------------------------------------ */
@@ -88,12 +88,15 @@ static void on_hangup(uv_signal_t *signal, int number)
 	options next;
 	if (!file) {
 		settings_reload(&p->server, rows, p->started, p->started, p->started);
-	} else if (config_read_again(&next, p->started, file, sections)) {
-		settings_reload(&p->server, rows, p->started, latest, &next);
+		return;
+	}
+	const bool valid = config_read_again(&next, p->started, file, sections);
+	if (!valid)
+		log_line(LOG_ERROR, "reload: nothing is changed: %s", next.problem);
+	if (valid && settings_reload(&p->server, rows, p->started, latest, &next)) {
 		options_free(&p->reloaded);
 		p->reloaded = next;
 	} else {
-		log_line(LOG_ERROR, "reload: nothing is changed: %s", next.problem);
 		options_free(&next);
 	}
 }

@@ -32,7 +32,7 @@ static unsigned connection_limit(double requested)
 	return (unsigned)(requested < room ? requested : room);
 }
 
-/* Set what settings_is_live() lists. */
+/* Set what settings_is_limit() lists. */
 static void settings_set_limits(server *s, const options *o)
 {
 	server_limits *l = &s->limits;
@@ -118,8 +118,7 @@ void settings_free(server *s)
 
 /* --- while the server runs ------------------------------------------------------------------- */
 
-/* True if the option can change. Options of files can name another file, but not come or go. */
-static bool settings_is_live(const char *name, const options *started, const options *next)
+static bool settings_is_limit(const char *name)
 {
 	static const char *const limits[] = {"allow-host",
 	                                     "max-connections-per-ip",
@@ -129,29 +128,35 @@ static bool settings_is_live(const char *name, const options *started, const opt
 	                                     "ping",
 	                                     "grace",
 	                                     "access-log"};
-	static const char *const files[] = {"api-key-file", "tls-certificate", "tls-key"};
 	for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
 		if (strcmp(name, limits[i]) == 0)
 			return true;
+	return false;
+}
+
+/* True if the option names a file before and after. It can name another file, but not come or go. */
+static bool settings_is_file(const char *name, const options *started, const options *next)
+{
+	static const char *const files[] = {"api-key-file", "tls-certificate", "tls-key"};
 	for (size_t i = 0; i < sizeof files / sizeof *files; i++)
 		if (strcmp(name, files[i]) == 0)
 			return options_text(started, name) && options_text(next, name);
 	return false;
 }
 
-void settings_reload(server *s, const option_row *rows, const options *started, const options *latest,
+bool settings_reload(server *s, const option_row *rows, const options *started, const options *latest,
                      const options *next)
 {
 	if (settings_check(next) != SETTINGS_OK || settings_load_sites(s, next) != SETTINGS_OK) {
 		log_line(LOG_ERROR, "reload: nothing is changed");
-		return;
+		return false;
 	}
 	settings_set_limits(s, next);
 	for (const option_row *r = rows; r->name; r++) {
-		const bool live = settings_is_live(r->name, started, next);
-		if (live && options_differ(latest, next, r->name))
+		const bool limit = settings_is_limit(r->name);
+		if (limit && options_differ(latest, next, r->name))
 			log_line(LOG_INFO, "reload: --%s has changed and is applied", r->name);
-		else if (!live && options_differ(started, next, r->name))
+		else if (!limit && !settings_is_file(r->name, started, next) && options_differ(started, next, r->name))
 			log_line(LOG_WARN, "reload: --%s has changed and needs a restart", r->name);
 	}
 	if (s->auth && options_text(next, "api-key-file"))
@@ -160,4 +165,5 @@ void settings_reload(server *s, const option_row *rows, const options *started, 
 	if (s->tls && options_text(next, "tls-certificate"))
 		log_line(LOG_INFO, "reload: certificate: %s",
 		         settings_load_certificate(next) ? "new connections get it" : "the former one stays in use");
+	return true;
 }

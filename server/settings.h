@@ -14,9 +14,10 @@ typedef enum settings_result { SETTINGS_OK, SETTINGS_USAGE, SETTINGS_FAILED } se
 /* Set keys, certificate, names and limits of a server that does not run yet. On failure, a message is logged; freeing
  * is necessary also then. */
 settings_result settings_load(server *s, const options *o);
-/* Apply what may change while the server runs. started: the options of settings_load; latest: those of the reload
- * before, or also of settings_load. Log each option of the rows that has changed, and whether it is applied. */
-void settings_reload(server *s, const option_row *rows, const options *started, const options *latest,
+/* Apply what may change while the server runs. started: the options of settings_load; latest: those of the last reload
+ * that was applied, or also of settings_load. Log each option of the rows that has changed and whether it is applied,
+ * and for files whether they were read. False, with a message logged: the options are invalid and nothing changed. */
+bool settings_reload(server *s, const option_row *rows, const options *started, const options *latest,
                      const options *next);
 void settings_free(server *s);
 

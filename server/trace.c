@@ -16,7 +16,8 @@ enum {
 	TRACE_BATCH = 256,    /* requests in one message */
 	TRACE_STEP_MS = 1000,
 	TRACE_PATIENCE_MS = 5000,
-	TRACE_LAST_MS = 1000
+	TRACE_LAST_MS = 1000,
+	TRACE_LAST_STEP_MS = 100
 };
 
 typedef struct trace_record {
@@ -34,16 +35,18 @@ struct trace {
 	metrics *metrics;
 	char authority[112]; /* HOST:PORT, for the header Host */
 	char path[256];
-	struct sockaddr_storage address;
+	struct addrinfo *addresses;
 	trace_record records[TRACE_RECORDS];
 	size_t first, count;
 	uv_timer_t timer;
 	bool closing, failing;
+	uint64_t end; /* loop time at which the last message ends, if closing */
 
 	/* one message */
 	bool sending;
 	size_t in_message;
-	uint64_t deadline; /* loop time */
+	uint64_t deadline;              /* loop time */
+	const struct addrinfo *address; /* one of `addresses` */
 	uv_tcp_t socket;
 	uv_connect_t connect;
 	uv_write_t write;
@@ -241,7 +244,7 @@ static void trace_on_closed(uv_handle_t *handle)
 	t->sending = false;
 	buffer_fini(&t->message);
 	t->message = (buffer){0};
-	if (t->count > 0 && !t->failing)
+	if (t->count > 0 && !t->failing && !(t->closing && uv_now(t->loop) >= t->end))
 		trace_send(t);
 	else if (t->closing)
 		uv_close((uv_handle_t *)&t->timer, NULL);
@@ -288,33 +291,62 @@ static void trace_on_written(uv_write_t *write, int status)
 		trace_finish(t, uv_strerror(status));
 }
 
+static void trace_connect(trace *t);
+
+static void trace_on_failed_socket_closed(uv_handle_t *handle)
+{
+	trace *t = handle->data;
+	t->address = t->address->ai_next;
+	trace_connect(t);
+}
+
+/* Try the next address of the collector. */
+static void trace_connect_failed(trace *t, int error)
+{
+	if (uv_is_closing((uv_handle_t *)&t->socket))
+		return;
+	if (t->address->ai_next)
+		uv_close((uv_handle_t *)&t->socket, trace_on_failed_socket_closed);
+	else
+		trace_finish(t, uv_strerror(error));
+}
+
 static void trace_on_connected(uv_connect_t *connect, int status)
 {
 	trace *t = connect->data;
+	if (status < 0) {
+		trace_connect_failed(t, status);
+		return;
+	}
 	const uv_buf_t data = uv_buf_init(t->message.data, (unsigned)t->message.used);
 	t->write.data = t;
-	if (status == 0)
-		status = uv_write(&t->write, (uv_stream_t *)&t->socket, &data, 1, trace_on_written);
+	status = uv_write(&t->write, (uv_stream_t *)&t->socket, &data, 1, trace_on_written);
 	if (status == 0)
 		status = uv_read_start((uv_stream_t *)&t->socket, trace_on_room, trace_on_read);
 	if (status < 0)
 		trace_finish(t, uv_strerror(status));
 }
 
-static void trace_send(trace *t)
+/* Connect to t->address. */
+static void trace_connect(trace *t)
 {
-	if (uv_tcp_init(t->loop, &t->socket) != 0)
-		return;
-	t->sending = true;
-	t->deadline = uv_now(t->loop) + (t->closing ? TRACE_LAST_MS : TRACE_PATIENCE_MS);
-	t->answer_bytes = 0;
+	uv_tcp_init(t->loop, &t->socket);
 	t->socket.data = t->connect.data = t;
-	trace_write_message(t);
 	int failed = t->message.failed ? UV_ENOMEM : 0;
 	if (!failed)
-		failed = uv_tcp_connect(&t->connect, &t->socket, (struct sockaddr *)&t->address, trace_on_connected);
+		failed = uv_tcp_connect(&t->connect, &t->socket, t->address->ai_addr, trace_on_connected);
 	if (failed)
-		trace_finish(t, uv_strerror(failed));
+		trace_connect_failed(t, failed);
+}
+
+static void trace_send(trace *t)
+{
+	t->sending = true;
+	t->deadline = t->closing ? t->end : uv_now(t->loop) + TRACE_PATIENCE_MS;
+	t->answer_bytes = 0;
+	t->address = t->addresses;
+	trace_write_message(t);
+	trace_connect(t);
 }
 
 static void trace_on_timer(uv_timer_t *timer)
@@ -347,14 +379,12 @@ static bool trace_read_endpoint(trace *t, const char *endpoint)
 		log_line(LOG_ERROR, "--otlp-endpoint %s: expected http://HOST:PORT", endpoint);
 		return false;
 	}
-	struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found;
-	int error = getaddrinfo(host, port, &hints, &found);
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+	int error = getaddrinfo(host, port, &hints, &t->addresses);
 	if (error) {
 		log_line(LOG_ERROR, "--otlp-endpoint %s: %s", endpoint, gai_strerror(error));
 		return false;
 	}
-	memcpy(&t->address, found->ai_addr, found->ai_addrlen);
-	freeaddrinfo(found);
 	return true;
 }
 
@@ -375,17 +405,20 @@ trace *trace_new(uv_loop_t *loop, metrics *m, const char *endpoint)
 
 void trace_close(trace *t)
 {
-	const uint64_t last = uv_now(t->loop) + TRACE_LAST_MS;
 	t->closing = true;
+	t->end = uv_now(t->loop) + TRACE_LAST_MS;
+	uv_timer_start(&t->timer, trace_on_timer, TRACE_LAST_STEP_MS, TRACE_LAST_STEP_MS);
 	if (!t->sending && t->count > 0)
 		trace_send(t);
 	if (!t->sending)
 		uv_close((uv_handle_t *)&t->timer, NULL);
-	else if (t->deadline > last)
-		t->deadline = last;
+	else if (t->deadline > t->end)
+		t->deadline = t->end;
 }
 
 void trace_free(trace *t)
 {
+	if (t)
+		freeaddrinfo(t->addresses);
 	free(t);
 }

@@ -47,18 +47,24 @@ static const option_row load_options_rows[] = {
 /* --- the service at rest ------------------------------------------------------------------- */
 
 /* Numbers of /metrics that a run must leave as they were. */
-static const char *const gauges[] = {"additive_engine_generations_running", "additive_engine_generations_waiting",
-                                     "additive_engine_sessions", "additive_engine_sessions_live",
-                                     "additive_engine_tasks_pending"};
+static const struct {
+	const char *name;
+	bool sessions;
+} gauges[] = {{"additive_engine_generations_running", false},
+              {"additive_engine_generations_waiting", false},
+              {"additive_engine_sessions", true},
+              {"additive_engine_sessions_live", true},
+              {"additive_engine_tasks_pending", false}};
 enum { GAUGES = sizeof(gauges) / sizeof(gauges[0]) };
 
 /* False: the service has no such numbers. */
 static bool look(cli *c, long long numbers[GAUGES])
 {
 	text metrics = {0};
-	const bool ok = http_text(c->http, "GET", "/metrics", NULL, NULL, &metrics) && scrape_has(&metrics, gauges[0]);
+	const bool ok =
+	    http_text(c->http, "GET", "/metrics", NULL, NULL, &metrics) && scrape_has(&metrics, gauges[0].name);
 	for (int i = 0; i < GAUGES; i++)
-		numbers[i] = scrape_number(&metrics, gauges[i]);
+		numbers[i] = scrape_number(&metrics, gauges[i].name);
 	text_free(&metrics);
 	return ok;
 }
@@ -74,7 +80,7 @@ static const char *wait_for_rest(cli *c, const long long before[GAUGES], long lo
 		if (!look(c, now))
 			above = "/metrics";
 		for (int g = 0; !above && g < GAUGES; g++)
-			above = now[g] > before[g] + unknown ? gauges[g] : NULL;
+			above = now[g] > before[g] + (gauges[g].sessions ? unknown : 0) ? gauges[g].name : NULL;
 		if (!above)
 			return NULL;
 		nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
@@ -285,8 +291,9 @@ static int perform(cli *c, load_options *o)
 	signal(SIGINT, SIG_DFL);
 	footer_erase(&w.footer, stderr, c->err.width);
 	int status = ran ? CLI_OK : cli_fail("%s", problem);
+	const bool waits = rests && !interrupted;
 	if (ran)
-		status = conclude(c, r, o, rests, rests ? wait_for_rest(c, before, r->unknown) : NULL);
+		status = conclude(c, r, o, waits, waits ? wait_for_rest(c, before, r->unknown) : NULL);
 	load_report_free(r);
 	free(r);
 	return interrupted ? CLI_INTERRUPTED : status;

@@ -239,7 +239,8 @@ static void reload(service *s)
 	for (const option_row *row = engine_rows; ok && file && row->name; row++)
 		if (options_differ(s->options, &next, row->name))
 			child_log("reload: --%s has changed and needs a restart", row->name);
-	if (ok && file)
+	/* The front end may still refuse the file and keep its longer grace, so the limit only grows. */
+	if (ok && file && front_stop_ms(&next) > s->front_stop_ms)
 		s->front_stop_ms = front_stop_ms(&next);
 	if (ok && s->front.pid && s->url[0])
 		kill(s->front.pid, SIGHUP);
@@ -301,7 +302,8 @@ static int serve_run(cli *c)
 	int status;
 
 	if (file && !config_read(&c->options, file, sections))
-		return cli_usage("%s", c->options.problem);
+		return c->options.out_of_memory ? cli_fail("%s", c->options.problem)
+		                                : cli_usage("%s", c->options.problem);
 	if (options_flag(&c->options, "print-config")) {
 		config_write(stdout, &c->options, sections);
 		return CLI_OK;

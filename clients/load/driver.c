@@ -10,7 +10,7 @@
 
 #include <jansson.h>
 
-enum { READY = 256, NS_OF_MS = 1000000, REASON_BYTES = 1 << 16 };
+enum { READY = 256, NS_OF_MS = 1000000, REASON_BYTES = 1 << 16, SILENCE_SECONDS = 120 };
 
 typedef struct call {
 	struct call *next, *previous; /* in the list of those in flight, or `next` of the spare ones */
@@ -256,8 +256,12 @@ bool driver_begin(driver *d, const driver_request *request, void *context)
 	curl_easy_setopt(c->curl, CURLOPT_WRITEDATA, c);
 	if (request->body)
 		curl_easy_setopt(c->curl, CURLOPT_POSTFIELDS, request->body);
-	if (request->slow)
+	if (request->slow) {
 		curl_easy_setopt(c->curl, CURLOPT_BUFFERSIZE, (long)DRIVER_SLOW_BYTES);
+	} else {
+		curl_easy_setopt(c->curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
+		curl_easy_setopt(c->curl, CURLOPT_LOW_SPEED_TIME, (long)SILENCE_SECONDS);
+	}
 	if (request->key) {
 		curl_easy_setopt(c->curl, CURLOPT_HTTPAUTH, CURLAUTH_BEARER);
 		curl_easy_setopt(c->curl, CURLOPT_XOAUTH2_BEARER, request->key);

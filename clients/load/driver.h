@@ -40,7 +40,8 @@ uint64_t driver_clock_ns(void);
 /* `h` (borrowed) has the address of the service. NULL: out of memory or of descriptors. */
 driver *driver_new(const http *h, const driver_listener *listener);
 void driver_free(driver *d);
-/* Send a request; `context` names it to `ended`. False: out of memory. */
+/* Send a request; `context` names it to `ended`. If nothing arrives for two minutes it is lost, unless it is slow.
+ * False: out of memory. */
 bool driver_begin(driver *d, const driver_request *request, void *context);
 /* Make progress until driver_clock_ns() reaches `until`, or a request has ended. */
 void driver_run(driver *d, uint64_t until);

@@ -93,7 +93,7 @@ static void keep(char kept[LOAD_SHOWN][300], int *n, const ticket *t, const char
 		snprintf(kept[(*n)++], sizeof kept[0], "request %lld: %s", t->number, what);
 }
 
-/* Let a client rest: after a refusal or a lost connection it would only be refused again. */
+/* Let a client rest: its next request would probably end in the same way. */
 static void rest(run *r, uint64_t now)
 {
 	if (r->n_rests < r->options->clients)
@@ -107,8 +107,6 @@ static void count(run *r, const ticket *t, outcome how, const driver_times *time
 	out->outcomes[how]++;
 	out->events += a->n_events;
 	out->tokens += a->tokens > 0 ? a->tokens : 0;
-	if (how == OUTCOME_LOST || how == OUTCOME_REFUSED)
-		rest(r, times->ended);
 	if (how != OUTCOME_COMPLETE || !t->c)
 		return;
 	if (r->options->n_keys > 0)
@@ -154,6 +152,8 @@ static void take_end(void *context, void *request, outcome how, int status, cons
 	if (how != OUTCOME_COMPLETE && how != OUTCOME_LEFT && a->reason[0])
 		keep(out->reasons, &out->n_reasons, t, a->reason);
 	count(r, t, how, times, a);
+	if (how == OUTCOME_LOST || how == OUTCOME_REFUSED || (how == OUTCOME_FAILED && status != 404))
+		rest(r, times->ended);
 	if (r->options->history)
 		write_history(r, t, how, status, times, a);
 	spare(r, t);
@@ -191,6 +191,21 @@ static bool ask_alone(run *r, driver_request *request, ticket *t, char problem[3
 	return !t->failed;
 }
 
+/* Send the requests of all scripts, one after another. */
+static bool rehearse(run *r, ticket *t, char problem[300])
+{
+	driver_request request = {0};
+	char ignored[300];
+	for (int i = 0; i < SESSIONS_SCRIPTS; i++)
+		while ((t->seat = sessions_rehearse(r->sessions, i, &request, &t->c)))
+			if (!ask_alone(r, &request, t, problem)) {
+				if ((t->seat = sessions_abandon(r->sessions, &request, &t->c)))
+					ask_alone(r, &request, t, ignored);
+				return false;
+			}
+	return true;
+}
+
 /* Fetch the expected answers. */
 static bool fetch_expected(run *r, char problem[300])
 {
@@ -204,10 +219,8 @@ static bool fetch_expected(run *r, char problem[300])
 		if (!ask_alone(r, &request, &t, problem))
 			return false;
 	}
-	for (int i = 0; r->sessions && i < SESSIONS_SCRIPTS; i++)
-		while ((t.seat = sessions_rehearse(r->sessions, i, &request, &t.c)))
-			if (!ask_alone(r, &request, &t, problem))
-				return false;
+	if (r->sessions && !rehearse(r, &t, problem))
+		return false;
 	r->prepares = false;
 	return true;
 }
@@ -316,16 +329,34 @@ static bool issue(run *r)
 	return true;
 }
 
+static void give_up(run *r)
+{
+	load_report *out = r->report;
+	driver_stop(r->driver);
+	out->violations++;
+	if (out->n_problems < LOAD_SHOWN)
+		snprintf(out->problems[out->n_problems++], sizeof out->problems[0], "%lld sessions could not be closed",
+		         sessions_left(r->sessions));
+}
+
 /* Close the sessions that are open. */
 static bool close_sessions(run *r)
 {
-	uint64_t ticked = driver_clock_ns();
+	uint64_t ticked = driver_clock_ns(), closed = ticked; /* when the latest session was closed */
+	long long left = sessions_left(r->sessions);
 	for (sent b = SENT; b == SENT || driver_in_flight(r->driver) + r->n_rests > 0;) {
 		const uint64_t now = driver_clock_ns();
 		uint64_t from;
 		b = client_is_free(r, now, &from) ? begin(r, now, true) : SENT_NONE;
 		if (b == SENT_FAILED)
 			return false;
+		if (sessions_left(r->sessions) < left)
+			closed = now;
+		left = sessions_left(r->sessions);
+		if (now - closed > (uint64_t)LOAD_CLOSE_MS * NS_OF_MS) {
+			give_up(r);
+			return true;
+		}
 		if (b == SENT || driver_in_flight(r->driver) + r->n_rests == 0)
 			continue;
 		if (!proceed(r, from, &ticked)) {

@@ -8,7 +8,8 @@
  * to it, or be its beginning if the client left (answer.h). An engine whose tokens depend on other rows of a batch
  * fails this check.
  *
- * After a refusal or a lost connection a client rests for LOAD_REST_MS. */
+ * After a refusal, a failure or a lost connection a client rests for LOAD_REST_MS. The run gives up closing its
+ * sessions once LOAD_CLOSE_MS have passed without one that was closed. */
 #ifndef CLIENTS_LOAD_LOAD_H
 #define CLIENTS_LOAD_LOAD_H
 
@@ -18,7 +19,7 @@
 #include "clients/load/histogram.h"
 #include "clients/load/sessions.h"
 
-enum { LOAD_SHOWN = 5 /* reasons that a report keeps of each kind */, LOAD_REST_MS = 1000 };
+enum { LOAD_SHOWN = 5 /* reasons that a report keeps of each kind */, LOAD_REST_MS = 1000, LOAD_CLOSE_MS = 30000 };
 
 typedef struct load_options {
 	workload_options workload;

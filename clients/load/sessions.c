@@ -24,7 +24,7 @@ struct sessions {
 	seat *seats;          /* [n + 1]; the last one rehearses */
 	seat **idle;          /* [n_idle], in any order */
 	int n_idle, next_script;
-	long long opened, unknown;
+	long long opened, unknown, left;
 };
 
 const char *operation_name(operation o)
@@ -129,13 +129,26 @@ seat *sessions_rehearse(sessions *s, int n, driver_request *out, workload_case *
 	return t;
 }
 
+seat *sessions_abandon(sessions *s, driver_request *out, workload_case **c)
+{
+	seat *t = &s->seats[s->options.n];
+	if (t->state == SEAT_EMPTY)
+		return NULL;
+	t->state = SEAT_CLOSING;
+	fill(s, t, out, c);
+	return t;
+}
+
 /* --- its end --------------------------------------------------------------------------- */
 
-static void opened(sessions *s, seat *t, outcome how, const json_t *object)
+static void opened(sessions *s, seat *t, outcome how, const json_t *object, answer *a)
 {
 	const char *id = json_string_value(json_object_get(object, "id"));
-	s->unknown += how == OUTCOME_LOST;
-	if (how != OUTCOME_COMPLETE || !id)
+	const bool complete = how == OUTCOME_COMPLETE;
+	s->unknown += how == OUTCOME_LOST || (complete && !id);
+	if (complete && !id)
+		answer_object(a, "a session without an id");
+	if (!complete || !id)
 		return;
 	s->opened++;
 	snprintf(t->id, sizeof t->id, "%s", id);
@@ -173,10 +186,11 @@ static void looked(sessions *s, seat *t, outcome how, int status, const json_t *
 
 void sessions_ended(sessions *s, seat *t, outcome how, int status, answer *a)
 {
+	const bool was_open = t->state != SEAT_EMPTY;
 	json_t *object = t->operation == OPERATION_TURN ? NULL : json_loadb(text_get(&a->text), a->text.used, 0, NULL);
 	switch (t->operation) {
 	case OPERATION_OPEN:
-		opened(s, t, how, object);
+		opened(s, t, how, object, a);
 		break;
 	case OPERATION_TURN:
 		turned(s, t, how, a);
@@ -189,6 +203,7 @@ void sessions_ended(sessions *s, seat *t, outcome how, int status, answer *a)
 		break;
 	}
 	json_decref(object);
+	s->left += (t->state != SEAT_EMPTY) - was_open;
 	if (!t->rehearses)
 		s->idle[s->n_idle++] = t;
 }
@@ -201,6 +216,11 @@ operation sessions_operation(const seat *t)
 long long sessions_opened(const sessions *s)
 {
 	return s->opened;
+}
+
+long long sessions_left(const sessions *s)
+{
+	return s->left;
 }
 
 long long sessions_unknown(const sessions *s)

@@ -36,11 +36,14 @@ void sessions_free(sessions *s);
 seat *sessions_next(sessions *s, uint64_t *random, bool closing, driver_request *out, workload_case **c);
 /* In the same way for the session that follows script `n` undisturbed. NULL: it is closed. */
 seat *sessions_rehearse(sessions *s, int n, driver_request *out, workload_case **c);
+/* Fill in the request that closes that session before its end. NULL: it is not open. */
+seat *sessions_abandon(sessions *s, driver_request *out, workload_case **c);
 /* The request has ended. A rule that is broken becomes the answer's problem. */
 void sessions_ended(sessions *s, seat *t, outcome how, int status, answer *a);
 operation sessions_operation(const seat *t);
-/* Sessions opened so far; those whose id did not arrive, so that they cannot be closed. */
+/* Sessions opened so far; those not closed yet; those whose id did not arrive, so that they cannot be closed. */
 long long sessions_opened(const sessions *s);
+long long sessions_left(const sessions *s);
 long long sessions_unknown(const sessions *s);
 
 #endif

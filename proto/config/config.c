@@ -138,7 +138,7 @@ bool config_read(options *o, const char *path, const config_section *sections)
 {
 	reading r = {.o = o, .path = path, .sections = sections, .n_command_line = o->n_given};
 
-	return toml_file_read(path, take, &r, o->problem, sizeof(o->problem));
+	return toml_file_read(path, take, &r, o->problem, sizeof(o->problem), &o->out_of_memory);
 }
 
 bool config_read_again(options *out, const options *o, const char *path, const config_section *sections)
@@ -146,6 +146,7 @@ bool config_read_again(options *out, const options *o, const char *path, const c
 	*out = (options){.given = calloc((size_t)o->n_given + 1, sizeof(*out->given))};
 	if (!out->given) {
 		snprintf(out->problem, sizeof(out->problem), "out of memory");
+		out->out_of_memory = true;
 		return false;
 	}
 	for (int i = 0; i < o->n_given; i++)

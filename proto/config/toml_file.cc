@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <memory>
 #include <new>
 #include <string>
 #include <vector>
@@ -77,25 +78,30 @@ bool offer_table(toml_take *take, void *context, const toml::key &key, const tom
 
 bool read_text(const char *path, std::string &text)
 {
-	std::FILE *file = std::fopen(path, "re");
+	struct closer {
+		void operator()(std::FILE *file) const
+		{
+			const int error = errno;
+			std::fclose(file);
+			errno = error;
+		}
+	};
+	const std::unique_ptr<std::FILE, closer> file(std::fopen(path, "re"));
 	char bytes[4096];
 	std::size_t n;
 	if (!file)
 		return false;
 	errno = 0;
-	while ((n = std::fread(bytes, 1, sizeof bytes, file)) > 0)
+	while ((n = std::fread(bytes, 1, sizeof bytes, file.get())) > 0)
 		text.append(bytes, n);
-	const bool whole = !std::ferror(file);
-	const int error = errno;
-	std::fclose(file);
-	errno = error;
-	return whole;
+	return !std::ferror(file.get());
 }
 
-bool read_file(const char *path, toml_take *take, void *context, char *problem, size_t bytes)
+bool read_file(const char *path, toml_take *take, void *context, char *problem, size_t bytes, bool *out_of_memory)
 {
 	std::string text;
 	if (!read_text(path, text)) {
+		*out_of_memory = errno == ENOMEM;
 		std::snprintf(problem, bytes, "%s: %s", path, std::strerror(errno));
 		return false;
 	}
@@ -116,12 +122,13 @@ bool read_file(const char *path, toml_take *take, void *context, char *problem, 
 
 } // namespace
 
-bool toml_file_read(const char *path, toml_take *take, void *context, char *problem, size_t bytes)
+bool toml_file_read(const char *path, toml_take *take, void *context, char *problem, size_t bytes, bool *out_of_memory)
 {
 	try {
-		return read_file(path, take, context, problem, bytes);
+		return read_file(path, take, context, problem, bytes, out_of_memory);
 	} catch (const std::bad_alloc &) {
 		std::snprintf(problem, bytes, "%s: out of memory", path);
+		*out_of_memory = true;
 		return false;
 	}
 }

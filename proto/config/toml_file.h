@@ -31,8 +31,9 @@ typedef struct toml_entry {
 typedef bool toml_take(void *context, const toml_entry *entry);
 
 /* Call `take` for each table and each of its entries. A table within a table is an entry of type TOML_OTHER. False if
- * `take` returned false, or if the file cannot be read or is not TOML; only then `problem` is set, "FILE:LINE: …". */
-bool toml_file_read(const char *path, toml_take *take, void *context, char *problem, size_t bytes);
+ * `take` returned false, or if the file cannot be read or is not TOML; only then `problem` is set, "FILE:LINE: …".
+ * *out_of_memory becomes true if an allocation failed. */
+bool toml_file_read(const char *path, toml_take *take, void *context, char *problem, size_t bytes, bool *out_of_memory);
 
 #ifdef __cplusplus
 }

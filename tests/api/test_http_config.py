@@ -94,6 +94,29 @@ def test_a_wrong_file_changes_nothing(start, file, text, problem):
     assert not any("GET /healthz" in line for line in front.log)
 
 
+def test_the_next_file_is_compared_with_the_options_in_use(start, file):
+    file.write_text("[server]\n")
+    front = start("--config", file)
+    file.write_text('[server]\naccess-log = true\nallow-host = "http://a"\n')
+    sighup(front, "reload: nothing is changed")
+    file.write_text("[server]\naccess-log = true\n")
+    sighup(front, "--access-log has changed and is applied")
+
+
+def test_a_limit_that_is_gone_refuses_no_connection(start, engine, file):
+    file.write_text("[server]\nmax-connections-per-ip = 1\n")
+    front = start("--config", file, connected=False)
+    ask = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with front.socket() as first, front.socket() as excess:
+        for _ in range(2):  # the excess connection is accepted meanwhile
+            first.sendall(ask)
+            assert read_head(first)[0] == 200
+        file.write_text("[server]\nmax-connections-per-ip = 0\n")
+        sighup(front, "--max-connections-per-ip has changed and is applied")
+        excess.sendall(ask)
+        assert read_head(excess)[0] == 200
+
+
 def test_sighup_reads_keys_again(start, engine, tmp_path):
     keys = tmp_path / "keys"
     keys.write_text("first\n")
@@ -136,7 +159,12 @@ def test_the_file_can_name_another_certificate(engine, file):
     front = Front(engine, "--config", file, trust=TLS / "root.pem")
     try:
         use("second")
-        sighup(front, "certificate: new connections get it")
+        lines = sighup(front, "certificate: new connections get it")
+        assert not any("is applied" in line for line in lines)
+        assert name_of(front) == "second"
+        file.write_text(f'[server]\ntls-certificate = "{TLS}/nothing.pem"\ntls-key = "{TLS}/first.key"\n')
+        lines = sighup(front, "certificate: the former one stays in use")
+        assert not any("is applied" in line for line in lines)
         assert name_of(front) == "second"
     finally:
         front.close()

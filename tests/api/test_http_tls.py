@@ -4,6 +4,7 @@ tests/data/tls holds two certificates for 127.0.0.1 and localhost, which an issu
 root. Tests that start a front end with `tls="first"` speak HTTPS through `front.request`, `front.socket` and `front.open_stream`."""
 
 import hashlib
+import http.server
 import os
 import signal
 import socket
@@ -112,6 +113,32 @@ def test_the_health_check_finds_out_that_the_server_speaks_https(front):
     done = subprocess.run([BIN / "additive-httpd", "--health-check", "--listen", f"127.0.0.1:{front.port}"], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert "backend" in done.stdout
+
+
+def test_the_health_check_reads_past_session_tickets():
+    class Well(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"status":"ok","backend":"cpu","device":"d"}')
+
+        def log_message(self, *_):
+            pass
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(TLS / "first.pem", TLS / "first.key")
+    server = http.server.HTTPServer(("127.0.0.1", 0), Well)  # OpenSSL sends two tickets after a handshake
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        done = subprocess.run([BIN / "additive-httpd", "--health-check", "--listen", f"127.0.0.1:{server.server_port}"],
+                              capture_output=True, text=True, timeout=30)
+        assert (done.returncode, done.stderr) == (0, "")
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 # --- reloading ------------------------------------------------------------------------------------

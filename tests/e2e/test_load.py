@@ -2,6 +2,7 @@
 
 import http.server
 import json
+import signal
 import subprocess
 import threading
 import time
@@ -90,6 +91,7 @@ class Faulty(http.server.ThreadingHTTPServer):
     def __init__(self, fault, undisturbed):
         super().__init__(("127.0.0.1", 0), Answers)
         self.fault, self.left, self.lock = fault, undisturbed, threading.Lock()
+        self.opened, self.closed, self.metrics = 0, [], None
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def breaks(self):
@@ -103,12 +105,38 @@ class Answers(http.server.BaseHTTPRequestHandler):
         pass
 
     def do_GET(self):
-        self.send_error(404)
+        if self.path != "/metrics" or not self.server.metrics:
+            return self.send_error(404)
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(next(self.server.metrics).encode())
+
+    def send_json(self, status, **members):
+        body = json.dumps(members).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_DELETE(self):
+        with self.server.lock:
+            fails = self.server.fault == "no close" and len(self.server.closed) == 16
+            if not fails:
+                self.server.closed.append(self.path)
+        self.send_json(500 if fails else 200)
 
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path == "/v1/sessions":
+            with self.server.lock:
+                self.server.opened += 1
+                lost = self.server.fault == "lost" and self.server.opened == 17
+            return None if lost else self.send_json(200, **({} if self.server.fault == "no id" else {"id": f"s-{self.server.opened}"}))
+        if self.server.fault == "no turn":
+            return self.send_json(500, error={"message": "it broke"})
         fault = self.server.fault if self.server.breaks() else None
-        text, tail = "one two", event(choices=[{"text": "", "finish_reason": "length"}]) + event(choices=[], usage={"completion_tokens": 2}) + b"data: [DONE]\n\n"
+        usage = event(choices=[], usage={"completion_tokens": 2}, session={"tokens": 2})
+        text, tail = "one two", event(choices=[{"text": "", "finish_reason": "length"}]) + usage + b"data: [DONE]\n\n"
         if fault == "other text":
             text = "one twq"
         elif fault == "missing text":
@@ -139,6 +167,53 @@ def test_a_broken_rule_is_found_counted_and_named(fault, count, words):
     assert code == 1 and report[count] == 10, (report, errors)
     assert any(words in line for line in report["problems"] + report["reasons"])
     assert report["not_at_rest"] is None  # it has no numbers to compare
+
+
+@pytest.mark.parametrize("fault, words, opened, closed", [("no id", "a session without an id", 1, []), ("no turn", "it broke", 1, ["/v1/sessions/s-1"])])
+def test_a_failed_rehearsal_ends_the_run_and_closes_its_session(fault, words, opened, closed):
+    server = Faulty(fault, undisturbed=1000)
+    code, report, errors = load(f"http://127.0.0.1:{server.server_port}", "any", "--sessions", 2, "--requests", 10, "--max-tokens", 2, seconds=60)
+    server.shutdown()
+    assert code == 1 and report is None and f"an undisturbed request failed: {words}" in errors
+    assert (server.opened, server.closed) == (opened, closed)
+
+
+@pytest.mark.slow  # it closes for half a minute
+def test_sessions_that_cannot_be_closed_are_a_violation():
+    server = Faulty("no close", undisturbed=1000)
+    code, report, errors = load(f"http://127.0.0.1:{server.server_port}", "any", "--sessions", 2, "--turns", 100, "--requests", 10, "--clients", 2, "--max-tokens", 2)
+    server.shutdown()
+    assert code == 1 and report["problems"] == ["2 sessions could not be closed"], (report, errors)
+    assert report["failed"] < 100  # a client rests after a failure
+
+
+def with_one_more_left():
+    yield "additive_engine_generations_running 0\n"
+    while True:
+        yield "additive_engine_generations_running 1\n"
+
+
+def test_a_session_without_an_id_excuses_no_generation():
+    server = Faulty("lost", undisturbed=1000)
+    server.metrics = with_one_more_left()
+    code, report, errors = load(f"http://127.0.0.1:{server.server_port}", "any", "--sessions", 1, "--requests", 10, "--max-tokens", 2, "--allow-failures")
+    server.shutdown()
+    assert report["lost"] == 1 and report["not_at_rest"] == "additive_engine_generations_running", (report, errors)
+
+
+def test_an_interrupted_run_is_not_asked_for_rest():
+    server = Faulty(None, undisturbed=1000)
+    server.metrics = with_one_more_left()
+    run = subprocess.Popen([BIN / "additive", "load", "any", "--seconds", "60", "--max-tokens", "2", "--clients", "1", "--url", f"http://127.0.0.1:{server.server_port}", "--json"],
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 30
+    while server.left > 900:  # requests of the run itself
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    run.send_signal(signal.SIGINT)
+    out, errors = run.communicate(timeout=30)
+    server.shutdown()
+    assert json.loads(out)["not_at_rest"] is None and "at rest" not in errors, (out, errors)
 
 
 def test_any_server_with_the_api_will_do():

@@ -11,6 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tests/unit/support/allocations.h"
+
 static const option_row engine_rows[] = {{"data", OPTION_TEXT, "DIR", "data folder", NULL},
                                          {"backend", OPTION_TEXT, "NAME:auto|cpu|cuda", "device (auto)", NULL},
                                          {"max-models", OPTION_COUNT, "N", "models (4)", "1 to 64"},
@@ -200,6 +202,25 @@ static void reading_again_keeps_the_command_line_and_replaces_the_file(void **st
 	options_free(&o);
 }
 
+static void a_failed_allocation_is_no_fault_of_the_file(void **state)
+{
+	(void)state;
+	options o;
+	bool refused = true;
+
+	write_file("[server]\nping = 4\nallow-host = [\"a\", \"b\"]\n");
+	for (int i = 0; refused; i++) {
+		parse(&o, 0, NULL);
+		allocations_fail(i, false);
+		const bool ok = config_read(&o, path, both);
+		refused = allocations_refused();
+		allocations_limit(-1);
+		assert_true(ok || refused);
+		assert_int_equal(o.out_of_memory, !ok);
+		options_free(&o);
+	}
+}
+
 static char *written(const options *o)
 {
 	char *text;
@@ -251,6 +272,7 @@ int main(void)
 	    cmocka_unit_test(errors_name_file_line_and_key),
 	    cmocka_unit_test(a_file_that_is_not_toml_is_refused_with_the_line),
 	    cmocka_unit_test(reading_again_keeps_the_command_line_and_replaces_the_file),
+	    cmocka_unit_test(a_failed_allocation_is_no_fault_of_the_file),
 	    cmocka_unit_test(a_written_file_has_the_values_and_comments_for_the_rest),
 	};
 
