@@ -197,6 +197,9 @@ def hostile():
     yield {"grammar": 'root ::= "a" (root "x"? | root "y"?)?'}, False
     yield {"grammar": "#" * 65000}, True
     yield {"grammar": "\n" * 65000 + 'root ::= "a"'}, False
+    # Steps that read no character, between the subsets of an automaton and in it.
+    yield {"regex": "(?:(?:||||){12000}[ab])*a[ab]{13}"}, True
+    yield {"regex": "(?:" + "()" * 8000 + "a){60000}"}, True
     yield {"choice": ["a" * 40000]}, True
     yield {"choice": ["%05d" % i for i in range(100000)]}, True
     yield {"choice": ["%04d" % i for i in range(10000)]}, False
