@@ -12,7 +12,7 @@ from http_support import BIN
 from random_grammars import ALPHABET, Grammar, changed, regex
 
 PROGRAM = BIN.parent / "tests" / "grammar_texts"
-CPU_SECONDS, MEMORY = 120, 1 << 30
+CPU_SECONDS, MEMORY, STACK = 120, 1 << 30, 2 << 20
 
 
 class Grammars:
@@ -20,6 +20,7 @@ class Grammars:
         def bound():
             resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+            resource.setrlimit(resource.RLIMIT_STACK, (STACK, STACK))
         self.process = subprocess.Popen([PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, preexec_fn=bound if bounded else None)
 
     def ask(self, **question):
@@ -197,6 +198,21 @@ def hostile():
     yield {"grammar": 'root ::= "a" (root "x"? | root "y"?)?'}, False
     yield {"grammar": "#" * 65000}, True
     yield {"grammar": "\n" * 65000 + 'root ::= "a"'}, False
+    # Steps that read no character, between the subsets of an automaton and in it.
+    yield {"regex": "(?:(?:||||){12000}[ab])*a[ab]{13}"}, True
+    yield {"regex": "(?:" + "()" * 8000 + "a){60000}"}, True
+    # Attempts at an automaton that fail late: the last character is one too many.
+    letters = "".join(chr(0x400 + i) for i in range(924)) + "".join(chr(33 + i) for i in range(90) if chr(33 + i) not in '"\\')
+    yield {"grammar": 't ::= "' + letters + letters[-80:] * 75 + "".join(chr(0x100 + i) for i in range(20)) + '"\nroot ::= ' + "|".join(['(t"a")'] * 2048)}, False
+    # Hundreds of rounds over what is nested deep.
+    rules = "\n".join(["aa ::= ab0", *[f"ab{i} ::= ab{i + 1}" for i in range(600)], 'ab600 ::= "a"'])
+    yield {"grammar": "root ::= " + "(" * 100 + "|".join("." * 24000) + ')"b"' * 100 + "|aa\n" + rules}, True
+    # Nodes within each other across rules, with and without a use.
+    deep = "\n".join([*[f"r{i} ::= r{i + 1}" + "?" * 48 for i in range(1000)], 'r1000 ::= "a"'])
+    yield {"grammar": 'root ::= r0{0} "xy"\n' + deep}, False
+    yield {"grammar": 'root ::= r990 "x"\n' + deep}, False
+    yield {"grammar": 'root ::= r0 "x"\n' + deep}, None
+    yield {"grammar": "root ::= " + "(" * 100 + '"a"' + (")" + "?" * 100) * 100}, True
     yield {"choice": ["a" * 40000]}, True
     yield {"choice": ["%05d" % i for i in range(100000)]}, True
     yield {"choice": ["%04d" % i for i in range(10000)]}, False

@@ -78,11 +78,12 @@ static int32_t automaton_fail(automaton_builder *b, status code)
 	return -1;
 }
 
-void automaton_builder_spend(automaton_builder *b, int64_t steps)
+bool automaton_builder_spend(automaton_builder *b, int64_t steps)
 {
 	*b->budget -= steps;
 	if (*b->budget < 0)
 		automaton_fail(b, STATUS_TOO_LARGE);
+	return *b->budget >= 0;
 }
 
 static bool append_key(automaton_builder *b, const void *key, size_t bytes)

@@ -52,8 +52,8 @@ bool automaton_builder_next(automaton_builder *b, const void **key, size_t *byte
 /* Add an edge or a mark to the state that was begun last. Edges must be ascending. */
 void automaton_builder_edge(automaton_builder *b, unsigned char first, unsigned char last, int32_t target);
 void automaton_builder_accept(automaton_builder *b);
-/* Count work that is not a state or an edge. */
-void automaton_builder_spend(automaton_builder *b, int64_t steps);
+/* Count work that is not a state or an edge. False: the budget is spent. */
+bool automaton_builder_spend(automaton_builder *b, int64_t steps);
 /* Frees the builder, also on failure. STATUS_NOMEM; STATUS_TOO_LARGE: a bound was reached. */
 status automaton_builder_finish(automaton **out, automaton_builder *b);
 

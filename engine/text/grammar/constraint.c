@@ -8,8 +8,7 @@
 
 enum {
 	KNOWN = 512, /* pairs of frames whose tokens are kept */
-	SLOTS = 2 * KNOWN,
-	MOST_WORK = 1 << 24 /* nodes and comparisons for one token, some 50 ms */
+	SLOTS = 2 * KNOWN
 };
 
 /* A growing array. */
@@ -71,10 +70,10 @@ static void allow(uint32_t *bits, int32_t token)
  */
 static status add_top(grammar_stacks *s, scratch *to, int32_t first, int32_t top)
 {
-	for (int32_t i = first; i < to->n && s->work <= MOST_WORK; i++)
+	for (int32_t i = first; i < to->n && s->work <= GRAMMAR_MOST_WORK; i++)
 		if (grammar_same(s, to->tops[i], top))
 			return STATUS_OK;
-	if (s->work > MOST_WORK)
+	if (s->work > GRAMMAR_MOST_WORK)
 		return STATUS_TOO_LARGE;
 	if (!MEMORY_ROOM(to->tops, to->capacity, to->n + 1))
 		return STATUS_NOMEM;
@@ -105,7 +104,7 @@ static status step(const walk *w, const level *l, unsigned char byte, level *out
 		TRY(top == -2 ? grammar_stacks_problem(w->stacks) : add_top(w->stacks, w->scratch, out->tops, top));
 	}
 	out->n_tops = w->scratch->n - out->tops;
-	return w->stacks->work > MOST_WORK ? STATUS_TOO_LARGE : STATUS_OK;
+	return w->stacks->work > GRAMMAR_MOST_WORK ? STATUS_TOO_LARGE : STATUS_OK;
 }
 
 /* True if the same strings of up to `bytes` bytes fit on both. */
@@ -122,7 +121,7 @@ static bool alike(const walk *w, int32_t a, int32_t b, int32_t bytes)
 static bool levels_alike(const walk *w, const level *a, const level *b, int32_t bytes)
 {
 	bool same = a->n_tops == b->n_tops;
-	for (int i = 0; i < a->n_tops && same; i++)
+	for (int i = 0; i < a->n_tops && same && w->stacks->work <= GRAMMAR_MOST_WORK; i++)
 		same = alike(w, w->scratch->tops[a->tops + i], w->scratch->tops[b->tops + i], bytes);
 	return same;
 }
@@ -420,7 +419,7 @@ static status push_byte(constrained_text *x, unsigned char byte)
 	const int32_t before = tops->n;
 	bool ends = false;
 	s->work = 0;
-	for (int32_t i = 0; i < before && s->work <= MOST_WORK; i++)
+	for (int32_t i = 0; i < before; i++)
 		TRY(grammar_expand(g, s, tops->tops[i], &ends));
 	for (int32_t i = 0; i < s->n_next; i++) {
 		const grammar_next next = s->next[i];

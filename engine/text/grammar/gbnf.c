@@ -14,7 +14,8 @@
  * left; what is not tried is as correct, but slower to follow. */
 
 enum {
-	MAX_SIZE = 1 << 13, /* characters of a tree that is tried as an automaton, repetitions written out */
+	MAX_SIZE = 1 << 13,    /* characters of a tree that is tried as an automaton, repetitions written out */
+	MAX_TREE_DEPTH = 1000, /* nodes within each other, those of rules included */
 	TRY_STEPS = 1 << 19,
 	TRY_COST = 1 << 12,   /* steps that an attempt costs at least, so that there are few */
 	MAX_SPELLINGS = 4096, /* more than a class can have */
@@ -24,7 +25,7 @@ enum {
 typedef struct compiler {
 	const gbnf_rules *rules;
 	grammar *g;
-	bool *empty;           /* [n_rules] the rule has the empty text */
+	bool *empty;           /* [n_nodes] the node has the empty text */
 	bool *safe;            /* [n_rules] the rule does not begin with itself */
 	int32_t *sizes;        /* [n_rules] as for MAX_SIZE; -1: recursive, or not known yet */
 	grammar_node *forward; /* [n_rules] plus 1; 0: not referred to */
@@ -46,7 +47,7 @@ static int32_t body_of(const compiler *c, const gbnf_node *n)
 
 /* --- properties of rules --------------------------------------------------------------------------- */
 
-/* True if the node has the empty text, as far as this is known of the rules. */
+/* True if the node has the empty text, as far as this is known of the nodes that it consists of. */
 static bool may_be_empty(const compiler *c, int32_t i)
 {
 	const gbnf_node *n = node_at(c, i);
@@ -55,21 +56,31 @@ static bool may_be_empty(const compiler *c, int32_t i)
 	case GBNF_TEXT:
 		return n->b == 0;
 	case GBNF_RULE:
-		return c->empty[n->a];
+		return c->empty[body_of(c, n)];
 	case GBNF_REPEAT:
-		return n->a == 0 || may_be_empty(c, n->first);
+		return n->a == 0 || c->empty[n->first];
 	case GBNF_SEQUENCE:
 	case GBNF_CHOICE:
 		for (int32_t k = n->first; k >= 0; k = node_at(c, k)->next) {
-			const bool one = may_be_empty(c, k);
-			all &= one;
-			any |= one;
+			all &= c->empty[k];
+			any |= c->empty[k];
 		}
 		return n->kind == GBNF_SEQUENCE ? all : any;
 	case GBNF_SET:
 		break;
 	}
 	return false;
+}
+
+/* Members come before the nodes that they are members of, so a round passes one reference to a rule at least. */
+static void learn_empty(compiler *c)
+{
+	for (bool changed = true; changed;) {
+		changed = false;
+		for (int32_t i = 0; i < c->rules->n_nodes; i++)
+			if (!c->empty[i] && (c->empty[i] = may_be_empty(c, i)))
+				changed = true;
+	}
 }
 
 /* The first rule not known to be safe with which the node may begin; -1: there is none. */
@@ -86,7 +97,7 @@ static int32_t unsafe_begin(const compiler *c, int32_t i)
 	case GBNF_CHOICE:
 		for (int32_t k = n->first; k >= 0 && found < 0; k = node_at(c, k)->next) {
 			found = unsafe_begin(c, k);
-			if (n->kind == GBNF_SEQUENCE && !may_be_empty(c, k))
+			if (n->kind == GBNF_SEQUENCE && !c->empty[k])
 				break;
 		}
 		return found;
@@ -109,6 +120,8 @@ static int32_t size_of(const compiler *c, int32_t i)
 	case GBNF_RULE:
 		return c->sizes[n->a];
 	case GBNF_REPEAT:
+		if (n->b == 0)
+			break;
 		one = size_of(c, n->first);
 		if (one < 0)
 			return -1;
@@ -127,11 +140,6 @@ static int32_t size_of(const compiler *c, int32_t i)
 		break;
 	}
 	return size > MAX_SIZE ? MAX_SIZE + 1 : (int32_t)size;
-}
-
-static bool learn_empty(compiler *c, int32_t rule)
-{
-	return c->empty[rule] = may_be_empty(c, c->rules->rules[rule].body);
 }
 
 static bool learn_safe(compiler *c, int32_t rule)
@@ -174,7 +182,7 @@ static int32_t left_recursive(const compiler *c)
 
 /* --- automata -------------------------------------------------------------------------------------- */
 
-static int32_t tree_of(const compiler *c, pattern_tree *t, int32_t i);
+static int32_t tree_of(const compiler *c, pattern_tree *t, int32_t i, int depth);
 
 static int32_t tree_of_text(const compiler *c, pattern_tree *t, const gbnf_node *n)
 {
@@ -195,12 +203,12 @@ static int32_t tree_of_text(const compiler *c, pattern_tree *t, const gbnf_node 
 	return all < 0 ? pattern_tree_node(t, (pattern_node){.kind = PATTERN_EMPTY}) : all;
 }
 
-static int32_t tree_of_members(const compiler *c, pattern_tree *t, const gbnf_node *n)
+static int32_t tree_of_members(const compiler *c, pattern_tree *t, const gbnf_node *n, int depth)
 {
 	const pattern_kind kind = n->kind == GBNF_SEQUENCE ? PATTERN_SEQUENCE : PATTERN_EITHER;
 	int32_t all = -1;
 	for (int32_t k = n->first; k >= 0; k = node_at(c, k)->next) {
-		const int32_t one = tree_of(c, t, k);
+		const int32_t one = tree_of(c, t, k, depth);
 		if (one < 0)
 			return -1;
 		all = k == n->first ? one : pattern_tree_node(t, (pattern_node){.kind = kind, .a = all, .b = one});
@@ -208,25 +216,29 @@ static int32_t tree_of_members(const compiler *c, pattern_tree *t, const gbnf_no
 	return n->first < 0 ? pattern_tree_node(t, (pattern_node){.kind = PATTERN_EMPTY}) : all;
 }
 
-/* Append the tree, with all rules that it refers to; -1: too large. */
-static int32_t tree_of(const compiler *c, pattern_tree *t, int32_t i)
+/* Append the tree, with all rules that it refers to; -1: too large, or too deep. */
+static int32_t tree_of(const compiler *c, pattern_tree *t, int32_t i, int depth)
 {
 	const gbnf_node *n = node_at(c, i);
+	if (depth == MAX_TREE_DEPTH)
+		return -1;
 	switch (n->kind) {
 	case GBNF_TEXT:
 		return tree_of_text(c, t, n);
 	case GBNF_SET:
 		return pattern_tree_set(t, &c->rules->sets[n->a]);
 	case GBNF_RULE:
-		return tree_of(c, t, body_of(c, n));
+		return tree_of(c, t, body_of(c, n), depth + 1);
 	case GBNF_SEQUENCE:
 	case GBNF_CHOICE:
-		return tree_of_members(c, t, n);
+		return tree_of_members(c, t, n, depth + 1);
 	case GBNF_REPEAT:
 		break;
 	}
+	if (n->b == 0)
+		return pattern_tree_node(t, (pattern_node){.kind = PATTERN_EMPTY});
 	return pattern_tree_node(t, (pattern_node){.kind = PATTERN_REPEAT,
-	                                           .a = tree_of(c, t, n->first),
+	                                           .a = tree_of(c, t, n->first, depth + 1),
 	                                           .min = n->a,
 	                                           .max = n->b == GBNF_NO_BOUND ? PATTERN_NO_BOUND : n->b});
 }
@@ -238,8 +250,9 @@ static status nonempty_automaton(const compiler *c, automaton **out, int32_t i, 
 	automaton *all = NULL;
 	status s = pattern_tree_init(&t);
 	if (s == STATUS_OK) {
-		t.root = tree_of(c, &t, i);
-		s = t.root < 0 ? STATUS_TOO_LARGE : pattern_tree_automaton(&all, &t, budget);
+		t.root = tree_of(c, &t, i, 0);
+		*budget -= t.work;
+		s = t.root < 0 || *budget < 0 ? STATUS_TOO_LARGE : pattern_tree_automaton(&all, &t, budget);
 	}
 	if (s == STATUS_OK)
 		s = automaton_filter(out, all, c->nothing, true, budget);
@@ -324,9 +337,9 @@ static grammar_node node_of_sequence(compiler *c, const gbnf_node *n)
 	int32_t count;
 	int32_t *all = members_of(c, n, &count);
 	grammar_node rest = count > 0 && all ? nonempty(c, all[0]) : no_text(c);
-	bool rest_empty = count == 0 || !all || may_be_empty(c, all[0]);
+	bool rest_empty = count == 0 || !all || c->empty[all[0]];
 	for (int32_t i = 1; i < count && all && c->problem == STATUS_OK; i++) {
-		const bool empty = may_be_empty(c, all[i]);
+		const bool empty = c->empty[all[i]];
 		const grammar_node pair[] = {nonempty(c, all[i]), optional(c, rest, rest_empty)};
 		const grammar_node either[] = {grammar_sequence(c->g, pair, 2), rest};
 		rest = empty ? grammar_choice(c->g, either, 2) : either[0];
@@ -351,7 +364,7 @@ static grammar_node node_of_repeat(compiler *c, const gbnf_node *n)
 {
 	if (n->b == 0)
 		return no_text(c);
-	const int32_t least = may_be_empty(c, n->first) || n->a == 0 ? 1 : n->a;
+	const int32_t least = c->empty[n->first] || n->a == 0 ? 1 : n->a;
 	return grammar_repeat(c->g, nonempty(c, n->first), least, n->b == GBNF_NO_BOUND ? GRAMMAR_NO_BOUND : n->b);
 }
 
@@ -424,7 +437,7 @@ static status compile(compiler *c, error *err)
 	const gbnf_rule *root = &c->rules->rules[c->rules->root];
 	TRY(make_nothing(&c->nothing, &c->budget));
 	memset(c->sizes, -1, (size_t)c->rules->n_rules * sizeof *c->sizes);
-	learn_all(c, learn_empty);
+	learn_empty(c);
 	learn_all(c, learn_safe);
 	learn_all(c, learn_size);
 	const int32_t wrong = left_recursive(c);
@@ -435,7 +448,7 @@ static status compile(compiler *c, error *err)
 		                 r->line, r->bytes < 64 ? (int)r->bytes : 64, r->name);
 	}
 	const grammar_node node = nonempty(c, root->body);
-	const grammar_node whole = optional(c, node, c->empty[c->rules->root]);
+	const grammar_node whole = optional(c, node, c->empty[root->body]);
 	define_rules(c);
 	TRY(c->problem);
 	return grammar_finish(c->g, whole, err);
@@ -446,7 +459,7 @@ static status gbnf_make(grammar **out, const gbnf_rules *rules, error *err)
 	const size_t n = (size_t)rules->n_rules;
 	compiler c = {.rules = rules,
 	              .g = grammar_new(),
-	              .empty = memory_new(n, sizeof *c.empty),
+	              .empty = memory_new((size_t)rules->n_nodes, sizeof *c.empty),
 	              .safe = memory_new(n, sizeof *c.safe),
 	              .sizes = memory_new(n, sizeof *c.sizes),
 	              .forward = memory_new(n, sizeof *c.forward),

@@ -63,6 +63,12 @@ static int32_t add_node(reader *p, gbnf_node node)
 	gbnf_rules *r = p->rules;
 	if (p->problem != STATUS_OK)
 		return -1;
+	node.height = 1;
+	for (int32_t k = node.first; k >= 0; k = r->nodes[k].next)
+		if (node.height <= r->nodes[k].height)
+			node.height = r->nodes[k].height + 1;
+	if (node.height > GBNF_MAX_HEIGHT)
+		return refuse(p, STATUS_TOO_LARGE, "groups and repetitions are nested more than 400 deep");
 	if (!MEMORY_ROOM(r->nodes, r->nodes_capacity, r->n_nodes + 1))
 		return gbnf_out_of_memory(p);
 	node.next = -1;

@@ -12,7 +12,8 @@ enum {
 	GBNF_MAX_RULES = 1024,
 	GBNF_MAX_SETS = 1024,
 	GBNF_MAX_COUNT = 100000,
-	GBNF_MAX_DEPTH = 100, /* groups within groups */
+	GBNF_MAX_DEPTH = 100,  /* groups within groups */
+	GBNF_MAX_HEIGHT = 400, /* nodes of a rule within each other */
 	GBNF_NO_BOUND = -1
 };
 
@@ -24,6 +25,7 @@ typedef struct gbnf_node {
 	int32_t first; /* sequences, choices: the first member, -1: none; repetitions: the node */
 	/* texts: the first byte and their number; sets, rules: a is the index; repetitions: min and max */
 	int32_t a, b;
+	int32_t height; /* nodes within each other, this one included */
 } gbnf_node;
 
 typedef struct gbnf_rule {

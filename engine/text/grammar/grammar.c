@@ -408,10 +408,9 @@ static status expand_node(const grammar *g, grammar_stacks *s, grammar_node at, 
 
 static status expand(const grammar *g, grammar_stacks *s, grammar_node at, int32_t position, int32_t below, bool *ends)
 {
-	if (s->depth == GRAMMAR_MAX_DEPTH)
+	if (++s->work > GRAMMAR_MOST_WORK || s->depth == GRAMMAR_MAX_DEPTH)
 		return STATUS_TOO_LARGE;
 	s->depth++;
-	s->work++;
 	const status result = expand_node(g, s, at, position, below, ends);
 	s->depth--;
 	return result;

@@ -20,8 +20,9 @@
 enum {
 	GRAMMAR_MAX_NODES = 1 << 16,
 	GRAMMAR_MAX_EDGES = 1 << 20,
-	GRAMMAR_MAX_DEPTH = 10000,    /* nodes and frames between two bytes */
+	GRAMMAR_MAX_DEPTH = 4000,     /* nodes and frames between two bytes: the recursion fits on 2 MiB of stack */
 	GRAMMAR_MAX_FRAMES = 1 << 20, /* frames of all stacks together */
+	GRAMMAR_MOST_WORK = 1 << 24,  /* nodes and comparisons for one token, some 50 ms */
 	GRAMMAR_NO_BOUND = -1
 };
 
@@ -97,7 +98,7 @@ int32_t grammar_push(grammar_stacks *s, grammar_node node, int32_t position, int
 status grammar_stacks_problem(const grammar_stacks *s);
 /* Append what may follow on top of frame `top` to s->next, and the frames of it to s->frames. *ends: nothing may
  * follow, all frames are read (unchanged if not). top FRAME_NONE: nothing is left. STATUS_NOMEM; STATUS_TOO_LARGE: a
- * bound on stacks was reached. */
+ * bound on stacks or GRAMMAR_MOST_WORK was reached. */
 status grammar_expand(const grammar *g, grammar_stacks *s, int32_t top, bool *ends);
 /* True if the byte fits. */
 bool grammar_fits(const grammar *g, const grammar_next *next, unsigned char byte);

@@ -7,7 +7,12 @@
 
 /* The tree becomes a nondeterministic automaton over characters, whose subsets are the states of the result. */
 
-enum { MAX_STEPS = 1 << 16, MAX_SPELLINGS = 1 << 13, MAX_SET_SPELLINGS = 1024 };
+enum {
+	MAX_STEPS = 1 << 16,
+	MAX_SPELLINGS = 1 << 13,
+	MAX_SET_SPELLINGS = 1024,
+	VISITS = 8 /* nodes or steps visited for one step of the budget */
+};
 
 typedef enum step_kind { STEP_CHARACTER, STEP_SPLIT, STEP_BEGIN, STEP_END, STEP_MATCHED } step_kind;
 
@@ -45,6 +50,7 @@ typedef struct compiler {
 	items now, after;
 	int32_t *stack, *seen; /* [MAX_STEPS]; seen: the last mark */
 	int32_t n_steps, n_spellings, n_arcs, arcs_capacity, mark, rest;
+	int64_t visits; /* not yet counted in the budget */
 	automaton_builder *builder;
 	status problem;
 } compiler;
@@ -54,6 +60,19 @@ static int32_t pattern_fail(compiler *c, status code)
 	if (c->problem == STATUS_OK)
 		c->problem = code;
 	return -1;
+}
+
+static void spend(compiler *c, int64_t steps)
+{
+	if (!automaton_builder_spend(c->builder, steps))
+		pattern_fail(c, STATUS_TOO_LARGE);
+}
+
+static void visited(compiler *c, int64_t n)
+{
+	c->visits += n;
+	spend(c, c->visits / VISITS);
+	c->visits %= VISITS;
 }
 
 /* --- steps --------------------------------------------------------------------------------------- */
@@ -99,6 +118,9 @@ static int32_t pattern_compile(compiler *c, int32_t at, int32_t next)
 {
 	const pattern_node *n = &c->tree->nodes[at];
 	int32_t either = -1;
+	visited(c, 1);
+	if (c->problem != STATUS_OK)
+		return -1;
 	for (; n->kind == PATTERN_SEQUENCE; n = &c->tree->nodes[n->a])
 		next = pattern_compile(c, n->b, next);
 	for (; n->kind == PATTERN_EITHER; n = &c->tree->nodes[n->a]) {
@@ -177,12 +199,12 @@ static void add_item(compiler *c, items *to, item one)
 /* Add what can be reached from `at` without a character. ended: no character follows. True: the pattern has matched. */
 static bool close_over(compiler *c, items *to, int32_t at, bool started, bool ended)
 {
-	int32_t n = 0;
+	int32_t n = 0, popped = 0;
 	bool matched = false;
 	if (c->seen[at] == c->mark)
 		return false;
 	c->seen[c->stack[n++] = at] = c->mark;
-	while (n > 0) {
+	for (; n > 0; popped++) {
 		const int32_t i = c->stack[--n];
 		const step *s = &c->steps[i];
 		int32_t next[2] = {-1, -1};
@@ -197,6 +219,7 @@ static bool close_over(compiler *c, items *to, int32_t at, bool started, bool en
 			if (next[k] >= 0 && c->seen[next[k]] != c->mark)
 				c->seen[c->stack[n++] = next[k]] = c->mark;
 	}
+	visited(c, popped);
 	return matched;
 }
 
@@ -299,11 +322,11 @@ static void expand(compiler *c, const void *key, size_t bytes)
 	if (matches_at_end(c))
 		automaton_builder_accept(c->builder);
 	list_arcs(c, begins);
-	automaton_builder_spend(c->builder, c->n_arcs);
+	spend(c, c->n_arcs);
 	for (int byte = 0, end; byte < 256 && c->problem == STATUS_OK; byte = end) {
 		for (end = byte + 1; end < 256 && !begins[end]; end++)
 			;
-		automaton_builder_spend(c->builder, c->n_arcs / 16);
+		spend(c, c->n_arcs / 16);
 		automaton_builder_edge(c->builder, (unsigned char)byte, (unsigned char)(end - 1), state_after(c, byte));
 	}
 }
@@ -313,16 +336,16 @@ static status determinize(compiler *c, int32_t root, int64_t *budget, automaton 
 	const void *key;
 	size_t bytes;
 	*out = NULL;
-	const int32_t start = compile_root(c, root);
-	if (start < 0)
-		return c->problem;
 	c->builder = automaton_builder_new(budget);
 	if (!c->builder)
 		return STATUS_NOMEM;
+	const int32_t start = compile_root(c, root);
 	c->after.n = 0;
 	c->mark++;
-	close_over(c, &c->after, start, false, false);
-	state_of(c, &c->after);
+	if (start >= 0) {
+		close_over(c, &c->after, start, false, false);
+		state_of(c, &c->after);
+	}
 	while (c->problem == STATUS_OK && automaton_builder_next(c->builder, &key, &bytes))
 		expand(c, key, bytes);
 	const status s = automaton_builder_finish(out, c->builder);

@@ -21,20 +21,34 @@ int32_t pattern_tree_node(pattern_tree *t, pattern_node node)
 	if (node.a < 0 || node.b < 0 || t->n_nodes == PATTERN_MAX_NODES)
 		return -1;
 	t->nodes[t->n_nodes] = node;
+	t->work++;
 	return t->n_nodes++;
+}
+
+static bool same_set(const code_points *a, const code_points *b)
+{
+	return a->n == b->n && memcmp(a->ranges, b->ranges, (size_t)a->n * sizeof *a->ranges) == 0;
 }
 
 int32_t pattern_tree_set(pattern_tree *t, const code_points *s)
 {
-	int32_t i = 0;
-	while (i < t->n_sets &&
-	       (t->sets[i].n != s->n || memcmp(t->sets[i].ranges, s->ranges, (size_t)s->n * sizeof *s->ranges) != 0))
-		i++;
-	if (i == PATTERN_MAX_SETS)
-		return -1;
-	if (i == t->n_sets)
+	uint64_t hash = 0;
+	for (int i = 0; i < s->n; i++)
+		hash = (hash ^ (uint64_t)s->ranges[i].first << 32 ^ (uint64_t)s->ranges[i].last) *
+		       UINT64_C(0x9e3779b97f4a7c15);
+	t->work += s->n / 8;
+	int16_t *slot = &t->set_slots[(hash >> 32) % PATTERN_SET_SLOTS];
+	while (*slot && !same_set(&t->sets[*slot - 1], s)) {
+		t->work++;
+		slot = slot == t->set_slots + PATTERN_SET_SLOTS - 1 ? t->set_slots : slot + 1;
+	}
+	if (!*slot) {
+		if (t->n_sets == PATTERN_MAX_SETS)
+			return -1;
 		t->sets[t->n_sets++] = *s;
-	return pattern_tree_node(t, (pattern_node){.kind = PATTERN_CHARACTER, .a = i});
+		*slot = (int16_t)t->n_sets;
+	}
+	return pattern_tree_node(t, (pattern_node){.kind = PATTERN_CHARACTER, .a = *slot - 1});
 }
 
 /* --- parsing --------------------------------------------------------------------------------------- */

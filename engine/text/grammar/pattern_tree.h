@@ -11,6 +11,7 @@ enum {
 	PATTERN_MAX_BYTES = 1 << 14,
 	PATTERN_MAX_NODES = 2 * PATTERN_MAX_BYTES,
 	PATTERN_MAX_SETS = 1024,
+	PATTERN_SET_SLOTS = 2 * PATTERN_MAX_SETS,
 	PATTERN_MAX_LOOKS = 16,
 	PATTERN_NO_BOUND = -1
 };
@@ -40,6 +41,8 @@ typedef struct pattern_tree {
 	pattern_node *nodes;
 	code_points *sets;
 	int32_t n_nodes, n_sets, root;
+	int16_t set_slots[PATTERN_SET_SLOTS]; /* hash table of sets; 0: empty, else the set + 1 */
+	int64_t work; /* steps of a budget: nodes, sets compared, and eight ranges looked up for one */
 	pattern_look looks[PATTERN_MAX_LOOKS];
 	int n_looks;
 } pattern_tree;

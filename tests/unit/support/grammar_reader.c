@@ -22,6 +22,7 @@ static bool expand(grammar_reader *r)
 {
 	bool ends = false;
 	r->stacks.n_next = 0;
+	r->stacks.work = 0;
 	for (int i = 0; i < r->n; i++)
 		require(grammar_expand(r->g, &r->stacks, r->tops[i], &ends) == STATUS_OK);
 	return ends;

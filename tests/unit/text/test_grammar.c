@@ -677,6 +677,27 @@ static void ambiguous_grammars_are_bounded(void **state)
 	}
 }
 
+/* 2^18 ways to a node, each through a hundred repetitions. */
+static void an_expansion_is_bounded(void **state)
+{
+	(void)state;
+	char text[2048], *at = text + sprintf(text, "root ::= r1 | r1\n");
+	for (int i = 1; i < 18; i++)
+		at += sprintf(at, "r%d ::= r%d | r%d\n", i, i + 1, i + 1);
+	at += sprintf(at, "r18 ::= (\"x\" root | \"x\")");
+	for (int i = 0; i < 100; i++)
+		at += sprintf(at, "{1}");
+	grammar *g;
+	grammar_stacks stacks = {0};
+	bool ends = false;
+	assert_int_equal(gbnf_grammar_new(&g, text, strlen(text), NULL), STATUS_OK);
+	const int32_t top = grammar_push(&stacks, grammar_root(g), 0, FRAME_NONE);
+	assert_int_equal(grammar_expand(g, &stacks, top, &ends), STATUS_TOO_LARGE);
+	assert_true(stacks.work <= GRAMMAR_MOST_WORK + 1);
+	grammar_stacks_fini(&stacks);
+	grammar_free(g);
+}
+
 /* --- memory ------------------------------------------------------------------------------------------- */
 
 static status write_something(const json_t *schema, const vocabulary *v)
@@ -763,6 +784,7 @@ int main(void)
 	    cmocka_unit_test(tokens_may_be_parts_of_characters),
 	    cmocka_unit_test(a_text_may_end_where_it_is_whole),
 	    cmocka_unit_test(ambiguous_grammars_are_bounded),
+	    cmocka_unit_test(an_expansion_is_bounded),
 	    cmocka_unit_test(every_allocation_may_fail),
 	    cmocka_unit_test(every_allocation_of_a_plain_grammar_may_fail),
 	};
