@@ -141,11 +141,11 @@ seat *sessions_abandon(sessions *s, driver_request *out, workload_case **c)
 
 /* --- its end --------------------------------------------------------------------------- */
 
-static void opened(sessions *s, seat *t, outcome how, const json_t *object, answer *a)
+static void opened(sessions *s, seat *t, outcome how, int status, const json_t *object, answer *a)
 {
 	const char *id = json_string_value(json_object_get(object, "id"));
 	const bool complete = how == OUTCOME_COMPLETE;
-	s->unknown += how == OUTCOME_LOST || (complete && !id);
+	s->unknown += how == OUTCOME_LOST || status >= 500 || (complete && !id); /* there may be a session */
 	if (complete && !id)
 		answer_object(a, "a session without an id");
 	if (!complete || !id)
@@ -190,7 +190,7 @@ void sessions_ended(sessions *s, seat *t, outcome how, int status, answer *a)
 	json_t *object = t->operation == OPERATION_TURN ? NULL : json_loadb(text_get(&a->text), a->text.used, 0, NULL);
 	switch (t->operation) {
 	case OPERATION_OPEN:
-		opened(s, t, how, object, a);
+		opened(s, t, how, status, object, a);
 		break;
 	case OPERATION_TURN:
 		turned(s, t, how, a);

@@ -18,7 +18,7 @@ from engine_serving import daemon, metric, model, refused, session
 def test_a_completion_has_text_tokens_usage_and_timings(engine, model):
     text, events, result = engine.generate({"model": model, "prompt": "99 bottles", "max_tokens": 12, "seed": 1})
     assert sum(len(e["tokens"]) for e in events) == 12
-    assert result["usage"] == {"prompt_tokens": 10, "completion_tokens": 12, "total_tokens": 22}
+    assert result["usage"] == {"prompt_tokens": 10, "completion_tokens": 12, "total_tokens": 22, "prompt_tokens_details": {"cached_tokens": 0}}
     assert result["choices"] == [{"index": 0, "finish_reason": "length"}]
     assert result["model"] == model and result["timings"]["predicted_n"] == 12
     assert text == "".join(e["text"] for e in events)
@@ -206,7 +206,7 @@ def test_beams_find_texts_that_the_model_scores_as_said_best_first(engine, model
         found = [[t for e in events if e["index"] == i for t in e["tokens"]] for i in range(3)]
         said = [[p for e in events if e["index"] == i for p in e["logprobs"]["token_logprobs"]] for i in range(3)]
         assert [c["finish_reason"] for c in result["choices"]] == ["length"] * 3
-        assert result["usage"] == {"prompt_tokens": 3, "completion_tokens": 30, "total_tokens": 33}
+        assert result["usage"] == {"prompt_tokens": 3, "completion_tokens": 30, "total_tokens": 33, "prompt_tokens_details": {"cached_tokens": 0}}
         assert all(len(e["tokens"]) <= 8 for e in events) and len(events) == 6
         assert len({tuple(f) for f in found}) == 3
         for tokens, logprobs in zip(found, said):

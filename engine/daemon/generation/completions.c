@@ -349,11 +349,9 @@ json_t *completions_result(choices *c)
 	const choices_plan *spec = choices_get_plan(c);
 	int64_t prompt = 0, cached = 0, completion = 0;
 	json_t *list = list_object(c, &prompt, &cached, &completion);
-	json_t *usage = json_pack("{s:I, s:I, s:I}", "prompt_tokens", (json_int_t)prompt, "completion_tokens",
-	                          (json_int_t)completion, "total_tokens", (json_int_t)(prompt + completion));
-	if (!spec->session)
-		json_object_set_new(usage, "prompt_tokens_details",
-		                    json_pack("{s:I}", "cached_tokens", (json_int_t)cached));
+	json_t *usage = json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", (json_int_t)prompt, "completion_tokens",
+	                          (json_int_t)completion, "total_tokens", (json_int_t)(prompt + completion),
+	                          "prompt_tokens_details", "cached_tokens", (json_int_t)cached);
 	json_t *result = json_pack("{s:o, s:o, s:o, s:s}", "choices", list, "usage", usage, "timings",
 	                           timings_object(c, prompt, completion), "model", spec->model->id);
 	bool complete = result && carried_state_add(spec, result);
