@@ -90,7 +90,7 @@ def start(services, name, words, source, model, options, folder):
 def request(service, prompt, options):
     text = (http_load.TEXT * (prompt // len(http_load.TEXT) + 1))[:prompt]
     body = {"model": service.model, "prompt": [ord(c) for c in text] if options.foreign else text, "max_tokens": options.tokens,
-            "temperature": options.temperature, "stream": True}
+            "temperature": options.temperature, "stream": True, "cache_prompt": False}
     return {**body, **json.loads(options.body), **service.body}
 
 

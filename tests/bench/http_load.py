@@ -130,7 +130,7 @@ def measure(programs, client, config, vocab, prompt, streams, seconds, environme
         try:
             model = make_model(service, config, vocab)
             service.ask("POST", f"/v1/models/{model}/load", {"dtype": "bf16"})
-            request = {"model": model, "prompt": [97 + i % 26 for i in range(prompt)], "max_tokens": config["n_positions"] - prompt, "temperature": 0, "stream": True}
+            request = {"model": model, "prompt": [97 + i % 26 for i in range(prompt)], "max_tokens": config["n_positions"] - prompt, "temperature": 0, "stream": True, "cache_prompt": False}
             found = load(client, service.address, request, streams, WARM, seconds, service.processes(), environment=environment)
             return {"streams": streams, "tokens_per_second": found["events"] / found["seconds"], **found}
         except OSError as failure:
