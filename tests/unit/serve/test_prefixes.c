@@ -123,6 +123,21 @@ static void the_next_turn_of_a_chat_begins_after_the_answer(void **state)
 	}
 }
 
+static void a_state_that_a_step_in_flight_changes_is_not_kept(void **state)
+{
+	fixture *f = *state;
+	random_tokens(ids, 40, 16);
+	generation_request r = request(memset(&with, 0, sizeof with), ids, 40, 300);
+	with.credit = INT32_MAX;
+	with.cancel_after = 90;
+	start(f, NULL, &with, &r);
+	drain(f);
+	assert_int_equal(with.result.status, STATUS_CANCELLED);
+	memcpy(ids + 40, with.tokens, (size_t)with.n_tokens * sizeof *ids);
+	random_tokens(ids + 40 + with.n_tokens, 5, 17);
+	ask(f, 40 + with.n_tokens + 5, 0, 30, NULL);
+}
+
 static void states_inside_a_long_prompt_are_kept(void **state)
 {
 	fixture *f = *state;
@@ -240,6 +255,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(fewer_shared_tokens_are_read_again, setup_kept, teardown),
 	    cmocka_unit_test_setup_teardown(a_longer_prompt_begins_where_the_shorter_one_ended, setup_kept, teardown),
 	    cmocka_unit_test_setup_teardown(the_next_turn_of_a_chat_begins_after_the_answer, setup_kept, teardown),
+	    cmocka_unit_test_setup_teardown(a_state_that_a_step_in_flight_changes_is_not_kept, setup_kept, teardown),
 	    cmocka_unit_test_setup_teardown(states_inside_a_long_prompt_are_kept, setup_kept, teardown),
 	    cmocka_unit_test_setup_teardown(an_owner_uses_its_own_states_only, setup_kept, teardown),
 	    cmocka_unit_test_setup_teardown(the_least_recently_used_states_leave_the_budget, setup_kept, teardown),
