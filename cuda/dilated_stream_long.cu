@@ -2,9 +2,8 @@
  * multiple of 64 on, so that they seldom are in two segments. In each branch the rows that the head keeps of a segment
  * are a dense attention. All of the block's queries among them see the same keys up to their own; they are a pass. For
  * each tile of 32 kept keys, the block copies keys and values into shared memory once, and a warp computes 16 queries of
- * the pass. It merges the tile's sums into the totals of its queries. All warps share these, since a query is in one pass
- * of each branch that keeps it. The warps take turns to be the first of a pass, since most passes have work for one or
- * two.
+ * the pass. It merges the tile's sums into the totals of its queries. All warps share these: each branch that keeps a
+ * query has it in one pass. The warps take turns to be the first of a pass, since most passes have work for one or two.
  *
  * Keys are copied while values are added, and values while scores are computed. Bytes: for a branch of dilation r, up to
  * r / 64 of the reads of attend. Instructions of a warp for a tile of 64 channels: those of softmax_stream_long.cu. */

@@ -1,7 +1,7 @@
 /* program.cuh - many kernels of a decode step as one launch: a program of phases.
  *
- * A phase does the work of one kernel: `blocks` pieces that depend on all pieces of the previous phase, and on no piece
- * of their own phase. While a plan is recorded, kernels of the kinds below are not launched but added to the backend's
+ * A phase does the work of one kernel: `blocks` pieces. They depend on all pieces of the previous phase, and not on
+ * each other. While a plan is recorded, kernels of the kinds below are not launched but added to the backend's
  * program. The next call that is not a phase launches the program first, and so does record_end. A program of a few
  * phases is launched kernel by kernel.
  *

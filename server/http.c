@@ -339,8 +339,8 @@ static bool http_peer_stuck(http_peer *p, bool unread)
 	return stuck;
 }
 
-/* A client reads if the kernel's queue of unacknowledged bytes has shrunk. The engine is told, and may give the place
- * of a stream that is not read to another client (admission.h). */
+/* A client reads if the kernel's queue of unacknowledged bytes has shrunk. The engine is told. If a stream is not read,
+ * it may give the place to another client (admission.h). */
 static void http_sweep_peer(http_peer *p, uint64_t now)
 {
 	int before = p->unsent;

@@ -2,7 +2,7 @@
  *
  *   closed loop   `clients` requests are in flight at any time
  *   open loop     requests arrive at random, `rate` a second on average, whether earlier ones have ended or not. Their
- *                 times count from the planned arrival, so a service that falls behind cannot hide it
+ *                 times count from the planned arrival, so they include what a slow service makes them wait
  *
  * First each distinct request is sent alone; its answer is the expected one. During the run every answer must be equal
  * to it, or be its beginning if the client left (answer.h). An engine whose tokens depend on other rows of a batch

@@ -1,14 +1,14 @@
 /* shares.h - divides steps among owners, so that one owner's requests do not delay another's by more than a constant.
  *
- * The owner of a generation (generation_request.owner) is an API key or an address. There is a share
- * for each owner that has a generation or had one in the last SHARES_KEPT_SECONDS.
+ * The owner of a generation (generation_request.owner) is an API key or an address. There is a share for each owner
+ * that has a generation or had one in the last SHARES_KEPT_SECONDS.
  *
- *   decode step   If several owners have streams of a model, each gets as many rows as the owner with the fewest
- *                 streams, but at least SHARES_HOST_ROWS, or SHARES_DEVICE_ROWS where a step of so many rows takes
- *                 little longer than one of a few. The other streams wait for the next step. If there are several
- *                 shares, and not too many, a step on a host takes about SHARES_STEP_NS at most: the next request of
- * another owner waits for it. prompts       The owner that has been served the fewest tokens is next. On a host the
- * prompts of its step are its own.
+ * Decode steps: if several owners have streams of a model, each gets as many rows as the owner with the fewest streams,
+ * and at least SHARES_HOST_ROWS. The minimum on a device is SHARES_DEVICE_ROWS, since rows cost less there. The other
+ * streams wait for the next step. If there are several shares, a step on a host takes about SHARES_STEP_NS, because the
+ * next request of another owner waits for it. With many owners the minimum of rows makes it longer.
+ *
+ * Prompts: the owner that has been served the fewest tokens is next. On a host a step reads prompts of one owner.
  *
  * With each request an owner starts at least level with the one whose prompt was read last, so that it cannot save up
  * turns. Executor thread only. */

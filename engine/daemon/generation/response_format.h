@@ -1,6 +1,6 @@
 /* response_format.h - the requested format of generated text: JSON, a JSON Schema, a regular expression, a grammar or
- * listed texts. It is "response_format" of a chat or completion, "text.format" of a response, or "structured_outputs"
- * of any of them. */
+ * listed texts. A chat or completion has it as "response_format", a response as "text.format", and each of them as
+ * "structured_outputs". */
 #ifndef ENGINE_DAEMON_GENERATION_RESPONSE_FORMAT_H
 #define ENGINE_DAEMON_GENERATION_RESPONSE_FORMAT_H
 
