@@ -179,3 +179,26 @@ def test_without_mpirun_a_job_of_ranks_is_refused(own_daemon, monkeypatch):
         with pytest.raises(EngineError) as refused:
             e.call("job.create", ranked(e.add_file(TEXT)))
         assert refused.value.param == "additive.parallel" and "mpirun" in str(refused.value)
+
+
+def deleted(e, job):
+    try:
+        return e.call("job.delete", {"id": job})["deleted"]
+    except EngineError:
+        return False
+
+
+@pytest.mark.slow  # the engine waits for 90 s
+def test_a_launcher_that_does_not_end_is_killed(own_daemon, monkeypatch, tmp_path):
+    launcher, pid = tmp_path / "mpirun", tmp_path / "pid"
+    launcher.write_text(f"#!/bin/sh\necho $$ >{pid}\nexec sleep 1000\n")
+    launcher.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with own_daemon().connect() as e:
+        job = e.call("job.create", ranked(e.add_file(TEXT)))["id"]
+        e.wait(lambda: pid.exists() and pid.read_text())
+        process = Path("/proc") / pid.read_text().strip()
+        e.call("job.cancel", {"id": job})
+        assert e.wait_job(job)["status"] == "cancelled" and process.exists()
+        e.wait(lambda: not process.exists(), seconds=150)
+        e.wait(lambda: deleted(e, job))

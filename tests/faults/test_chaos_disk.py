@@ -16,6 +16,8 @@ from control import Faults
 from scenarios import KNOWN
 from engine_client import BIN, PATIENCE, SANITIZED, TEXT, Closed, Daemon, Engine, EngineError, job_params
 
+pytestmark = pytest.mark.timeout(900 + 10 * int(os.environ.get("KILLS", "100")))
+
 ALLOWED = KNOWN | {"shutting_down", "session_busy", "overloaded"}
 LONGEST_SESSION = 300  # tokens; then it is deleted and another one made
 LOST = (Closed, OSError, queue.Empty, AssertionError)  # no answer

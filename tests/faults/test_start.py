@@ -16,6 +16,8 @@ from scenarios import STORED, Wrong, plain
 from trial import Findings, Trial, death, faults_of
 from engine_client import BIN, PATIENCE, Closed, Engine, EngineError, job_params
 
+pytestmark = pytest.mark.timeout(900 + float(os.environ.get("SWEEP_SECONDS", "120")))
+
 CLASSES = [*STORED, "read", "map"]  # threads: below
 LISTS = ("model.list", "file.list", "job.list", "session.list")
 

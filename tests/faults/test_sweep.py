@@ -12,6 +12,10 @@ from scenarios import Wrong, scenarios
 from trial import Closed, EngineError, Findings, Trial, complaint, faults_of, one_fault, reference
 
 
+# The budget's time does not count as a hang.
+pytestmark = pytest.mark.timeout(900 + float(os.environ.get("SWEEP_SECONDS", "240")))
+
+
 def scattered(groups):
     """All items, in an order whose every beginning is spread over all groups and over each group."""
     def one(items):
