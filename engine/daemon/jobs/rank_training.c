@@ -3,6 +3,7 @@
 #include "engine/daemon/jobs/rank_training.h"
 
 #include <libgen.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,7 @@
 #include "engine/recipe/job_tokenizer.h"
 
 enum { READ_BYTES = 64 << 10, MAX_LINE = 16 << 20, KILL_SECONDS = 5 };
+enum { END_SECONDS = 90 }; /* longer than a rank waits for mpirun (PATIENCE_SECONDS of engine/rank/main.c) */
 
 static const char launcher[] = "mpirun";
 
@@ -26,6 +28,7 @@ struct rank_training {
 	char file[PATH_MAX]; /* the processes' input file */
 	uv_process_t process;
 	uv_pipe_t input, output; /* the processes' stdin and stdout */
+	uv_timer_t patience;     /* for mpirun to end; active once rank 0 has, or the run was cancelled */
 	int open;                /* handles that are not closed */
 	char *line;              /* incomplete line */
 	size_t used, room;
@@ -75,6 +78,21 @@ static void ask(rank_training *t, char wish)
 	uv_try_write((uv_stream_t *)&t->input, &byte, 1); /* a process that has ended is detected elsewhere */
 }
 
+/* The ranks end when mpirun is killed. */
+static void run_out(uv_timer_t *patience)
+{
+	rank_training *t = patience->data;
+	log_line(LOG_WARN, "the processes of %s should have ended %d s ago; they are killed", t->plan->job,
+	         END_SECONDS);
+	uv_process_kill(&t->process, SIGKILL);
+}
+
+static void expect_end(rank_training *t)
+{
+	if (!uv_is_closing((uv_handle_t *)&t->patience) && !uv_is_active((uv_handle_t *)&t->patience))
+		uv_timer_start(&t->patience, run_out, END_SECONDS * 1000, 0);
+}
+
 static void read_error(const json_t *json, error *err)
 {
 	int code;
@@ -117,6 +135,7 @@ static void take_line(rank_training *t, const char *text, size_t bytes)
 		t->end = r;
 		t->end.checkpoint = t->end.preview = NULL;
 		t->ended = true;
+		expect_end(t);
 	} else {
 		const bool written = t->plan->report(t->plan->context, &r);
 		if (r.kind == TRAINING_EVALUATED)
@@ -157,6 +176,7 @@ static void exited(uv_process_t *process, int64_t exit_status, int signal)
 		          signal ? "signal" : "exit status", signal ? signal : (int)exit_status);
 	close_handle(&t->process);
 	close_handle(&t->input);
+	close_handle(&t->patience);
 }
 
 /* --- lines ------------------------------------------------------------------------------------- */
@@ -282,10 +302,11 @@ static int spawn(rank_training *t, int64_t ranks)
 /* From here on ENDED follows once all handles are closed. */
 static void rank_training_start(rank_training *t, int64_t ranks)
 {
-	t->process.data = t->input.data = t->output.data = t;
+	t->process.data = t->input.data = t->output.data = t->patience.data = t;
 	uv_pipe_init(t->parts->loop, &t->input, 0);
 	uv_pipe_init(t->parts->loop, &t->output, 0);
-	t->open = 3;
+	uv_timer_init(t->parts->loop, &t->patience);
+	t->open = 4;
 	int failed = spawn(t, ranks);
 	if (failed) /* the handle of a process that did not start must be closed, too */
 		error_set(&t->end.error, STATUS_UNAVAILABLE, NULL, "the processes of the run cannot be started: %s",
@@ -296,6 +317,7 @@ static void rank_training_start(rank_training *t, int64_t ranks)
 		close_handle(&t->process);
 		close_handle(&t->input);
 		close_handle(&t->output);
+		close_handle(&t->patience);
 	}
 }
 
@@ -326,10 +348,12 @@ void rank_training_stop(rank_training *t, bool save, bool rows_written)
 	t->stopping = true;
 	if (rows_written)
 		ask(t, 'w');
-	if (save)
+	if (save) {
 		ask(t, 's');
-	else
+	} else {
 		close_handle(&t->input);
+		expect_end(t);
+	}
 }
 
 void rank_training_free(rank_training *t)
