@@ -118,7 +118,7 @@ def begun(path, out):
 
 
 def ended(launched, seconds=60):
-    """What a run that ends writes until then. Its ranks must end by themselves; an mpirun that stays without any is killed."""
+    """Return the rest of the output of a run that ends. Its ranks must end by themselves; an mpirun that stays without any is killed."""
     left = []
 
     def end():
