@@ -102,7 +102,7 @@ static void leave_early(ranks *r, status s, unsigned seconds, const error *err)
 	const int exit_status = s == STATUS_CANCELLED ? EXIT_STOPPED : 1;
 	if (s != STATUS_CANCELLED)
 		complain(r, err);
-	if (r->rank == 0)
+	if (r->rank == 0 && !rank_run_got_signal()) /* otherwise mpirun is ending all ranks */
 		mpi_ranks_abort(r, exit_status);
 	sleep(seconds);
 	_exit(exit_status);

@@ -57,6 +57,11 @@ static bool is_stopped(void)
 	return stopped;
 }
 
+bool rank_run_got_signal(void)
+{
+	return stopped;
+}
+
 /* --- beginning ----------------------------------------------------------------------------- */
 
 static status open_model(run *r, const architecture *a, const json_t *request, model **out, error *err)

@@ -13,6 +13,8 @@
 
 /* Block the signals until a run polls them. Call before starting threads. */
 void rank_run_hold_signals(void);
+/* True if a run has polled one. */
+bool rank_run_got_signal(void);
 
 typedef struct rank_run_options {
 	ranks *ranks;
