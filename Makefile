@@ -11,6 +11,7 @@
 #: make test-slow    that, and what takes long: failing calls, killed engines on full disks, the fuzzers, sanitizers
 #: make fuzz-api     API_SECONDS=480: generated requests for all of proto/openapi.yaml (installs schemathesis, 90 MB)
 #: make soak         MINUTES=30: mixed load on the service; fails when memory, files, threads or disk grow
+#: make kills        MINUTES=10: kill every process again and again under load; fails when an acknowledged change is lost
 #: make test-aarch64 every program and example cross-built for aarch64; the unit tests and the examples run in an emulator
 #: make image        the container image; make image-test builds and runs it (root, no Docker engine needed)
 #: make image-cuda   the one with the CUDA plug-in (BASE, CUDA_IMAGE, CUDA_ARCHS: deploy/Dockerfile.cuda); image-cuda-test: without a GPU
@@ -471,7 +472,7 @@ test-golden: $(TESTED) $(EMULATED) $(VENV)/ready
 # Tests that take too long for `make test`. Budgets: SWEEP_SECONDS (for each sweep), KILLS, FUZZ_SECONDS (for each
 # driver). The sanitizer build looks for leaks and for memory accessed after a failed call.
 FUZZ_SECONDS ?= 20
-.PHONY: pytest-slow pytest-faults test-slow soak
+.PHONY: pytest-slow pytest-faults test-slow soak kills
 pytest-slow: $(TESTED) $$(BENCH_BIN) $(EMULATED) $(FAULTS_ALL) $(GRAMMAR_TEXTS) $(VENV)/ready $(CLIENTS_VENV)/ready
 	ADDITIVE_CUDA=$(or $(CHECKED_CUDA),$(CUDA)) $(PYTEST) -m slow $(SLOW_JOBS) tests/api tests/e2e tests/faults
 pytest-faults: $(TESTED) $(FAULTS) $(VENV)/ready
@@ -495,6 +496,8 @@ fuzz-api: all $(FUZZ_VENV)/ready
 	ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) $(FUZZ_VENV)/bin/python tests/fuzz/openapi.py $(or $(API_SECONDS),480) $(FUZZ_API)
 soak: all $(VENV)/ready
 	ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin $(VENV)/bin/python tests/faults/soak.py --minutes $(or $(MINUTES),30) $(SOAK)
+kills: all $(VENV)/ready
+	ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin $(VENV)/bin/python tests/faults/kills.py --minutes $(or $(MINUTES),10)
 
 # Measurements, never tests: programs on the folders of the engine.
 BENCH_BIN := $(patsubst tests/bench/%.c,$(OUT)/bench/%,$(sort $(wildcard tests/bench/*.c)))

@@ -38,11 +38,11 @@ TEXT = "".join(f"{n} bottles of beer on the wall, {n} bottles of beer. " for n i
 
 
 class Service:
-    def __init__(self, data, *options, **environment):
+    def __init__(self, data, *options, listen="127.0.0.1:0", **environment):
         self.data = data
         self.log = data.parent / "serve.log"
         self.process = subprocess.Popen(
-            [BIN / "additive", "serve", "--listen", "127.0.0.1:0", "--data", str(data), *options],
+            [BIN / "additive", "serve", "--listen", listen, "--data", str(data), *options],
             stdout=subprocess.PIPE, stderr=open(self.log, "ab"), text=True, env={**os.environ, **environment})
         line = self.process.stdout.readline()
         assert line.startswith("ready "), f"expected a ready line, got {line!r}"
