@@ -103,6 +103,14 @@ status store_event_add(store *s, const char *job, json_t *event, error *err)
 	return row_put(s, STORE_EVENTS, &row, err);
 }
 
+status store_events_delete(store *s, const char *job, error *err)
+{
+	TRY(store_begin(s, err));
+	s->dirty = true;
+	return store_end(s, ledger_run(s->db, NULL, err, "DELETE FROM objects WHERE kind='event' AND parent=?", "t", job),
+	                 err);
+}
+
 status store_checkpoint_seal(const char *folder, const json_t *checkpoint, error *err)
 {
 	const char *id = json_string_value(json_object_get(checkpoint, "id"));
