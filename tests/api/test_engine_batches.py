@@ -2,11 +2,11 @@
 
 import json
 import re
-import time
+import signal
 
 import pytest
 
-from engine_client import PATIENCE, TEXT, EngineError, daemon, engine, own_daemon, train  # noqa: F401
+from engine_client import PATIENCE, TINY, EngineError, daemon, engine, own_daemon, train  # noqa: F401
 from http_support import Front
 
 ENDED = ("completed", "failed", "expired", "cancelled")
@@ -285,3 +285,25 @@ def test_a_line_without_a_seed_has_its_own(engine, model):
     body = {"model": model, "prompt": "bottles", "max_tokens": 20, "logit_bias": {"1": -100}}
     _, output, _ = run(engine, [line(f"r{i}", "/v1/completions", body) for i in range(4)])
     assert len({x["response"]["body"]["choices"][0]["text"] for x in output}) > 1
+
+
+def test_a_line_under_which_the_engine_dies_gets_an_error_and_the_others_run(own_daemon):
+    daemon = own_daemon()
+    with daemon.connect() as engine:
+        model = train(engine, config={**TINY["config"], "position_embedding": "none"})
+        lines = many(model, 40)
+        lines[20] = line("r20", "/v1/completions", {"model": model, "prompt": "a", "max_tokens": 100000, "logit_bias": {"1": -100}})
+        batch = create(engine, lines)
+    for _ in range(3):  # the first crash is beside other lines, those after it are during the line alone
+        with daemon.connect() as engine:
+            engine.wait(lambda: engine.call("batch.get", {"id": batch["id"]})["request_counts"]["completed"] == 20)
+            engine.wait(lambda: engine.call("engine.status")["running"] == 1)
+        daemon.process.send_signal(signal.SIGABRT)
+        daemon.process.wait(PATIENCE)
+        daemon.start()
+    with daemon.connect() as engine:
+        batch = wait(engine, batch["id"])
+        output, errors = results(engine, batch)
+        assert [x["custom_id"] for x in output] == [f"r{i}" for i in range(40) if i != 20]
+        assert [(x["custom_id"], x["error"]["code"]) for x in errors] == [("r20", "internal_error")]
+    assert daemon.stop() == 0

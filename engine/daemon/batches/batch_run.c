@@ -322,12 +322,10 @@ static void advance(batch_run *r)
 	queued_job *j = job_of(r);
 	error err = ERROR_INIT;
 	r->busy = true;
-	if (j && r->failure == STATUS_OK) {
-		const status s = pump(r, j, &err);
-		if (s != STATUS_OK) {
-			r->failure = s;
-			r->reason = err;
-		}
+	const status s = j ? pump(r, j, &err) : STATUS_OK; /* also after a failure: results must not be lost */
+	if (s != STATUS_OK && r->failure == STATUS_OK) {
+		r->failure = s;
+		r->reason = err;
 	}
 	r->busy = false;
 	if (r->running > 0)
@@ -518,9 +516,13 @@ void batch_run_cancel(queued_run *base)
 void batch_run_tick(queued_run *base)
 {
 	batch_run *r = (batch_run *)base;
+	if (r->busy)
+		return;
 	check_time(r);
-	if (r->ending == BATCH_EXPIRES && r->running > 0)
+	if (r->ending == BATCH_EXPIRES)
 		stop_lines(r);
+	else
+		advance(r); /* results may wait for a commit while a long line runs */
 }
 
 const queued_run_steps batch_run_steps = {sizeof(batch_run), open_run, start_run, cancel_run, fini_run};

@@ -32,7 +32,7 @@ extern const queued_run_steps batch_run_steps;
 
 /* The job's document now says when it was cancelled: end the run, keeping the results. */
 void batch_run_cancel(queued_run *r);
-/* Let the run expire if its time has come. */
+/* Commit results that are due, or let the run expire. */
 void batch_run_tick(queued_run *r);
 
 #endif
