@@ -312,12 +312,13 @@ static void scheduler_add_row(scheduler *s, inflight_step *f, generation *g, int
 	f->batch[f->n++] = g;
 }
 
-/* Maximum rows of a decode step of m. */
-static int step_rows(const scheduler *s, const served_model *m)
+/* Maximum rows of a decode step of m. shared: a request of another owner, or one that is not in the background, may wait
+ * for it. */
+static int step_rows(const scheduler *s, const served_model *m, bool shared)
 {
 	const bool host = !s->backend->prompt_tokens;
 	const uint64_t most = host && m->row_ns > 0 ? SHARES_STEP_NS / m->row_ns : UINT64_MAX;
-	if (!shares_are_several(&s->shares) || most >= (uint64_t)s->limits.max_batch)
+	if (!shared || most >= (uint64_t)s->limits.max_batch)
 		return s->limits.max_batch;
 	return most < SHARES_HOST_ROWS ? SHARES_HOST_ROWS : (int)most;
 }
@@ -325,13 +326,13 @@ static int step_rows(const scheduler *s, const served_model *m)
 int scheduler_divide(scheduler *s, const served_model *m)
 {
 	const uint64_t now = clock_ns();
-	const int least = s->backend->prompt_tokens ? SHARES_DEVICE_ROWS : SHARES_HOST_ROWS, most = step_rows(s, m);
+	const int least = s->backend->prompt_tokens ? SHARES_DEVICE_ROWS : SHARES_HOST_ROWS;
 	shares_begin(&s->shares, now);
 	shares_begin(&s->background_shares, now);
 	for (const generation *g = s->first; g; g = g->following)
 		g->share->streams += g->session->model == m && g->phase != GENERATION_PROMPT && generation_runnable(g);
-	const int rows = shares_divide(&s->shares, least, most);
-	return rows > 0 ? rows : shares_divide(&s->background_shares, least, most);
+	const int rows = shares_divide(&s->shares, least, step_rows(s, m, shares_are_several(&s->shares)));
+	return rows > 0 ? rows : shares_divide(&s->background_shares, least, step_rows(s, m, true));
 }
 
 /* Fill f with the generations of m that can decode, in queue order. */
