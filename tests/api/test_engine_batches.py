@@ -1,8 +1,10 @@
 """Batches of requests over files: each answer is that of the endpoint, and each line has one, whatever was killed."""
 
+import contextlib
 import json
 import re
 import signal
+import sqlite3
 
 import pytest
 
@@ -223,6 +225,9 @@ def test_results_survive_kills_at_any_point(own_daemon):
         assert [x["custom_id"] for x in results(engine, batch)[0]] == [f"r{i}" for i in range(400) if i not in (7, 201)]
         assert len(engine.call("file.list", {"purpose": "batch_output"})["data"]) == 4  # nothing is left of earlier runs
     assert daemon.stop() == 0
+    with contextlib.closing(sqlite3.connect(daemon.folder / "ledger.sqlite")) as ledger:
+        assert ledger.execute("SELECT count(*) FROM objects WHERE kind='event' AND parent LIKE 'batch_%'").fetchone() == (0,)
+    assert list((daemon.folder / "tmp").iterdir()) == []
 
 
 def test_a_stop_and_a_start_continue_a_batch(own_daemon):
