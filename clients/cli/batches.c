@@ -59,7 +59,7 @@ static int complain(const json_t *batch)
 	return failed == 0 ? CLI_OK : cli_fail("%lld requests failed; --errors writes their lines", failed);
 }
 
-static int follow(cli *c, const char *id)
+static int batch_follow(cli *c, const char *id)
 {
 	json_t *batch = follow_wait(c, one_path, id, take_progress);
 	const char *output = options_text(&c->options, "output");
@@ -79,7 +79,7 @@ static int follow(cli *c, const char *id)
 
 static int batch_run(cli *c)
 {
-	static const follow_kind kind = {"/v1/batches", "input_file_id", "batch", "batch", follow};
+	static const follow_kind kind = {"/v1/batches", "input_file_id", "batch", "batch", batch_follow};
 	json_t *request = json_pack("{s:s}", "completion_window", "24h");
 
 	if (!options_text(&c->options, "endpoint")) {
@@ -114,7 +114,7 @@ static int batches_show(cli *c)
 
 static int batches_watch(cli *c)
 {
-	return follow(c, cli_argument(c, 0));
+	return batch_follow(c, cli_argument(c, 0));
 }
 
 static int batches_cancel(cli *c)

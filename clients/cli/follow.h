@@ -13,8 +13,8 @@ json_t *follow_wait(cli *c, const char *path, const char *id,
 /* A kind of jobs over a file. */
 typedef struct follow_kind {
 	const char *path;    /* where jobs are created */
-	const char *member;  /* of the request: the file */
-	const char *purpose; /* of the file */
+	const char *member;  /* the request's member for the file */
+	const char *purpose; /* the file's purpose */
 	const char *noun;
 	int (*follow)(cli *c, const char *id);
 } follow_kind;

@@ -87,13 +87,13 @@ static bool hash(source *s)
 	return true;
 }
 
-static bool is_same(const source *s, const char *wanted, const json_t *file)
+static bool is_same(const source *s, const char *purpose, const json_t *file)
 {
-	const char *purpose = json_string_value(json_object_get(file, "purpose"));
+	const char *theirs = json_string_value(json_object_get(file, "purpose"));
 	const char *digest = json_string_value(json_object_get(file, "xxh3"));
 	const char *format = json_string_value(json_object_get(file, "format"));
 
-	return digest && strcmp(digest, s->digest) == 0 && purpose && strcmp(purpose, wanted) == 0 &&
+	return digest && strcmp(digest, s->digest) == 0 && theirs && strcmp(theirs, purpose) == 0 &&
 	       strcmp(format ? format : "auto", s->format) == 0 &&
 	       json_integer_value(json_object_get(file, "bytes")) == s->bytes;
 }
@@ -115,7 +115,8 @@ static bool look_up(cli *c, source *s, const char *purpose)
 		cli_complain(c);
 		return false;
 	}
-	json_array_foreach(json_object_get(all, "data"), i, file) if (!s->id[0] && is_same(s, purpose, file)) take_id(s, file);
+	json_array_foreach(json_object_get(all, "data"), i, file) if (!s->id[0] && is_same(s, purpose, file))
+	    take_id(s, file);
 	json_decref(all);
 	return true;
 }

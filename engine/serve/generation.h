@@ -42,7 +42,7 @@ struct generation {
 	generation_phase phase;
 	finish_reason finish;
 	bool cancelled;
-	bool background; /* of the request */
+	bool background; /* requested */
 	bool held;       /* waits for work that is not in the background */
 	int64_t credit;  /* events that may still be sent */
 

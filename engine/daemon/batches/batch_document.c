@@ -113,7 +113,7 @@ static void put(json_t *out, const char *key, json_t *member)
 	json_object_set_new(out, key, member);
 }
 
-static void copy(json_t *out, const char *key, const json_t *document, const char *from)
+static void copy_member(json_t *out, const char *key, const json_t *document, const char *from)
 {
 	json_t *member = json_object_get(document, from);
 	put(out, key, member ? json_incref(member) : json_null());
@@ -121,7 +121,7 @@ static void copy(json_t *out, const char *key, const json_t *document, const cha
 
 static void put_end(json_t *out, const char *key, const json_t *document, const char *state)
 {
-	copy(out, key, is_state(document, state) ? document : NULL, "finished_at");
+	copy_member(out, key, is_state(document, state) ? document : NULL, "finished_at");
 }
 
 json_t *batch_document_public(const json_t *document)
@@ -131,14 +131,14 @@ json_t *batch_document_public(const json_t *document)
 	                                   "finalizing_at",     "cancelling_at",  "metadata"};
 	const batch_progress p = batch_document_progress(document);
 	json_t *out = json_object();
-	copy(out, "id", document, "id");
-	copy(out, "object", document, "object");
-	copy(out, "endpoint", document, "endpoint");
+	copy_member(out, "id", document, "id");
+	copy_member(out, "object", document, "object");
+	copy_member(out, "endpoint", document, "endpoint");
 	put(out, "errors", public_errors(document));
-	copy(out, "input_file_id", document, "file");
+	copy_member(out, "input_file_id", document, "file");
 	put(out, "status", json_string(public_status(document)));
 	for (size_t i = 0; i < sizeof same / sizeof *same; i++)
-		copy(out, same[i], document, same[i]);
+		copy_member(out, same[i], document, same[i]);
 	put_end(out, "completed_at", document, "succeeded");
 	put_end(out, "failed_at", document, "failed");
 	put_end(out, "expired_at", document, "expired");

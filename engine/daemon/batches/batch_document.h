@@ -11,7 +11,7 @@
 /* Place of a run: lines whose results are committed. */
 typedef struct batch_progress {
 	int64_t done, failed; /* failed: error lines */
-	int64_t bytes;        /* of all results */
+	int64_t bytes;        /* all results */
 	bool expired;         /* some lines have expired */
 } batch_progress;
 

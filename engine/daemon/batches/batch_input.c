@@ -58,7 +58,7 @@ static bool is_id(const json_t *id)
 	return bytes > 0 && bytes <= BATCH_MAX_ID && strlen(json_string_value(id)) == bytes;
 }
 
-/* What the front end refuses before it calls the engine, or what needs more than one call. */
+/* Refuse what the front end refuses before it calls the engine, and what needs several calls. */
 static bool check_body(batch_request *x, const batch_endpoint *e, int number)
 {
 	if (json_is_true(json_object_get(x->body, "stream")))

@@ -15,7 +15,7 @@
 
 enum {
 	BATCH_MAX_LINES = 50000,
-	BATCH_MAX_BYTES = 200 << 20, /* of the file */
+	BATCH_MAX_BYTES = 200 << 20, /* limit of a file */
 	BATCH_MAX_LINE = 8 << 20,    /* bytes of a line; a longer one is an error line */
 	BATCH_MAX_ID = 512,          /* bytes of a custom_id */
 	BATCH_MAX_PROBLEMS = 10      /* listed of a file without any request */
@@ -25,7 +25,7 @@ enum {
 enum { BATCH_NO_GENERATION = -1 };
 
 typedef struct batch_endpoint {
-	const char *url, *method; /* of the HTTP API; of the engine */
+	const char *url, *method; /* HTTP path; the engine's method */
 	int form;                 /* generation_form, or BATCH_NO_GENERATION */
 } batch_endpoint;
 
@@ -35,7 +35,7 @@ const batch_endpoint *batch_endpoint_find(const char *url);
 typedef struct batch_place {
 	int64_t offset;
 	int32_t bytes;
-	int32_t number; /* of the line */
+	int32_t number; /* line number */
 	bool duplicate; /* an earlier line has its custom_id */
 } batch_place;
 
@@ -54,7 +54,7 @@ void batch_index_fini(batch_index *x);
 typedef struct batch_request {
 	json_t *custom_id; /* a string, or null if the line has none */
 	json_t *body;      /* NULL: the line is wrong */
-	const char *code;  /* of what is wrong */
+	const char *code;  /* stable word for what is wrong */
 	char message[256];
 } batch_request;
 

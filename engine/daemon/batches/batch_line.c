@@ -169,7 +169,7 @@ static json_t *derived_seed(const batch_line *line)
 	return json_integer((json_int_t)(digest_bytes(name, strlen(name)) >> 11));
 }
 
-static bool prepare(batch_line *line)
+static bool batch_line_prepare(batch_line *line)
 {
 	json_t *body = line->request.body;
 	const batch_context *b = line->batch;
@@ -195,7 +195,7 @@ void batch_line_begin(batch_line *line)
 {
 	static const local_receiver receiver = {on_event, on_data, on_end};
 	line->state = BATCH_LINE_RUNNING;
-	line->call = prepare(line) ? local_request_new(line->batch->net, &receiver, line) : NULL;
+	line->call = batch_line_prepare(line) ? local_request_new(line->batch->net, &receiver, line) : NULL;
 	if (!line->call) {
 		generation_answer_fini(&line->answer);
 		fail(line, STATUS_NOMEM, "out of memory");

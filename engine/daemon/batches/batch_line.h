@@ -3,8 +3,8 @@
  * The engine answers as it answers the front end, and generated text gets the form that the front end gives it
  * (proto/generation_answer.h). So `body` equals the answer over HTTP to the same body, except for ids and times.
  *
- * Nothing in a result depends on when the line ran: ids follow from the batch and the line number, times are those of
- * the batch, and a line without a seed gets one of its own. A generation neither uses nor keeps states of other prompts
+ * Nothing in a result depends on when the line ran. Ids follow from the batch and the line number. `created` is the
+ * batch's. A line without a seed gets one of its own. A generation neither uses nor keeps states of other prompts
  * unless its body says `cache_prompt`. So a line that runs again after a kill gives the same bytes, except for
  * `timings` and, with `cache_prompt`, the count of cached tokens. Loop thread, except where stated. */
 #ifndef ENGINE_DAEMON_BATCHES_BATCH_LINE_H
@@ -16,11 +16,11 @@
 /* Bytes of an answer that comes in pieces. */
 enum { BATCH_MAX_ANSWER = 64 << 20 };
 
-/* What all lines of a run have in common. */
+/* Data that all lines of a run share. */
 typedef struct batch_context {
 	net *net;
 	const batch_endpoint *endpoint;
-	const char *id; /* of the batch */
+	const char *id; /* the batch's id */
 	int64_t created;
 	const char *fingerprint;
 } batch_context;
@@ -43,7 +43,7 @@ typedef struct batch_line {
 	/* Private. */
 	local_request *call;
 	generation_answer answer;
-	char *data; /* of an answer in pieces */
+	char *data; /* an answer in pieces */
 	size_t bytes, room;
 	bool lost; /* a part of the answer is missing */
 	bool too_large;

@@ -16,7 +16,7 @@ void batch_output_begin(batch_output *o, store *s, const char *job)
 		store_temporary_path(s, o->paths[i]);
 }
 
-static bool take_event(void *context, const json_t *event)
+static bool batch_output_take(void *context, const json_t *event)
 {
 	batch_output *o = context;
 	for (int i = 0; i < BATCH_FILES; i++) {
@@ -33,7 +33,7 @@ status batch_output_next(batch_output *o, bool *more, error *err)
 	char before[STORE_ID_BYTES];
 	memcpy(before, o->after, sizeof before);
 	store_page page = {.parent = o->job, .after = before[0] ? before : NULL, .limit = 1, .ascending = true};
-	TRY(store_list(o->store, STORE_EVENTS, &page, take_event, o, &rest, err));
+	TRY(store_list(o->store, STORE_EVENTS, &page, batch_output_take, o, &rest, err));
 	*more = strcmp(before, o->after) != 0;
 	return STATUS_OK;
 }

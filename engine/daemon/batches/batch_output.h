@@ -15,7 +15,7 @@ typedef struct batch_output {
 	store *store;
 	const char *job;
 	char after[STORE_ID_BYTES]; /* the latest event */
-	json_t *texts[BATCH_FILES]; /* of that event */
+	json_t *texts[BATCH_FILES]; /* its texts */
 	FILE *streams[BATCH_FILES];
 	char paths[BATCH_FILES][PATH_MAX];
 	store_file files[BATCH_FILES]; /* after batch_output_seal; without id: that file has no lines */

@@ -15,7 +15,7 @@
 
 #define COMMIT_NS UINT64_C(1000000000) /* between commits; a chunk's end is committed, too */
 
-/* How the run treats the lines that have not started. */
+/* Treatment of the lines that have not started. */
 typedef enum batch_ending {
 	BATCH_RUNS,
 	BATCH_EXPIRES, /* they get errors */
@@ -38,9 +38,9 @@ typedef struct batch_run {
 	int n, settled, next, running;
 	size_t pending; /* bytes of results that are not committed */
 	uint64_t committed_ns;
-	status failure; /* of the machine: start no more lines, and end */
+	status failure; /* failure of the machine: no more lines start, and the run ends */
 	error reason;
-	bool busy; /* the pool works, or `advance` runs */
+	bool busy; /* the pool works, or `batch_run_advance` runs */
 	batch_output output;
 	bool more, sealed;
 	uv_work_t work;
@@ -55,7 +55,7 @@ static void release_lines(batch_run *r)
 	r->n = r->settled = r->next = 0;
 }
 
-static void fini_run(queued_run *base)
+static void batch_run_fini(queued_run *base)
 {
 	batch_run *r = (batch_run *)base;
 	release_lines(r);
@@ -141,13 +141,13 @@ static status finish(batch_run *r, queued_job *j, error *err)
 	return result;
 }
 
-static void pool_write(uv_work_t *work)
+static void batch_run_pool_write(uv_work_t *work)
 {
 	batch_run *r = work->data;
 	r->result = r->more ? batch_output_write(&r->output, &r->error) : batch_output_seal(&r->output, &r->error);
 }
 
-static void written(uv_work_t *work, int cancelled)
+static void batch_run_written(uv_work_t *work, int cancelled)
 {
 	batch_run *r = work->data;
 	error err = ERROR_INIT;
@@ -165,7 +165,7 @@ static void collect(batch_run *r)
 	error err = ERROR_INIT;
 	const status s = batch_output_next(&r->output, &r->more, &err);
 	if (s == STATUS_OK)
-		on_pool(r, pool_write, written);
+		on_pool(r, batch_run_pool_write, batch_run_written);
 	else
 		end(r, s, &err);
 }
@@ -229,8 +229,8 @@ static status commit(batch_run *r, queued_job *j, int to, error *err)
 
 /* --- lines ------------------------------------------------------------------------------------------------ */
 
-static void advance(batch_run *r);
-static void read_lines(batch_run *r);
+static void batch_run_advance(batch_run *r);
+static void batch_run_read(batch_run *r);
 
 static void line_settled(batch_run *r, batch_line *line, const char *code, const char *message)
 {
@@ -256,7 +256,7 @@ static void line_done(batch_line *line)
 	else if (r->failure == STATUS_OK && !(line->failure == STATUS_CANCELLED && r->ending == BATCH_CANCELS))
 		r->failure = error_set(&r->reason, line->failure, NULL, "line %d: %s", line->number, line->reason);
 	if (!r->busy)
-		advance(r);
+		batch_run_advance(r);
 }
 
 static void begin_line(batch_run *r, batch_line *line)
@@ -317,7 +317,7 @@ static status pump(batch_run *r, queued_job *j, error *err)
 	}
 }
 
-static void advance(batch_run *r)
+static void batch_run_advance(batch_run *r)
 {
 	queued_job *j = job_of(r);
 	error err = ERROR_INIT;
@@ -338,7 +338,7 @@ static void advance(batch_run *r)
 		release_lines(r);
 		finalize(r, j);
 	} else {
-		read_lines(r);
+		batch_run_read(r);
 	}
 }
 
@@ -365,7 +365,7 @@ static status read_line(batch_run *r, FILE *file, const batch_place *place, erro
 	return STATUS_OK;
 }
 
-static void pool_read_lines(uv_work_t *work)
+static void batch_run_pool_read(uv_work_t *work)
 {
 	batch_run *r = work->data;
 	FILE *file = fopen(r->path, "re");
@@ -388,17 +388,17 @@ static void lines_read(uv_work_t *work, int cancelled)
 	batch_run *r = work->data;
 	(void)cancelled; /* cannot be cancelled */
 	if (returned(r))
-		advance(r);
+		batch_run_advance(r);
 }
 
 /* All lines in memory are committed. */
-static void read_lines(batch_run *r)
+static void batch_run_read(batch_run *r)
 {
 	release_lines(r);
 	if (r->progress.done >= r->index.n || r->ending == BATCH_CANCELS)
 		finalize(r, job_of(r));
 	else
-		on_pool(r, pool_read_lines, lines_read);
+		on_pool(r, batch_run_pool_read, lines_read);
 }
 
 /* --- beginning ---------------------------------------------------------------------------------------------- */
@@ -446,12 +446,12 @@ static void scanned(uv_work_t *work, int cancelled)
 		                                               "total", r->index.n)),
 		    &err);
 	if (s == STATUS_OK)
-		read_lines(r);
+		batch_run_read(r);
 	else
 		end(r, s, &err);
 }
 
-static status open_run(queued_run *base, queued_job *j, error *err)
+static status batch_run_open(queued_run *base, queued_job *j, error *err)
 {
 	batch_run *r = (batch_run *)base;
 	const job_parts *parts = base->queue->parts;
@@ -478,7 +478,7 @@ static status open_run(queued_run *base, queued_job *j, error *err)
 	return STATUS_OK;
 }
 
-static status start_run(queued_run *base, queued_job *j)
+static status batch_run_start(queued_run *base, queued_job *j)
 {
 	batch_run *r = (batch_run *)base;
 	(void)j;
@@ -498,10 +498,10 @@ static void stop_lines(batch_run *r)
 	for (int i = r->settled; i < r->next; i++)
 		batch_line_cancel(&r->lines[i]);
 	r->busy = false;
-	advance(r);
+	batch_run_advance(r);
 }
 
-static void cancel_run(queued_run *base)
+static void batch_run_stop(queued_run *base)
 {
 	stop_lines((batch_run *)base);
 }
@@ -522,7 +522,8 @@ void batch_run_tick(queued_run *base)
 	if (r->ending == BATCH_EXPIRES)
 		stop_lines(r);
 	else
-		advance(r); /* results may wait for a commit while a long line runs */
+		batch_run_advance(r); /* results may wait for a commit while a long line runs */
 }
 
-const queued_run_steps batch_run_steps = {sizeof(batch_run), open_run, start_run, cancel_run, fini_run};
+const queued_run_steps batch_run_steps = {sizeof(batch_run), batch_run_open, batch_run_start, batch_run_stop,
+                                          batch_run_fini};

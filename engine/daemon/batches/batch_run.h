@@ -23,9 +23,9 @@
 enum {
 	BATCH_CONCURRENT = 16,          /* lines at a time */
 	BATCH_CHUNK = 128,              /* lines in memory */
-	BATCH_CHUNK_BYTES = 8 << 20,    /* of their texts */
-	BATCH_PENDING_BYTES = 16 << 20, /* of results that are not committed; no line is started beyond it */
-	BATCH_MAX_OUTPUT = 512 << 20    /* of all results; later lines get an error */
+	BATCH_CHUNK_BYTES = 8 << 20,    /* texts of these lines */
+	BATCH_PENDING_BYTES = 16 << 20, /* results that are not committed; beyond it no line starts */
+	BATCH_MAX_OUTPUT = 512 << 20    /* all results; later lines get an error */
 };
 
 extern const queued_run_steps batch_run_steps;
