@@ -219,6 +219,10 @@ def test_results_survive_kills_at_any_point(own_daemon):
         daemon.kill()
         daemon.start()
     with daemon.connect() as engine:
+        engine.wait(lambda: engine.call("batch.get", {"id": batch["id"]})["finalizing_at"])
+    daemon.kill()
+    daemon.start()
+    with daemon.connect() as engine:
         batch = wait(engine, batch["id"])
         assert batch["request_counts"] == {"total": 400, "completed": 398, "failed": 2}
         assert [same(content(engine, batch[k]), batch) for k in ("output_file_id", "error_file_id")] == expected

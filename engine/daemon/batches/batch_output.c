@@ -84,7 +84,7 @@ status batch_output_commit(batch_output *o, error *err)
 	for (int i = 0; i < BATCH_FILES; i++)
 		if (o->files[i].id[0])
 			TRY(store_file_add(o->store, &o->files[i], o->paths[i], err));
-	return store_events_delete(o->store, o->job, err);
+	return STATUS_OK;
 }
 
 void batch_output_fini(batch_output *o)

@@ -29,7 +29,7 @@ status batch_output_next(batch_output *o, bool *more, error *err);
 status batch_output_write(batch_output *o, error *err);
 /* Pool thread, after the last event: make the files durable. */
 status batch_output_seal(batch_output *o, error *err);
-/* Loop thread, in a commit: add the files and delete the events. */
+/* Loop thread, in a commit: add the files. */
 status batch_output_commit(batch_output *o, error *err);
 void batch_output_fini(batch_output *o);
 

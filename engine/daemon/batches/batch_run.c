@@ -37,12 +37,13 @@ typedef struct batch_run {
 	batch_line lines[BATCH_CHUNK];
 	int n, settled, next, running;
 	size_t pending; /* bytes of results that are not committed */
+	bool expired;   /* a line has expired */
 	uint64_t committed_ns;
 	status failure; /* failure of the machine: no more lines start, and the run ends */
 	error reason;
 	bool busy; /* the pool works, or `batch_run_advance` runs */
 	batch_output output;
-	bool more, sealed;
+	bool more; /* `output` has an event to write */
 	uv_work_t work;
 	status result;
 	error error;
@@ -100,32 +101,26 @@ static bool returned(batch_run *r)
 
 static void collect(batch_run *r);
 
-static json_t *finished_document(const batch_run *r, const json_t *document)
+/* Return the document that names the files. */
+static json_t *joined_document(const batch_run *r, const json_t *document)
 {
 	static const char *const members[BATCH_FILES] = {"output_file_id", "error_file_id"};
-	json_t *files = json_object();
+	json_t *files = json_pack("{s:I}", "joined_at", (json_int_t)clock_unix());
 	bool whole = files;
 	for (int i = 0; whole && i < BATCH_FILES; i++)
 		if (r->output.files[i].id[0])
 			whole = json_object_set_new(files, members[i], json_string(r->output.files[i].id)) == 0;
-	if (!whole) {
-		json_decref(files);
-		return NULL;
-	}
-	json_t *next = batch_document_with(document, files);
-	json_t *ended = next ? batch_document_ended(next, batch_document_has(document, "cancelling_at") ? "cancelled"
-	                                                  : r->progress.expired                         ? "expired"
-	                                                                                                : "succeeded")
-	                     : NULL;
-	json_decref(next);
-	return ended;
+	if (whole)
+		return batch_document_with(document, files);
+	json_decref(files);
+	return NULL;
 }
 
 /* Commit the files and the row that names them. */
-static status finish(batch_run *r, queued_job *j, error *err)
+static status keep_files(batch_run *r, queued_job *j, error *err)
 {
 	store *s = r->base.queue->parts->store;
-	json_t *next = finished_document(r, j->document);
+	json_t *next = joined_document(r, j->document);
 	if (!next)
 		return STATUS_NOMEM;
 	status result = store_begin(s, err);
@@ -141,6 +136,45 @@ static status finish(batch_run *r, queued_job *j, error *err)
 	return result;
 }
 
+static status finish(const batch_run *r, queued_job *j, error *err)
+{
+	const char *state = batch_document_has(j->document, "cancelling_at") ? "cancelled"
+	                    : r->progress.expired                            ? "expired"
+	                                                                     : "succeeded";
+	return job_queue_change(r->base.queue, j, batch_document_ended(j->document, state), err);
+}
+
+static void pool_nothing(uv_work_t *work)
+{
+	((batch_run *)work->data)->result = STATUS_OK;
+}
+
+static void discarded(uv_work_t *work, int cancelled);
+
+/* Delete the results from the ledger, one event at a time. SQLite overwrites what it deletes, so a large file would
+ * block the loop; the pool's turn in between lets it serve others. */
+static void discard(batch_run *r)
+{
+	error err = ERROR_INIT;
+	bool found;
+	status s = store_event_delete_first(r->base.queue->parts->store, r->base.id, &found, &err);
+	if (s == STATUS_OK && found) {
+		on_pool(r, pool_nothing, discarded);
+		return;
+	}
+	if (s == STATUS_OK)
+		s = finish(r, job_of(r), &err);
+	end(r, s, &err);
+}
+
+static void discarded(uv_work_t *work, int cancelled)
+{
+	batch_run *r = work->data;
+	(void)cancelled; /* cannot be cancelled */
+	if (returned(r))
+		discard(r);
+}
+
 static void batch_run_pool_write(uv_work_t *work)
 {
 	batch_run *r = work->data;
@@ -154,10 +188,15 @@ static void batch_run_written(uv_work_t *work, int cancelled)
 	(void)cancelled; /* cannot be cancelled */
 	if (!returned(r))
 		return;
-	if (r->more)
+	if (r->more) {
 		collect(r);
+		return;
+	}
+	const status s = keep_files(r, job_of(r), &err);
+	if (s == STATUS_OK)
+		discard(r);
 	else
-		end(r, finish(r, job_of(r), &err), &err);
+		end(r, s, &err);
 }
 
 static void collect(batch_run *r)
@@ -215,7 +254,7 @@ static status commit(batch_run *r, queued_job *j, int to, error *err)
 	}
 	p.done += to - r->settled;
 	p.bytes += (int64_t)bytes;
-	p.expired |= r->ending == BATCH_EXPIRES;
+	p.expired |= r->expired;
 	json_t *event =
 	    json_pack("{s:o, s:o}", "output", join(r, r->settled, to, false), "errors", join(r, r->settled, to, true));
 	TRY(job_queue_progress(r->base.queue, j, batch_document_at(j->document, &p), event, err));
@@ -242,6 +281,7 @@ static void line_settled(batch_run *r, batch_line *line, const char *code, const
 
 static void expire(batch_run *r, batch_line *line)
 {
+	r->expired = true;
 	line_settled(r, line, "batch_expired", "the completion window passed before this request ran");
 }
 
@@ -445,10 +485,12 @@ static void scanned(uv_work_t *work, int cancelled)
 		    batch_document_with(j->document, json_pack("{s:I, s:i}", "in_progress_at", (json_int_t)clock_unix(),
 		                                               "total", r->index.n)),
 		    &err);
-	if (s == STATUS_OK)
-		batch_run_read(r);
-	else
+	if (s != STATUS_OK)
 		end(r, s, &err);
+	else if (batch_document_has(j->document, "joined_at"))
+		discard(r);
+	else
+		batch_run_read(r);
 }
 
 static status batch_run_open(queued_run *base, queued_job *j, error *err)

@@ -6,7 +6,7 @@
  *            loop:  run up to BATCH_CONCURRENT of them at a time (batch_line.h)
  *                   commit the results, in the order of the lines
  *   both:  join the results to the output and error files (batch_output.h)
- *   loop:  commit the files, and delete the results from the ledger
+ *   loop:  commit the files, then delete the results from the ledger
  *
  * A commit has an event with the texts of consecutive lines, and the row with their number. After any stop the run
  * continues with the next line, so each line has exactly one result.
@@ -21,11 +21,11 @@
 #include "engine/daemon/queue/job_queue.h"
 
 enum {
-	BATCH_CONCURRENT = 16,          /* lines at a time */
-	BATCH_CHUNK = 128,              /* lines in memory */
-	BATCH_CHUNK_BYTES = 8 << 20,    /* texts of these lines */
-	BATCH_PENDING_BYTES = 16 << 20, /* results that are not committed; beyond it no line starts */
-	BATCH_MAX_OUTPUT = 512 << 20    /* all results; later lines get an error */
+	BATCH_CONCURRENT = 16,         /* lines at a time */
+	BATCH_CHUNK = 128,             /* lines in memory */
+	BATCH_CHUNK_BYTES = 8 << 20,   /* texts of these lines */
+	BATCH_PENDING_BYTES = 1 << 20, /* results that are not committed; beyond it no line starts */
+	BATCH_MAX_OUTPUT = 512 << 20   /* all results; later lines get an error */
 };
 
 extern const queued_run_steps batch_run_steps;
