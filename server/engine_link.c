@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/generation_answer.h"
 #include "proto/json_memory.h"
 #include "server/json_body.h"
 #include "server/log.h"
@@ -63,7 +64,7 @@ struct engine_link {
 	uint64_t backoff_ms, since_ms, heard_ms, pinged_ms;
 	frame_decoder decoder;
 	json_t *hello;
-	char fingerprint[24]; /* that of the latest greeting */
+	char fingerprint[GENERATION_ANSWER_FINGERPRINT_BYTES]; /* that of the latest greeting */
 	uint64_t last_id;
 	engine_call *calls[LINK_BUCKETS];
 	char read_buffer[LINK_READ_BYTES];
@@ -222,11 +223,7 @@ static void link_greet(engine_link *l, const frame *f)
 		link_refuse_protocol(l, theirs >= 0 && theirs <= 1000000 ? (int)theirs : -1);
 	} else {
 		l->hello = hello;
-		/* FNV-1a: neither secret nor guarded against. */
-		uint64_t hash = 0xcbf29ce484222325;
-		for (size_t i = 0; i < f->json_bytes; i++)
-			hash = (hash ^ (unsigned char)f->json[i]) * 0x100000001b3;
-		snprintf(l->fingerprint, sizeof l->fingerprint, "fp_%016llx", (unsigned long long)hash);
+		generation_answer_fingerprint(l->fingerprint, f->json, f->json_bytes);
 		l->state = LINK_UP;
 		l->backoff_ms = LINK_BACKOFF_FIRST_MS;
 		l->reason[0] = '\0';

@@ -1,5 +1,6 @@
-/* /v1/files: training text. A form may name the purpose before or after the file. There is only one purpose, so the
- * upload begins with it. A form that names another purpose, or none, is refused before the last frame is sent. */
+/* /v1/files. A form may name the purpose "fine-tune" before or after the file: an upload without a purpose begins with
+ * it. Another purpose must come before the file. A form that names none, or an unknown one, is refused before the last
+ * frame is sent. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +10,7 @@
 #include "server/forward.h"
 #include "server/upload.h"
 
-static const char files_purpose[] = "fine-tune";
+static const char files_purpose[] = "fine-tune", files_batch[] = "batch";
 
 /* The client's name of a file; "upload" when it says none. */
 static const char *files_name(const char *given)
@@ -23,9 +24,16 @@ static const char files_anchor[] = "expires_after[anchor]", files_seconds[] = "e
 
 static bool files_create_check(request *r)
 {
-	if (strcmp(upload_value(r, "purpose"), files_purpose) == 0)
+	const char *purpose = upload_value(r, "purpose");
+	const bool batch = strcmp(purpose, files_batch) == 0;
+	if (strcmp(purpose, files_purpose) == 0 || (batch && !upload_is_late(r, "purpose")))
 		return true;
-	reply_refuse(r, 400, "invalid_value", "purpose", "'purpose' must be '%s'", files_purpose);
+	if (batch)
+		reply_refuse(r, 400, "invalid_value", "purpose", "'purpose' '%s' must come before the file",
+		             files_batch);
+	else
+		reply_refuse(r, 400, "invalid_value", "purpose", "'purpose' must be '%s' or '%s'", files_purpose,
+		             files_batch);
 	return false;
 }
 
@@ -50,11 +58,12 @@ static bool files_add_expiry(request *r, json_t *params)
 
 static json_t *files_create_params(request *r, const char *file_name)
 {
-	if (upload_value(r, "purpose") && !files_create_check(r))
+	const char *purpose = upload_value(r, "purpose");
+	if (purpose && !files_create_check(r))
 		return NULL;
 	json_t *params = json_pack("{s:s, s:s, s:s*, s:s*}", "filename", files_name(file_name), "purpose",
-	                           files_purpose, files_checksum, upload_value(r, files_checksum), files_format,
-	                           upload_value(r, files_format));
+	                           purpose ? purpose : files_purpose, files_checksum, upload_value(r, files_checksum),
+	                           files_format, upload_value(r, files_format));
 	if (!params)
 		reply_out_of_memory(r);
 	if (params && files_add_expiry(r, params))

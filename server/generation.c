@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "proto/generation_answer.h"
 #include "proto/json_memory.h"
 #include "proto/plain_event.h"
 #include "server/forward.h"
@@ -16,36 +17,25 @@
 #include "server/sse.h"
 
 enum {
-	GENERATION_MAX_CHOICES = 4096,
 	GENERATION_GRANT = GENERATION_WINDOW / 2, /* credit for an answer that is not streamed */
 	GENERATION_DRAINED_GRANT = GENERATION_WINDOW / 4
 };
 
-/* Shape of an answer and its chunks. */
-typedef struct generation_form {
-	const char *object, *chunk_object, *id_prefix;
+/* Shape of the chunks. */
+typedef struct generation_chunks {
+	const char *object;
 	const char *opening; /* in a chunk's choice, what is between its index and its text */
 	bool chat;
-} generation_form;
+} generation_chunks;
 
-static const generation_form completion_form = {"text_completion", "text_completion", "cmpl-", ",\"text\":\"", false};
-static const generation_form chat_form = {"chat.completion", "chat.completion.chunk", "chatcmpl-",
-                                          ",\"delta\":{\"content\":\"", true};
-
-typedef struct choice {
-	buffer text;
-	json_t *logprobs, *alpha, *prompt_logprobs; /* arrays concatenated; NULL: none came */
-} choice;
+static const generation_chunks completion_chunks = {"text_completion", ",\"text\":\"", false};
+static const generation_chunks chat_chunks = {"chat.completion.chunk", ",\"delta\":{\"content\":\"", true};
 
 typedef struct generation {
-	const generation_form *form;
+	const generation_chunks *form;
 	json_int_t n; /* chat: answers, each of which begins with a chunk of its role */
-	bool stream, include_usage, timings, prompt_logprobs;
-	char id[40], fingerprint[24];
-	json_int_t created;
-	json_t *model; /* a string, or NULL while unknown */
-	choice *choices;
-	size_t n_choices;
+	bool stream, include_usage;
+	generation_answer answer;
 	uint64_t sent_events;
 	buffer envelope; /* envelope of a plain chunk: the text before its index; from `tail` on, the text after its
 	                  * text */
@@ -57,15 +47,8 @@ typedef struct generation {
 static void generation_release(request *r)
 {
 	generation *g = r->state;
-	for (size_t i = 0; i < g->n_choices; i++) {
-		buffer_fini(&g->choices[i].text);
-		json_decref(g->choices[i].logprobs);
-		json_decref(g->choices[i].alpha);
-		json_decref(g->choices[i].prompt_logprobs);
-	}
-	free(g->choices);
+	generation_answer_fini(&g->answer);
 	buffer_fini(&g->envelope);
-	json_decref(g->model);
 	free(g);
 }
 
@@ -111,16 +94,6 @@ static json_t *generation_copy(const json_t *from, const char *key)
 	return value ? json_incref(value) : json_null();
 }
 
-/* The envelope of a chunk or an answer; choices is stolen. */
-static json_t *generation_envelope(const generation *g, const char *object, json_t *choices)
-{
-	json_t *json = json_pack("{s:s, s:s, s:I, s:s, s:o}", "id", g->id, "object", object, "created", g->created,
-	                         "system_fingerprint", g->fingerprint, "choices", choices);
-	if (json && g->model)
-		json_object_set(json, "model", g->model);
-	return json;
-}
-
 /* --- streamed ------------------------------------------------------------------------------- */
 
 void generation_write_event(request *r, const char *type, const char *id, const json_t *json)
@@ -153,7 +126,7 @@ static json_t *generation_chunk(const generation *g, json_t *piece)
 	json_t *choices = json_array();
 	if (piece)
 		json_array_append_new(choices, piece);
-	json_t *chunk = generation_envelope(g, g->form->chunk_object, choices);
+	json_t *chunk = generation_answer_envelope(&g->answer, g->form->object, choices);
 	if (chunk && g->include_usage)
 		json_object_set_new(chunk, "usage", json_null());
 	return chunk;
@@ -212,12 +185,12 @@ static void generation_send_result(request *r, const json_t *result)
 			json_object_set(chunk, "session", json_object_get(result, "session"));
 		if (chunk && last && json_object_get(result, "state"))
 			json_object_set(chunk, "state", json_object_get(result, "state"));
-		if (chunk && last && g->timings && json_object_get(result, "timings"))
+		if (chunk && last && g->answer.timings && json_object_get(result, "timings"))
 			json_object_set(chunk, "timings", json_object_get(result, "timings"));
 		generation_send(r, chunk);
 	}
 	if (g->include_usage) {
-		json_t *chunk = generation_envelope(g, g->form->chunk_object, json_array());
+		json_t *chunk = generation_answer_envelope(&g->answer, g->form->object, json_array());
 		if (chunk)
 			json_object_set_new(chunk, "usage", generation_copy(result, "usage"));
 		generation_send(r, chunk);
@@ -278,123 +251,20 @@ static bool generation_send_plain(request *r, const plain_event_view *e)
 
 /* --- whole ------------------------------------------------------------------------------------ */
 
-/* The choice of that index, made on first use; NULL when out of memory. */
-static choice *generation_choice(generation *g, json_int_t index)
-{
-	size_t needed = (size_t)index + 1;
-	if (needed > g->n_choices) {
-		choice *choices = realloc(g->choices, needed * sizeof *choices);
-		if (!choices)
-			return NULL;
-		memset(choices + g->n_choices, 0, (needed - g->n_choices) * sizeof *choices);
-		g->choices = choices;
-		g->n_choices = needed;
-	}
-	return &g->choices[index];
-}
-
-/* Append each array of `more` to the array of that name in *all. */
-static bool generation_join_logprobs(json_t **all, json_t *more)
-{
-	const char *key;
-	json_t *value;
-	if (!*all)
-		*all = json_object();
-	json_object_foreach(more, key, value)
-	{
-		json_t *array = json_object_get(*all, key);
-		if (!json_is_array(value))
-			continue;
-		if (!array ? json_object_set_new(*all, key, json_copy(value)) != 0
-		           : json_array_extend(array, value) != 0)
-			return false;
-	}
-	return *all != NULL;
-}
-
 static void generation_keep_event(request *r, const json_t *event)
 {
 	generation *g = r->state;
-	json_int_t index = json_integer_value(json_object_get(event, "index"));
-	if (index < 0 || index >= GENERATION_MAX_CHOICES) {
+	switch (generation_answer_add(&g->answer, event)) {
+	case GENERATION_MALFORMED:
 		reply_refuse(r, 500, "engine_error", NULL, "the engine's answer is malformed");
-		return;
-	}
-	choice *c = generation_choice(g, index);
-	const json_t *text = json_object_get(event, "text"), *alpha = json_object_get(event, "alpha");
-	json_t *logprobs = json_object_get(event, "logprobs");
-	bool ok = c != NULL;
-	if (ok)
-		buffer_append(&c->text, json_string_value(text), json_string_length(text));
-	if (ok && json_is_object(logprobs))
-		ok = generation_join_logprobs(&c->logprobs, logprobs);
-	if (ok && json_is_array(alpha)) {
-		/* One list per event: the tokens with the largest weights in that step. */
-		if (!c->alpha)
-			c->alpha = json_array();
-		ok = json_array_append(c->alpha, (json_t *)alpha) == 0;
-	}
-	json_t *scored = json_object_get(event, "prompt_logprobs");
-	if (ok && json_is_array(scored)) {
-		if (!c->prompt_logprobs)
-			c->prompt_logprobs = json_pack("[n]"); /* the first token has none */
-		ok = json_array_extend(c->prompt_logprobs, scored) == 0;
-	}
-	if (!ok || c->text.failed || json_memory_failed())
+		break;
+	case GENERATION_NO_MEMORY:
 		reply_out_of_memory(r);
-	else if (g->ungranted >= GENERATION_GRANT)
-		generation_grant(r);
-}
-
-/* The list of a choice. A prompt of one token has no event, so its list is null alone. */
-static json_t *generation_prompt_logprobs(const choice *c)
-{
-	return c->prompt_logprobs ? json_incref(c->prompt_logprobs) : json_pack("[n]");
-}
-
-static json_t *generation_whole_choice(const generation *g, const json_t *ended)
-{
-	static const choice none = {0};
-	json_int_t index = json_integer_value(json_object_get(ended, "index"));
-	const json_t *sample = json_object_get(ended, "sample"); /* present with best_of; otherwise it is the index */
-	json_int_t from = json_is_integer(sample) ? json_integer_value(sample) : index;
-	const choice *c = from >= 0 && (size_t)from < g->n_choices ? &g->choices[from] : &none;
-	json_t *text = json_stringn(c->text.data ? c->text.data : "", c->text.used);
-	if (g->form->chat)
-		text = json_pack("{s:s, s:o, s:n}", "role", "assistant", "content", text, "refusal");
-	json_t *json = json_pack("{s:I, s:o, s:o, s:O?}", "index", index, g->form->chat ? "message" : "text", text,
-	                         "finish_reason", generation_copy(ended, "finish_reason"), "logprobs", c->logprobs);
-	if (json && c->alpha)
-		json_object_set(json, "alpha", c->alpha);
-	if (json && g->prompt_logprobs && !g->form->chat)
-		json_object_set_new(json, "prompt_logprobs", generation_prompt_logprobs(c));
-	return json;
-}
-
-static void generation_reply(request *r, const json_t *result)
-{
-	static const char *const extras[] = {"usage", "session", "state", "timings"};
-	generation *g = r->state;
-	size_t i, n_extras = g->timings ? 4 : 3;
-	json_t *ended, *choices = json_array();
-	json_array_foreach(json_object_get(result, "choices"), i, ended)
-	{
-		if (json_object_get(ended, "echo"))
-			generation_keep_event(r, json_object_get(ended, "echo"));
-		json_array_append_new(choices, generation_whole_choice(g, ended));
+		break;
+	default:
+		if (g->ungranted >= GENERATION_GRANT)
+			generation_grant(r);
 	}
-	json_t *answer = generation_envelope(g, g->form->object, choices);
-	for (i = 0; answer && i < n_extras; i++)
-		if (json_object_get(result, extras[i]))
-			json_object_set(answer, extras[i], json_object_get(result, extras[i]));
-	static const choice none = {0};
-	if (answer && g->prompt_logprobs && g->form->chat) /* as vLLM: all answers have one prompt */
-		json_object_set_new(answer, "prompt_logprobs",
-		                    generation_prompt_logprobs(g->n_choices ? g->choices : &none));
-	if (r->status == 0)
-		reply_json(r, 200, answer);
-	else
-		json_decref(answer);
 }
 
 /* --- the call ------------------------------------------------------------------------------------- */
@@ -413,8 +283,8 @@ static void generation_event(void *context, const frame *f)
 	if (!event)
 		return;
 	g->ungranted++;
-	if (!g->model && json_is_string(json_object_get(event, "model")))
-		g->model = json_incref(json_object_get(event, "model"));
+	if (!g->answer.model)
+		generation_answer_take_model(&g->answer, event);
 	generation_note_tokens(r, &g->latest_ns, json_array_size(json_object_get(event, "tokens")));
 	if (g->stream)
 		generation_send_event(r, event);
@@ -457,18 +327,16 @@ static void generation_end(void *context, const frame *f)
 	json_t *result = generation_result(r, f);
 	if (!result)
 		return;
-	if (json_is_string(json_object_get(result, "model"))) {
-		json_decref(g->model);
-		g->model = json_incref(json_object_get(result, "model"));
-	}
-	if (g->stream)
+	if (g->stream) {
+		generation_answer_take_model(&g->answer, result);
 		generation_send_result(r, result);
-	else
-		generation_reply(r, result);
+	} else {
+		reply_json(r, 200, generation_answer_whole(&g->answer, result));
+	}
 	json_decref(result);
 }
 
-static void generation_begin(request *r, const generation_form *form)
+static void generation_begin(request *r, const generation_chunks *chunks, generation_form form)
 {
 	static const engine_events events = {.event = generation_event, .end = generation_end};
 	struct timespec now;
@@ -479,18 +347,19 @@ static void generation_begin(request *r, const generation_form *form)
 	}
 	r->state = g;
 	r->release = generation_release;
-	g->form = form;
+	g->form = chunks;
 	const json_t *n = json_object_get(r->body, "n");
 	g->n = json_is_integer(n) ? json_integer_value(n) : 1;
 	g->stream = json_is_true(json_object_get(r->body, "stream"));
 	g->include_usage = json_is_true(json_object_get(json_object_get(r->body, "stream_options"), "include_usage"));
-	g->timings = json_is_true(json_object_get(r->body, "timings"));
-	g->prompt_logprobs = json_object_get(r->body, "prompt_logprobs");
 	clock_gettime(CLOCK_REALTIME, &now); /* time() may lag by a tick */
-	g->created = now.tv_sec;
-	g->model = json_incref(json_object_get(r->body, "model"));
-	snprintf(g->fingerprint, sizeof g->fingerprint, "%s", engine_link_fingerprint(r->server->engine));
-	request_make_id(g->id, sizeof g->id, form->id_prefix);
+	g->answer.created = now.tv_sec;
+	snprintf(g->answer.fingerprint, sizeof g->answer.fingerprint, "%s", engine_link_fingerprint(r->server->engine));
+	request_make_id(g->answer.id, sizeof g->answer.id, generation_answer_prefix(form));
+	if (!generation_answer_begin(&g->answer, form, r->body)) {
+		reply_out_of_memory(r);
+		return;
+	}
 	if (!g->stream && json_is_object(json_object_get(r->body, "stream_options"))) {
 		reply_refuse(r, 400, "invalid_value", "stream_options", "'stream_options' needs \"stream\": true");
 		return;
@@ -500,7 +369,7 @@ static void generation_begin(request *r, const generation_form *form)
 		             "Idempotency-Key cannot be combined with \"stream\": true");
 		return;
 	}
-	if (g->stream && g->prompt_logprobs) {
+	if (g->stream && g->answer.prompt_logprobs) {
 		reply_refuse(r, 400, "invalid_value", "prompt_logprobs",
 		             "'prompt_logprobs' cannot be combined with \"stream\": true");
 		return;
@@ -524,10 +393,10 @@ static void generation_begin(request *r, const generation_form *form)
 
 void generation_handle(request *r)
 {
-	generation_begin(r, &completion_form);
+	generation_begin(r, &completion_chunks, GENERATION_COMPLETION);
 }
 
 void generation_chat(request *r)
 {
-	generation_begin(r, &chat_form);
+	generation_begin(r, &chat_chunks, GENERATION_CHAT);
 }

@@ -1,16 +1,10 @@
-/* The parser refuses an integer of more than 63 bits before its field is known. Such a number is replaced by a real of
- * nearly the same value, by writing "e2" over its last two digits, and the text is parsed again. The field's own check
- * then refuses it, with the field's name and range. */
 #include "server/json_body.h"
 
-#include <ctype.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/body_json.h"
 #include "proto/json_memory.h"
-
-enum { JSON_BODY_FLAGS = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, JSON_BODY_DIGITS = 19 };
 
 __attribute__((format(printf, 3, 4))) static problem json_body_problem(int status, const char *code, const char *format,
                                                                        ...)
@@ -20,18 +14,6 @@ __attribute__((format(printf, 3, 4))) static problem json_body_problem(int statu
 	problem p = problem_make(status, code, NULL, format, arguments);
 	va_end(arguments);
 	return p;
-}
-
-/* Make the integer that ends at `end` a real. False when there is none as large. */
-static bool json_body_widen(char *text, size_t end)
-{
-	size_t digits = 0;
-	while (digits < end && isdigit((unsigned char)text[end - 1 - digits]))
-		digits++;
-	if (digits < JSON_BODY_DIGITS)
-		return false;
-	memcpy(text + end - 2, "e2", 2);
-	return true;
 }
 
 static problem json_body_wrong(const json_error_t *where)
@@ -53,49 +35,15 @@ static problem json_body_wrong(const json_error_t *where)
 	}
 }
 
-/* A real without a fraction, such as 1.0 or 1e3, is an integer, as in JSON Schema, where a double holds it exactly. */
-static json_t *json_body_integer(const json_t *real)
-{
-	double x = json_real_value(real);
-	return fabs(x) <= 0x1p53 && x == trunc(x) ? json_integer((json_int_t)x) : NULL;
-}
-
-static void json_body_make_integers(json_t *json)
-{
-	const char *key;
-	json_t *member, *integer;
-	size_t i;
-	json_object_foreach(json, key, member)
-	{
-		json_body_make_integers(member);
-		if (json_is_real(member) && (integer = json_body_integer(member)) != NULL)
-			json_object_set_new(json, key, integer);
-	}
-	json_array_foreach(json, i, member)
-	{
-		json_body_make_integers(member);
-		if (json_is_real(member) && (integer = json_body_integer(member)) != NULL)
-			json_array_set_new(json, i, integer);
-	}
-}
-
-/* Parse an object; its integers become integers in every notation (1, 1.0, 1e0). NULL, with *out set, if the text is
- * not an object or memory ran out. The text may be changed. */
+/* Parse an object. NULL, with *out set, if the text is not an object or memory ran out. The text may be changed. */
 static json_t *json_body_parse(char *text, size_t bytes, problem *out)
 {
 	json_error_t where;
-	json_t *json = json_memory_parse(text, bytes, JSON_BODY_FLAGS, &where);
-	if (!json && !json_memory_failed() && json_error_code(&where) == json_error_numeric_overflow &&
-	    json_body_widen(text, (size_t)where.position))
-		json = json_memory_parse(text, bytes, JSON_BODY_FLAGS, &where);
-	if (!json)
-		*out = json_body_wrong(&where);
-	else if (!json_is_object(json))
-		*out = json_body_problem(400, "invalid_type", "the body must be a JSON object");
-	if (json_is_object(json)) {
-		json_body_make_integers(json);
+	json_t *json = body_json_parse(text, bytes, &where);
+	if (json_is_object(json))
 		return json;
-	}
+	*out =
+	    json ? json_body_problem(400, "invalid_type", "the body must be a JSON object") : json_body_wrong(&where);
 	json_decref(json);
 	return NULL;
 }

@@ -1,5 +1,3 @@
-/* Texts are cut to fixed sizes and may hold a client's words, so a character cut in half, or one that never
- * was UTF-8, is replaced before it becomes JSON. */
 #include "server/problem.h"
 
 #include <math.h>
@@ -9,6 +7,7 @@
 
 #include <jansson.h>
 
+#include "proto/error_body.h"
 #include "proto/json_memory.h"
 
 static void problem_copy(char *out, size_t size, const char *text, size_t bytes)
@@ -71,36 +70,10 @@ problem problem_from_schema(const schema_error *e)
 	return p;
 }
 
-/* A JSON string of the text, with what is not UTF-8 replaced by '?'. */
-static json_t *problem_string(const char *text)
-{
-	json_t *string = json_string(text);
-	if (string)
-		return string;
-	char *copy = strdup(text);
-	for (char *c = copy; c && *c; c++)
-		if ((unsigned char)*c >= 0x80)
-			*c = '?';
-	string = copy ? json_string(copy) : NULL;
-	free(copy);
-	return string;
-}
-
-static const char *problem_type(int status)
-{
-	if (status == 401)
-		return "authentication_error";
-	if (status == 429)
-		return "rate_limit_error";
-	return status < 500 ? "invalid_request_error" : "server_error";
-}
-
 void problem_write(const problem *p, buffer *out)
 {
 	json_memory_forget();
-	json_t *json = json_pack("{s:{s:o, s:s, s:o, s:o}}", "error", "message", problem_string(p->message), "type",
-	                         problem_type(p->status), "param", p->param[0] ? problem_string(p->param) : json_null(),
-	                         "code", problem_string(p->code));
+	json_t *json = error_body(p->status, p->code, p->param, p->message);
 	char *text = json_memory_print(json, PROTO_JSON);
 	if (text)
 		buffer_string(out, text);

@@ -1,7 +1,4 @@
-/* problem.h - an error as clients see it: {"error":{"message","type","param","code"}}.
- *
- * `type` follows from the status, as OpenAI's clients expect: 401 authentication_error, 429
- * rate_limit_error, other 4xx invalid_request_error, 5xx server_error. */
+/* problem.h - an error as clients see it (proto/error_body.h). Its texts are cut to fixed sizes. */
 #ifndef SERVER_PROBLEM_H
 #define SERVER_PROBLEM_H
 

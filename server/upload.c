@@ -21,7 +21,7 @@ typedef struct upload {
 	multipart parser;
 	const upload_field *current;  /* the part being read */
 	char file[ENGINE_FILE_BYTES]; /* name of a named part */
-	unsigned seen;                /* bit i: field i has come */
+	unsigned seen, late;          /* bit i: field i has come; it came after the first streamed part */
 	char values[UPLOAD_MAX_FIELDS][UPLOAD_FIELD_BYTES];
 	size_t value_bytes[UPLOAD_MAX_FIELDS];
 	segment *first, *last;
@@ -100,13 +100,27 @@ static const engine_events upload_events = {.event = forward_ignore, .credit = u
 
 /* --- the form --------------------------------------------------------------------------------- */
 
+/* The field's number, or -1. */
+static int upload_find(const upload *u, const char *name)
+{
+	for (int i = 0; u->form->fields[i].name; i++)
+		if (strcmp(u->form->fields[i].name, name) == 0)
+			return i;
+	return -1;
+}
+
 const char *upload_value(const request *r, const char *name)
 {
 	const upload *u = r->state;
-	for (int i = 0; u->form->fields[i].name; i++)
-		if (strcmp(u->form->fields[i].name, name) == 0)
-			return u->seen & 1u << i ? u->values[i] : NULL;
-	return NULL;
+	const int i = upload_find(u, name);
+	return i >= 0 && u->seen & 1u << i ? u->values[i] : NULL;
+}
+
+bool upload_is_late(const request *r, const char *name)
+{
+	const upload *u = r->state;
+	const int i = upload_find(u, name);
+	return i >= 0 && u->late & 1u << i;
 }
 
 /* A name that needs no escapes in JSON. */
@@ -144,6 +158,7 @@ static bool upload_begin_part(void *context, const char *name, const char *file_
 	}
 	u->current = found;
 	u->seen |= bit;
+	u->late |= r->call ? bit : 0;
 	snprintf(u->file, sizeof u->file, "%s", found->named ? uri_base_name(file_name ? file_name : "") : "");
 	if (found->named && !upload_file_valid(u->file)) {
 		reply_refuse(r, 400, "invalid_value", name,

@@ -36,5 +36,7 @@ void upload_form_begin(request *r, const upload_form *form);
 void upload_octets_begin(request *r, const char *part, json_t *params);
 /* Return a small field's value, or NULL while it has not arrived. Borrowed from the request. */
 const char *upload_value(const request *r, const char *name);
+/* True if the field came after the first streamed part, and so after the REQUEST. */
+bool upload_is_late(const request *r, const char *name);
 
 #endif

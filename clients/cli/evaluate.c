@@ -5,7 +5,7 @@
 #include "clients/cli/follow.h"
 #include "gen/options.h"
 
-static const char service_path[] = "/v1/evaluations", one_path[] = "/v1/evaluations/%s";
+static const char one_path[] = "/v1/evaluations/%s";
 
 static const option_row evaluate_options[] = {EVALUATION_OPTIONS,
                                               {"detach", OPTION_FLAG, NULL, "print the evaluation's id and exit", NULL},
@@ -158,11 +158,12 @@ static bool model_exists(cli *c)
 
 static int evaluate_run(cli *c)
 {
+	static const follow_kind kind = {"/v1/evaluations", "file", "fine-tune", "evaluation", follow};
 	json_t *request = json_pack("{s:s}", "model", cli_argument(c, 0));
 	int status = !model_exists(c) ? CLI_FAILED
 	             : !request || !options_fill(&c->options, request)
 	                 ? cli_fail("the arguments are not valid UTF-8")
-	                 : follow_create(c, service_path, request, cli_argument(c, 1), follow);
+	                 : follow_create(c, &kind, request, cli_argument(c, 1));
 
 	json_decref(request);
 	return status;

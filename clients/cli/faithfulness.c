@@ -218,6 +218,7 @@ static int evaluate_text(cli *c, json_t *request)
 
 static int evaluate(cli *c, const char *input)
 {
+	static const follow_kind kind = {service_path, "file", "fine-tune", "evaluation", faithfulness_follow};
 	const char *file = options_text(&c->options, "file");
 	json_t *request = input ? json_pack("{s:s}", "input", input) : json_object();
 	int status;
@@ -225,7 +226,7 @@ static int evaluate(cli *c, const char *input)
 	if (!request || !options_fill(&c->options, request) || !explain_add_kind(c, request))
 		status = cli_fail("the text is not valid UTF-8");
 	else
-		status = file ? follow_create(c, service_path, request, file, faithfulness_follow)
+		status = file ? follow_create(c, &kind, request, file)
 		              : evaluate_text(c, request);
 	json_decref(request);
 	return status;

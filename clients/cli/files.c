@@ -1,4 +1,4 @@
-/* files.c - training text on the service. */
+/* files.c - files on the service. */
 #include "clients/cli/cli.h"
 #include "clients/cli/source.h"
 #include "clients/cli/transfer.h"
@@ -19,15 +19,20 @@ static const option_row upload_options[] = {{"expires", OPTION_DURATION, "SECOND
                                              "delete the file after this time, an hour to 30 days: 86400, 36h, 7d",
                                              NULL},
                                             SOURCE_FORMAT_OPTION,
+                                            {"purpose", OPTION_TEXT, "NAME:fine-tune|batch",
+                                             "what the file is for: training and evaluations, or batches (fine-tune)",
+                                             NULL},
                                             {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
 static int files_upload(cli *c)
 {
+	const char *purpose = options_text(&c->options, "purpose");
 	source s;
 	int status = CLI_FAILED;
 
 	if (source_open(&s, cli_argument(c, 0), options_text(&c->options, "format")))
-		status = cli_answer(c, source_upload(c, &s, options_duration(&c->options, "expires", -1)));
+		status = cli_answer(c, source_upload(c, &s, purpose ? purpose : "fine-tune",
+		                                   options_duration(&c->options, "expires", -1)));
 	source_close(&s);
 	return status;
 }

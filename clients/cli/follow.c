@@ -27,9 +27,14 @@ static void draw(const cli *c, const progress *p, int *printed)
 
 static bool has_ended(const json_t *job)
 {
+	static const char *const active[] = {"queued",     "running",    "validating",
+	                                     "in_progress", "finalizing", "cancelling"};
 	const char *status = json_string_value(json_object_get(job, "status"));
+	bool ended = true;
 
-	return !status || (strcmp(status, "queued") != 0 && strcmp(status, "running") != 0);
+	for (size_t i = 0; status && i < sizeof(active) / sizeof(active[0]); i++)
+		ended = ended && strcmp(status, active[i]) != 0;
+	return ended;
 }
 
 json_t *follow_wait(cli *c, const char *path, const char *id,
@@ -74,18 +79,18 @@ static json_t *create(cli *c, const char *path, json_t *request)
 	return job;
 }
 
-int follow_create(cli *c, const char *path, json_t *request, const char *file, int (*follow)(cli *c, const char *id))
+int follow_create(cli *c, const follow_kind *k, json_t *request, const char *file)
 {
 	const bool remote = strcmp(file, "-") != 0 && access(file, R_OK) != 0;
 	source corpus = {0};
 	json_t *job = NULL;
 	int status = CLI_FAILED;
 
-	if (remote && json_object_set_new(request, "file", json_string(file)) == 0)
-		job = create(c, path, request);
-	if (!remote && source_open(&corpus, file, NULL) && source_send(c, &corpus) &&
-	    json_object_set_new(request, "file", json_string(corpus.id)) == 0)
-		job = create(c, path, request);
+	if (remote && json_object_set_new(request, k->member, json_string(file)) == 0)
+		job = create(c, k->path, request);
+	if (!remote && source_open(&corpus, file, NULL) && source_send(c, &corpus, k->purpose) &&
+	    json_object_set_new(request, k->member, json_string(corpus.id)) == 0)
+		job = create(c, k->path, request);
 	if (!remote && !job)
 		source_take_back(c, &corpus);
 	if (!remote)
@@ -98,8 +103,8 @@ int follow_create(cli *c, const char *path, json_t *request, const char *file, i
 	if (!id)
 		status = cli_fail("the service's answer is not a job");
 	else if (!options_flag(&c->options, "detach")) {
-		cli_note(c, "Created evaluation: %s", id);
-		status = follow(c, id);
+		cli_note(c, "Created %s: %s", k->noun, id);
+		status = k->follow(c, id);
 	} else {
 		if (c->json)
 			cli_print_json(job);

@@ -10,9 +10,18 @@
  * long, or refuses. A Ctrl-C ends the program, and not the job. */
 json_t *follow_wait(cli *c, const char *path, const char *id,
                     void (*take)(progress *p, const json_t *job, long long time));
-/* POST the request with its member "file". `file` is a file of this machine, which is uploaded unless the service has
- * it, or else the id of a file in the service. Then `follow` the job, or with --detach print its id. A file that was
+/* A kind of jobs over a file. */
+typedef struct follow_kind {
+	const char *path;    /* where jobs are created */
+	const char *member;  /* the request's member for the file */
+	const char *purpose; /* the file's purpose */
+	const char *noun;
+	int (*follow)(cli *c, const char *id);
+} follow_kind;
+
+/* POST the request with its member for the file. `file` is a file of this machine, which is uploaded unless the service has
+ * it, or else the id of a file in the service. Then follow the job, or with --detach print its id. A file that was
  * uploaded for a refused job is deleted. Returns the exit status. */
-int follow_create(cli *c, const char *path, json_t *request, const char *file, int (*follow)(cli *c, const char *id));
+int follow_create(cli *c, const follow_kind *k, json_t *request, const char *file);
 
 #endif

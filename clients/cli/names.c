@@ -12,6 +12,7 @@ static const struct {
               {"files ", files},
               {"sessions ", sessions},
               {"evaluations ", "/v1/evaluations?limit=1000"},
+              {"batches ", "/v1/batches?limit=1000"},
               {"explain-evaluations ", "/v1/explain/evaluations?limit=1000"}};
 
 static const char *next_word(const char *at)

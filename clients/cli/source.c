@@ -87,12 +87,14 @@ static bool hash(source *s)
 	return true;
 }
 
-static bool is_same(const source *s, const json_t *file)
+static bool is_same(const source *s, const char *purpose, const json_t *file)
 {
+	const char *theirs = json_string_value(json_object_get(file, "purpose"));
 	const char *digest = json_string_value(json_object_get(file, "xxh3"));
 	const char *format = json_string_value(json_object_get(file, "format"));
 
-	return digest && strcmp(digest, s->digest) == 0 && strcmp(format ? format : "auto", s->format) == 0 &&
+	return digest && strcmp(digest, s->digest) == 0 && theirs && strcmp(theirs, purpose) == 0 &&
+	       strcmp(format ? format : "auto", s->format) == 0 &&
 	       json_integer_value(json_object_get(file, "bytes")) == s->bytes;
 }
 
@@ -104,7 +106,7 @@ static void take_id(source *s, const json_t *file)
 }
 
 /* False after a complaint; s->id stays "" when the service has no such file. */
-static bool look_up(cli *c, source *s)
+static bool look_up(cli *c, source *s, const char *purpose)
 {
 	json_t *all = http_json(c->http, "GET", "/v1/files?limit=10000", NULL), *file;
 	size_t i;
@@ -113,17 +115,18 @@ static bool look_up(cli *c, source *s)
 		cli_complain(c);
 		return false;
 	}
-	json_array_foreach(json_object_get(all, "data"), i, file) if (!s->id[0] && is_same(s, file)) take_id(s, file);
+	json_array_foreach(json_object_get(all, "data"), i, file) if (!s->id[0] && is_same(s, purpose, file))
+	    take_id(s, file);
 	json_decref(all);
 	return true;
 }
 
-json_t *source_upload(cli *c, const source *s, int64_t lifetime)
+json_t *source_upload(cli *c, const source *s, const char *purpose, int64_t lifetime)
 {
 	char seconds[24];
 	const http_part parts[] = {{"expires_after[anchor]", "created_at", NULL, NULL},
 	                           {"expires_after[seconds]", seconds, NULL, NULL},
-	                           {"purpose", "fine-tune", NULL, NULL},
+	                           {"purpose", purpose, NULL, NULL},
 	                           {"format", s->format, NULL, NULL},
 	                           {"file", NULL, s->path[0] ? s->path : s->name, s->path[0] ? s->name : NULL},
 	                           {NULL, NULL, NULL, NULL}};
@@ -134,16 +137,16 @@ json_t *source_upload(cli *c, const source *s, int64_t lifetime)
 	return http_form(c->http, "/v1/files", lifetime < 0 ? &parts[2] : parts);
 }
 
-bool source_send(cli *c, source *s)
+bool source_send(cli *c, source *s, const char *purpose)
 {
-	if (!hash(s) || !look_up(c, s))
+	if (!hash(s) || !look_up(c, s, purpose))
 		return false;
 	if (s->id[0]) {
 		if (c->err.tty)
 			cli_note(c, "%s is on the service already: %s", s->name, s->id);
 		return true;
 	}
-	json_t *file = source_upload(c, s, -1);
+	json_t *file = source_upload(c, s, purpose, -1);
 	take_id(s, file);
 	s->uploaded = s->id[0] != '\0';
 	if (!s->uploaded)

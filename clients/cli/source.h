@@ -26,11 +26,11 @@ typedef struct source {
 /* Open it; format: NULL is auto. "-" is stdin, and a pipe is read to its end into a file without a name. False: it cannot be read, after a
  * complaint. Close it either way. */
 bool source_open(source *s, const char *argument, const char *format);
-/* Upload it as a new file of the service, which deletes it after `lifetime` seconds (-1: never); the file's object, or
+/* Upload it as a new file of the service with this purpose, which deletes it after `lifetime` seconds (-1: never); the file's object, or
  * NULL. */
-json_t *source_upload(cli *c, const source *s, int64_t lifetime);
-/* Fill in the id: of a file that the service has with these bytes and this format, or of a new one. False after a complaint. */
-bool source_send(cli *c, source *s);
+json_t *source_upload(cli *c, const source *s, const char *purpose, int64_t lifetime);
+/* Fill in the id: of a file that the service has with these bytes, this format and purpose, or of a new one. False after a complaint. */
+bool source_send(cli *c, source *s, const char *purpose);
 /* Delete what this command has uploaded. */
 void source_take_back(cli *c, source *s);
 void source_close(source *s);

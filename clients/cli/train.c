@@ -89,7 +89,7 @@ static bool name_texts(const texts *t, const char *weights, json_t *request)
 static bool send_texts(cli *c, texts *t)
 {
 	for (size_t i = 0; i < t->n; i++)
-		if (!source_send(c, &t->sources[i]))
+		if (!source_send(c, &t->sources[i], "fine-tune"))
 			return false;
 	return true;
 }

@@ -74,7 +74,7 @@ static const method methods[] = {
 };
 
 /* The kinds of jobs; each brings its own methods. */
-#define JOB_KINDS(row) row(training_jobs) row(evaluation_jobs) row(faithfulness_jobs)
+#define JOB_KINDS(row) row(training_jobs) row(evaluation_jobs) row(faithfulness_jobs) row(batch_jobs)
 #define DECLARE(kind) extern const job_kind kind;
 #define ROW(kind) &(kind),
 JOB_KINDS(DECLARE)
@@ -152,7 +152,8 @@ static bool is_safe(stream *s, const handler *h)
 {
 	error err = ERROR_INIT;
 	const bool counted = h->row ? h->row->counted : h->job->counted;
-	if (!counted || s->upload || s->work[0]) /* upload.c counts an upload by its bytes */
+	/* upload.c counts an upload by its bytes */
+	if (!counted || s->upload || s->background || s->work[0])
 		return true;
 	if (stream_count_deaths(s, "request", s->digest, &err) == STATUS_OK)
 		return true;

@@ -47,6 +47,7 @@ job_parts rooms_jobs(engine *e)
 {
 	const engine_options *o = e->options;
 	return (job_parts){.loop = &e->loop,
+	                   .net = &e->net,
 	                   .store = e->store,
 	                   .deaths = e->deaths,
 	                   .catalog = e->catalog,

@@ -184,6 +184,7 @@ static status generation_copy(generation *g, const generation_request *r, error 
 	memcpy(g->stop_tokens, r->stop_tokens, sizeof g->stop_tokens);
 	g->n_logprobs = r->n_logprobs;
 	g->scores_only = r->scores_only;
+	g->background = r->background;
 	g->explain = g->temporary && r->explain;
 	g->event = r->event;
 	g->finished = r->finished;
@@ -305,6 +306,7 @@ status generation_new_like(generation **out, const generation *g, session *x, co
 	y->accepted_ns = g->accepted_ns;
 	y->delivered_ns = g->delivered_ns;
 	y->credit = r->credit;
+	y->background = r->background;
 	y->event = r->event;
 	y->finished = r->finished;
 	y->context = r->context;
@@ -324,6 +326,8 @@ void generation_discard(generation *g)
 
 bool generation_runnable(const generation *g)
 {
+	if (g->held && !g->cancelled)
+		return false;
 	if (g->beams && !g->cancelled)
 		return beams_runnable(g);
 	return g->cancelled || g->phase == GENERATION_CLOSE || (g->max_tokens == 0 && !generation_scores_remain(g)) ||

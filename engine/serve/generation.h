@@ -42,7 +42,9 @@ struct generation {
 	generation_phase phase;
 	finish_reason finish;
 	bool cancelled;
-	int64_t credit; /* events that may still be sent */
+	bool background; /* requested */
+	bool held;       /* waits for work that is not in the background */
+	int64_t credit;  /* events that may still be sent */
 
 	/* the request */
 	int32_t *prompt;

@@ -130,6 +130,7 @@ static void scheduler_finish(scheduler *s, generation *g, status result, const e
 	share_leave(g->share, clock_ns());
 	left_prompt(s, g);
 	s->n_generations--;
+	s->n_background -= g->background;
 	s->n_waiting -= !g->started_ns;
 	s->n_cancelled -= g->cancelled;
 	generation_finish(g, failed ? STATUS_DEVICE : result, failed ? &uncopied : err);
@@ -167,6 +168,7 @@ void scheduler_free(scheduler *s)
 	free(s->draws);
 	prefixes_fini(&s->prefixes);
 	shares_fini(&s->shares);
+	shares_fini(&s->background_shares);
 	free(s);
 }
 
@@ -192,12 +194,18 @@ static void enlist(scheduler *s, generation *g, share *x)
 	s->n_waiting++;
 	queue_append(s, g);
 	s->n_generations++;
+	s->n_background += g->background;
+}
+
+static owner_shares *shares_of(scheduler *s, bool background)
+{
+	return background ? &s->background_shares : &s->shares;
 }
 
 /* STATUS_NOMEM. */
-static status enter_share(scheduler *s, const char *owner, share **out, error *err)
+static status enter_share(scheduler *s, const generation_request *r, share **out, error *err)
 {
-	*out = shares_enter(&s->shares, owner);
+	*out = shares_enter(shares_of(s, r->background), r->owner);
 	return *out ? STATUS_OK : error_set(err, STATUS_NOMEM, NULL, "out of memory");
 }
 
@@ -224,7 +232,7 @@ status scheduler_generate(scheduler *s, served_model *m, session *x, const gener
 	share *owner;
 	*out = NULL;
 	TRY(check_places(s, 1, err));
-	TRY(enter_share(s, r->owner, &owner, err));
+	TRY(enter_share(s, r, &owner, err));
 	status result = new_generation(s, m, x, r, &g, err);
 	if (result != STATUS_OK) {
 		share_leave(owner, clock_ns());
@@ -254,7 +262,7 @@ status scheduler_search(scheduler *s, served_model *m, const beam_options *o, co
 	share *owner;
 	TRY(beams_check(o, r, n, err));
 	TRY(check_places(s, o->beams, err));
-	TRY(enter_share(s, r->owner, &owner, err));
+	TRY(enter_share(s, r, &owner, err));
 	status result = new_search(s, m, o, r, n, &first, err);
 	if (result != STATUS_OK) {
 		share_leave(owner, clock_ns());
@@ -262,7 +270,8 @@ status scheduler_search(scheduler *s, served_model *m, const beam_options *o, co
 	}
 	scheduler_model_touch(s, m);
 	for (int i = 0; i < o->beams; i++) /* a share that exists is entered without memory */
-		enlist(s, beams_generation(first->beams, i), i > 0 ? shares_enter(&s->shares, r->owner) : owner);
+		enlist(s, beams_generation(first->beams, i),
+		       i > 0 ? shares_enter(shares_of(s, r->background), r->owner) : owner);
 	for (int i = 0; i < n; i++)
 		out[i] = beams_generation(first->beams, i);
 	s->counters.cached_tokens += (uint64_t)(n * first->n_cached);
@@ -303,23 +312,27 @@ static void scheduler_add_row(scheduler *s, inflight_step *f, generation *g, int
 	f->batch[f->n++] = g;
 }
 
-/* Maximum rows of a decode step of m. */
-static int step_rows(const scheduler *s, const served_model *m)
+/* Maximum rows of a decode step of m. shared: a request of another owner, or one that is not in the background, may wait
+ * for it. */
+static int step_rows(const scheduler *s, const served_model *m, bool shared)
 {
 	const bool host = !s->backend->prompt_tokens;
 	const uint64_t most = host && m->row_ns > 0 ? SHARES_STEP_NS / m->row_ns : UINT64_MAX;
-	if (!shares_are_several(&s->shares) || most >= (uint64_t)s->limits.max_batch)
+	if (!shared || most >= (uint64_t)s->limits.max_batch)
 		return s->limits.max_batch;
 	return most < SHARES_HOST_ROWS ? SHARES_HOST_ROWS : (int)most;
 }
 
 int scheduler_divide(scheduler *s, const served_model *m)
 {
-	shares_begin(&s->shares, clock_ns());
+	const uint64_t now = clock_ns();
+	const int least = s->backend->prompt_tokens ? SHARES_DEVICE_ROWS : SHARES_HOST_ROWS;
+	shares_begin(&s->shares, now);
+	shares_begin(&s->background_shares, now);
 	for (const generation *g = s->first; g; g = g->following)
 		g->share->streams += g->session->model == m && g->phase != GENERATION_PROMPT && generation_runnable(g);
-	return shares_divide(&s->shares, s->backend->prompt_tokens ? SHARES_DEVICE_ROWS : SHARES_HOST_ROWS,
-	                     step_rows(s, m));
+	const int rows = shares_divide(&s->shares, least, step_rows(s, m, shares_are_several(&s->shares)));
+	return rows > 0 ? rows : shares_divide(&s->background_shares, least, step_rows(s, m, true));
 }
 
 /* Fill f with the generations of m that can decode, in queue order. */
@@ -478,7 +491,8 @@ static bool may_be_overtaken(const scheduler *s, const inflight_step *f)
 /* True if g certainly reads the token of the step in flight and requests another one. */
 static bool goes_on(const generation *g)
 {
-	return g->phase == GENERATION_DECODE && !g->cancelled && g->completed + 1 < g->max_tokens && g->credit >= 2;
+	return g->phase == GENERATION_DECODE && !g->cancelled && !g->held && g->completed + 1 < g->max_tokens &&
+	       g->credit >= 2;
 }
 
 /* Handle the failure to issue the step after `now`. If that has changed nothing, its rows wait for a later step. */
@@ -679,7 +693,7 @@ static status prefill(scheduler *s, generation *g)
 	error err = ERROR_INIT;
 	status result;
 	s->prompt_steps++;
-	shares_chosen(&s->shares, g->share);
+	shares_chosen(shares_of(s, g->background), g->share);
 	scheduler_begin(s, g);
 	if (!generation_tallied(g))
 		return (result = generation_tally(g)) == STATUS_OK ? result : scheduler_give_up(s, g, result, &err);
@@ -728,15 +742,36 @@ static void reap(scheduler *s)
 bool scheduler_runnable(const scheduler *s)
 {
 	for (const generation *g = s->first; g && !s->ahead; g = g->following)
-		if (generation_runnable(g))
+		if (g->held || generation_runnable(g))
 			return true;
 	return s->ahead || s->score_tasks;
+}
+
+/* True if a generation or score task that is not in the background can run. */
+static bool foreground_runs(const scheduler *s)
+{
+	for (const generation *g = s->first; g; g = g->following)
+		if (!g->background && generation_runnable(g))
+			return true;
+	for (const score_task *x = s->score_tasks; x; x = x->next)
+		if (!x->request.background)
+			return true;
+	return false;
+}
+
+/* Let the background wait, or continue. */
+static void hold_background(scheduler *s)
+{
+	s->holds = s->n_background > 0 && foreground_runs(s);
+	for (generation *g = s->n_background > 0 ? s->first : NULL; g; g = g->following)
+		g->held = s->holds && g->background;
 }
 
 status scheduler_tick(scheduler *s)
 {
 	s->counters.ticks++;
 	reap(s);
+	hold_background(s);
 	for (int tried = 0; tried <= s->n_models + 1; tried++) {
 		int turn = s->turn;
 		served_model *m = turn_model(s, turn);
@@ -756,7 +791,7 @@ status scheduler_tick(scheduler *s)
 			s->joined = false;
 			if (g)
 				return prefill(s, g);
-		} else if (s->score_tasks) {
+		} else if (scheduler_scores(s)) {
 			return scheduler_score_turn(s) == STATUS_OK ? STATUS_OK : lose_device(s, NULL);
 		}
 	}

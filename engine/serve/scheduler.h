@@ -13,7 +13,7 @@
  * to PREFILL_CHUNK tokens, on a device backend.prompt_tokens. Beside running generations a CPU reads a long prompt
  * PREFILL_SHORT tokens at a time if that changes no bit. A step packs several prompts while they fit, shortest first;
  * every fourth step begins with the oldest. If several owners send requests, steps are divided among them (shares.h).
- * No step waits for more requests. A parked generation (no credit left) keeps
+ * Work in the background is in no step while other work can run. No step waits for more requests. A parked generation (no credit left) keeps
  * its slot and is in no step. */
 #ifndef ENGINE_SERVE_SCHEDULER_H
 #define ENGINE_SERVE_SCHEDULER_H
@@ -261,6 +261,7 @@ typedef struct generation_request {
 	explain_selection alpha; /* heads and layers to average; NULL members select all; copied */
 	bool alpha_rollout;      /* attention rollout instead of the mean */
 	const char *owner;       /* owner of the request (shares.h); copied, cut to SHARES_OWNER_BYTES - 1. NULL: "" */
+	bool background;         /* run only while no other generation or score task can */
 	bool reads_all;          /* do not use or keep states of other requests (prefixes.h) */
 	bool explain;            /* temporary session only: keep the log and pass it to `finished` */
 	/* Both run on the scheduler's thread. `event` returns the number of credits left; at 0 the generation parks
@@ -394,8 +395,9 @@ typedef struct score_task_request {
 	int64_t n_sequences;
 	pooling embedding; /* pooling of the vector to return; POOL_NONE: the logits of a class head */
 	explain_options explain;
-	int64_t width; /* floats in a row: model_dims.hidden or outputs */
-	float *out;    /* [rows of all sequences][width] */
+	int64_t width;   /* floats in a row: model_dims.hidden or outputs */
+	float *out;      /* [rows of all sequences][width] */
+	bool background; /* as of a generation */
 	/* Called exactly once, on the scheduler's thread, with STATUS_OK, STATUS_CANCELLED or the error. The score task
 	 * is then freed. */
 	void (*finished)(void *context, status s, const error *err);

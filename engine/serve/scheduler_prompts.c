@@ -10,7 +10,8 @@
  * Softmax attention sums over the pieces in which a prompt is read. So only a fixed division gives a prompt the same
  * bits as alone: SCHEDULER_PREFILL_CHUNK tokens, whatever else the step reads. The bits of other models do not depend
  * on the pieces. On a device one of their prompts fills a step. On a CPU they read only SCHEDULER_PREFILL_SHORT tokens
- * a step while streams decode, because each stream waits for such a step for its next token. Beside 32 streams (d 128,
+ * a step while streams decode, because each stream waits for such a step for its next token. The same holds for a
+ * prompt in the background, because the next request waits for its step. Beside 32 streams (d 128,
  * 6 layers, two cores) a step takes 1.6 ms.
  *
  * The step also reads the next token of every stream of the model, so that neither waits for the other and weights are
@@ -147,7 +148,8 @@ void scheduler_prompts_gather(scheduler *s, generation *first, inflight_step *f)
 	f->prompts = true;
 	if (prompt_left(first) < SCHEDULER_PREFILL_CHUNK && room > SCHEDULER_PREFILL_CHUNK && host)
 		room = SCHEDULER_PREFILL_CHUNK; /* a shorter step, so that the first prompt is ready sooner */
-	if (m->short_chunk < most && prompt_left(first) > m->short_chunk && scheduler_decodes(s))
+	if (m->short_chunk < most && prompt_left(first) > m->short_chunk &&
+	    (scheduler_decodes(s) || first->background))
 		room = most = m->short_chunk;
 	prompts_add(f, first, most, &room);
 	for (generation *g = prompt_from(s, s->first); g && room > 0 && f->n < rows; g = prompt_from(s, g->following)) {

@@ -21,6 +21,7 @@ static void scheduler_score_end(scheduler *s, score_task *x, status result, cons
 		          err && err->status != STATUS_OK ? error_message(err) : status_text(result));
 	score_task_free(x);
 	s->n_score_tasks--;
+	s->n_background -= r.background;
 	r.finished(r.context, result, &said);
 }
 
@@ -33,6 +34,7 @@ status scheduler_score(scheduler *s, served_model *m, const score_task_request *
 		return error_set(err, STATUS_BUSY, NULL, "%d requests are being scored", s->n_score_tasks);
 	TRY(score_task_new(out, m, r, err));
 	s->n_score_tasks++;
+	s->n_background += r->background;
 	scheduler_model_touch(s, m);
 	scheduler_score_append(s, *out);
 	return STATUS_OK;
@@ -43,9 +45,23 @@ void score_task_cancel(score_task *x)
 	x->cancelled = true;
 }
 
+/* The link of the first score task that can run; it holds NULL if there is none. */
+static score_task **first_link(scheduler *s)
+{
+	score_task **link = &s->score_tasks;
+	while (*link && s->holds && (*link)->request.background && !(*link)->cancelled)
+		link = &(*link)->next;
+	return link;
+}
+
+bool scheduler_scores(scheduler *s)
+{
+	return *first_link(s);
+}
+
 status scheduler_score_turn(scheduler *s)
 {
-	score_task *x = s->score_tasks;
+	score_task **link = first_link(s), *x = *link;
 	bool done = false;
 	error err = ERROR_INIT;
 	x->model->generations_wait = s->n_generations > s->n_waiting;
@@ -53,7 +69,7 @@ status scheduler_score_turn(scheduler *s)
 	status result = x->cancelled ? STATUS_CANCELLED : score_task_advance(x, slice, &done, &err);
 	if (result == STATUS_DEVICE && backend_is_lost(s->backend))
 		return result;
-	s->score_tasks = x->next;
+	*link = x->next;
 	if (result != STATUS_OK || done)
 		scheduler_score_end(s, x, result, &err);
 	else

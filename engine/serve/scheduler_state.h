@@ -37,9 +37,12 @@ struct scheduler {
 	generation *first, *last;
 	int n_generations, n_waiting; /* waiting: not started yet */
 	int n_prompts, n_cancelled;   /* in GENERATION_PROMPT; cancelled and not ended */
+	int n_background;             /* generations and score tasks in the background */
+	bool holds;                   /* they wait, because others can run */
 	uint64_t serial;              /* serial number of the next generation */
 	prefix_cache prefixes;
-	owner_shares shares; /* one for each owner of a generation */
+	owner_shares shares;            /* one for each owner of a generation */
+	owner_shares background_shares; /* likewise, of those in the background */
 
 	score_task *score_tasks; /* in turn order */
 	int n_score_tasks;
@@ -103,7 +106,9 @@ bool scheduler_resumes(const generation *g);
 /* Sample the first tokens of g and of others of its model that resume, `most` in all, from their sessions' logits,
  * which are on the host. STATUS_NOMEM: the plan of these rows does not fit in memory. */
 status scheduler_draw_first(scheduler *s, generation *g, int most, error *err);
-/* Run a slice of the first score task; there must be one. STATUS_DEVICE: the device is lost. */
+/* True if a score task can run. */
+bool scheduler_scores(scheduler *s);
+/* Run a slice of the first one that can. STATUS_DEVICE: the device is lost. */
 status scheduler_score_turn(scheduler *s);
 /* End the score tasks that exist on entry. */
 void scheduler_score_end_all(scheduler *s, status result, const error *err);

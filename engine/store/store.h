@@ -171,6 +171,8 @@ status store_job_delete(store *s, const char *id, error *err);
 
 /* Append an event object in the API's form; its "id" is filled in. */
 status store_event_add(store *s, const char *job, json_t *event, error *err);
+/* Delete the first event of a job. *found: there was one. */
+status store_event_delete_first(store *s, const char *job, bool *found, error *err);
 /* Any thread: write the manifest of a checkpoint's folder. `checkpoint` is the row's document, with an "id". */
 status store_checkpoint_seal(const char *folder, const json_t *checkpoint, error *err);
 /* Add a checkpoint whose folder is in place; a folder that is not sealed with this document is sealed first. */

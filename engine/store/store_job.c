@@ -86,7 +86,8 @@ static status next_number(store *s, const char *job, int64_t *out, error *err)
 	sqlite3_stmt *row;
 	status result;
 	TRY(ledger_prepare(s->db, &row, err,
-	                   "SELECT coalesce(max(number), 0) + 1 FROM objects WHERE kind='event' AND parent=?", "t", job));
+	                   "SELECT coalesce(max(number), 0) + 1 FROM objects WHERE kind='event' AND parent=?", "t",
+	                   job));
 	*out = ledger_step(s->db, row, &result, err) ? sqlite3_column_int64(row, 0) : 1;
 	sqlite3_finalize(row);
 	return result;
@@ -101,6 +102,18 @@ status store_event_add(store *s, const char *job, json_t *event, error *err)
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
 	TRY(next_number(s, job, &row.number, err));
 	return row_put(s, STORE_EVENTS, &row, err);
+}
+
+status store_event_delete_first(store *s, const char *job, bool *found, error *err)
+{
+	TRY(store_begin(s, err));
+	s->dirty = true;
+	const status result = ledger_run(s->db, NULL, err,
+	                                 "DELETE FROM objects WHERE seq=(SELECT min(seq) FROM objects WHERE "
+	                                 "kind='event' AND parent=?)",
+	                                 "t", job);
+	*found = result == STATUS_OK && sqlite3_changes(s->db) > 0;
+	return store_end(s, result, err);
 }
 
 status store_checkpoint_seal(const char *folder, const json_t *checkpoint, error *err)
@@ -184,12 +197,12 @@ static status delete_checkpoint(store *s, const char *job, int64_t step, error *
 	int changes = 0;
 	snprintf(path, sizeof path, "jobs/%s/step-%lld", job, (long long)step);
 	TRY(store_begin(s, err));
-	status result = ledger_run(s->db, &changes, err,
-	                           "DELETE FROM objects WHERE kind='checkpoint' AND parent=? AND number=?", "ti", job,
-	                           step);
+	status result =
+	    ledger_run(s->db, &changes, err, "DELETE FROM objects WHERE kind='checkpoint' AND parent=? AND number=?",
+	               "ti", job, step);
 	if (result == STATUS_OK && !changes)
-		result = error_set(err, STATUS_NOT_FOUND, "step", "the job has no checkpoint at step %lld",
-		                   (long long)step);
+		result =
+		    error_set(err, STATUS_NOT_FOUND, "step", "the job has no checkpoint at step %lld", (long long)step);
 	if (result == STATUS_OK)
 		result = removal_queue(s, path, err);
 	return store_end(s, result, err);

@@ -109,6 +109,7 @@ BAD_FORMS = [
     ("no purpose", [("file", b"x", "f")], "purpose"),
     ("another purpose first", [("purpose", "assistants"), ("file", b"x", "f")], "purpose"),
     ("another purpose last", [("file", b"x", "f"), ("purpose", "assistants")], "purpose"),
+    ("the purpose of a batch last", [("file", b"x", "f"), ("purpose", "batch")], "purpose"),
     ("unknown field", [("purpose", "fine-tune"), ("color", "red"), ("file", b"x", "f")], "color"),
     ("twice", [("purpose", "fine-tune"), ("file", b"x", "f"), ("file", b"y", "f")], "file"),
     ("long purpose", [("purpose", "f" * 1000), ("file", b"x", "f")], "purpose"),

@@ -16,13 +16,14 @@ from typing import Any
 import httpx
 
 from . import calls
-from .answers import ChatCompletion, Checkpoint, Completion, Deleted, Evaluation, File, Job, JobEvent, Model, SessionInfo, SessionTree, Snapshot
+from .answers import Batch, ChatCompletion, Checkpoint, Completion, Deleted, Evaluation, File, Job, JobEvent, Model, SessionInfo, SessionTree, Snapshot
 from .errors import ConnectionFailed
 from .explanation import Numbers
 from .progress import Progress
 from .transport import ATTEMPTS, Call, EventParser, arguments, backoff, error_of, get, given, options, wait_before_retry
 
 ENDED = ("succeeded", "failed", "cancelled")
+BATCH_ENDED = ("completed", "failed", "expired", "cancelled")
 
 
 class AsyncSender:
@@ -127,9 +128,11 @@ class AsyncFiles:
     def __init__(self, sender: AsyncSender) -> None:
         self._sender = sender
 
-    async def upload(self, file: str | pathlib.Path | bytes, name: str | None = None, checksum: str | None = None, format: str | None = None) -> File:
-        """A file of any size is streamed from the disk. `checksum`: its SHA-256 in hex. `format`: auto, text or json."""
-        answer: File = await self._sender.json(calls.upload(file, name, checksum, format))
+    async def upload(self, file: str | pathlib.Path | bytes, name: str | None = None, checksum: str | None = None, format: str | None = None,
+                     purpose: str = "fine-tune") -> File:
+        """A file of any size is streamed from the disk. `checksum`: its SHA-256 in hex. `format`: auto, text or json. `purpose`: fine-tune
+        or batch."""
+        answer: File = await self._sender.json(calls.upload(file, name, checksum, format, purpose))
         return answer
 
     def list(self) -> AsyncIterator[File]:
@@ -262,6 +265,50 @@ class AsyncEvaluations:
         return _pages(self._sender, calls.EVALUATIONS)
 
 
+class AsyncBatches:
+    def __init__(self, sender: AsyncSender) -> None:
+        self._sender = sender
+
+    async def create(self, file: str, endpoint: str, completion_window: str = "24h", **fields: Any) -> Batch:
+        """`file`: the id of a file with the purpose batch."""
+        answer: Batch = await self._sender.json(calls.create_batch(file, endpoint, completion_window, fields))
+        return answer
+
+    async def get(self, batch: str) -> Batch:
+        answer: Batch = await self._sender.json(calls.show(calls.BATCHES, batch))
+        return answer
+
+    async def cancel(self, batch: str) -> Batch:
+        answer: Batch = await self._sender.json(calls.cancel_batch(batch))
+        return answer
+
+    async def delete(self, batch: str) -> Deleted:
+        answer: Deleted = await self._sender.json(calls.delete(calls.BATCHES, batch))
+        return answer
+
+    async def wait(self, batch: str, progress: bool = True) -> Batch:
+        """Until it has ended, in whatever way; its `status` says how. Progress goes to stderr."""
+        with Progress(progress, "request") as shown:
+            while True:
+                state = await self.get(batch)
+                counts = state["request_counts"]
+                if counts["total"]:
+                    shown.show({"step": counts["completed"] + counts["failed"], "total_steps": counts["total"]})
+                if state["status"] in BATCH_ENDED:
+                    return state
+                await asyncio.sleep(1)
+
+    async def results(self, batch: str) -> list[dict[str, Any]]:
+        """The lines of the output file, then those of the error file."""
+        state = await self.get(batch)
+        files = [file for file in (state["output_file_id"], state["error_file_id"]) if file]
+        texts = [await self._sender.bytes(get(calls.of(calls.FILES, file, "content"), accept="*/*")) for file in files]
+        return [json.loads(line) for text in texts for line in text.splitlines()]
+
+    def list(self) -> AsyncIterator[Batch]:
+        return _pages(self._sender, calls.BATCHES)
+
+
 class AsyncSession:
     """Recurrent state on the engine. As a context manager it is deleted at the end."""
 
@@ -357,6 +404,7 @@ class AsyncClient:
         self._sender = AsyncSender(**options(base_url, api_key, ca, httpx.Timeout(timeout, connect=connect_timeout)))
         self.models, self.files, self.jobs = AsyncModels(self._sender), AsyncFiles(self._sender), AsyncJobs(self._sender)
         self.evaluations, self.sessions = AsyncEvaluations(self._sender), AsyncSessions(self._sender)
+        self.batches = AsyncBatches(self._sender)
 
     async def complete(self, model: str, prompt: str | list[int] | list[str], **fields: Any) -> Completion:
         answer: Completion = await self._sender.json(calls.completion({"model": model, "prompt": prompt, **fields}))

@@ -122,6 +122,36 @@ class Evaluation(TypedDict):
     result: EvaluationReport | None
 
 
+class BatchCounts(TypedDict):
+    total: int
+    completed: int
+    failed: int
+
+
+class Batch(TypedDict):
+    id: str
+    object: str
+    endpoint: str
+    errors: dict[str, Any] | None
+    input_file_id: str
+    completion_window: str
+    status: str
+    output_file_id: str | None
+    error_file_id: str | None
+    created_at: int
+    in_progress_at: int | None
+    expires_at: int
+    finalizing_at: int | None
+    completed_at: int | None
+    failed_at: int | None
+    expired_at: int | None
+    cancelling_at: int | None
+    cancelled_at: int | None
+    request_counts: BatchCounts
+    metadata: dict[str, str] | None
+    additive: dict[str, Any]
+
+
 class Checkpoint(TypedDict):
     id: str
     object: str

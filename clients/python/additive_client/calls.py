@@ -10,6 +10,7 @@ from urllib.parse import quote
 from .transport import Call, Part, get, given, once
 
 MODELS, FILES, JOBS, EVALUATIONS, SESSIONS = "/v1/models", "/v1/files", "/v1/fine_tuning/jobs", "/v1/evaluations", "/v1/sessions"
+BATCHES = "/v1/batches"
 
 
 def of(base: str, name: str, *rest: str) -> str:
@@ -33,10 +34,11 @@ def import_model(model: str, folder: pathlib.Path) -> Call:
     return once("POST", MODELS, form={"id": model}, parts=parts)
 
 
-def upload(file: str | pathlib.Path | bytes, name: str | None, checksum: str | None, format: str | None = None) -> Call:
+def upload(file: str | pathlib.Path | bytes, name: str | None, checksum: str | None, format: str | None = None,
+           purpose: str = "fine-tune") -> Call:
     data = file if isinstance(file, bytes) else pathlib.Path(file)
     part = Part("file", name or ("upload.txt" if isinstance(data, bytes) else data.name), data)
-    return once("POST", FILES, form=given(purpose="fine-tune", checksum=checksum, format=format), parts=(part,))
+    return once("POST", FILES, form=given(purpose=purpose, checksum=checksum, format=format), parts=(part,))
 
 
 def create_job(model: str, training_file: str, fields: dict[str, Any]) -> Call:
@@ -53,6 +55,14 @@ def create_evaluation(model: str, file: str, fields: dict[str, Any]) -> Call:
 
 def cancel_evaluation(evaluation: str) -> Call:
     return Call("POST", of(EVALUATIONS, evaluation, "cancel"))
+
+
+def create_batch(file: str, endpoint: str, completion_window: str, fields: dict[str, Any]) -> Call:
+    return once("POST", BATCHES, body={"input_file_id": file, "endpoint": endpoint, "completion_window": completion_window, **fields})
+
+
+def cancel_batch(batch: str) -> Call:
+    return Call("POST", of(BATCHES, batch, "cancel"))
 
 
 def events(base: str, job: str, last: str | None) -> Call:

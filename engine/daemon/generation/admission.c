@@ -25,6 +25,7 @@ struct admission_owner {
 struct admission {
 	int slots;
 	int used, evicted; /* slots of running requests; of requests being cancelled */
+	int background;    /* slots in the background */
 	admitted *first;
 	string_table owners;
 	double pace_ms; /* milliseconds per token of a choice, mean of the latest requests */
@@ -56,7 +57,7 @@ void admission_free(admission *a)
 
 int admission_limit(int slots)
 {
-	return 2 * slots;
+	return 3 * slots; /* running, evicted or within a share, in the background */
 }
 
 /* --- owners ------------------------------------------------------------------ */
@@ -190,13 +191,26 @@ static bool admission_fits(admission *a, const admission_owner *o, int slots, ui
 		if (!within && a->used + slots > a->slots)
 			return false;
 	}
-	return a->used + a->evicted + slots <= admission_limit(a->slots);
+	return a->used + a->evicted + slots <= 2 * a->slots;
+}
+
+static status enter_background(admission *a, admitted *x, error *err)
+{
+	if (a->background + x->slots > a->slots) {
+		x->slots = 0;
+		return error_set(err, STATUS_BUSY, NULL, "%d of %d generations in the background are running",
+		                 a->background, a->slots);
+	}
+	a->background += x->slots;
+	return STATUS_OK;
 }
 
 status admission_enter(admission *a, admitted *x, const char *owner, uint64_t now_ms, int *retry, error *err)
 {
 	admission_owner *o = find_owner(a, owner);
 	*retry = 0;
+	if (x->background)
+		return enter_background(a, x, err);
 	if (!admission_fits(a, o, x->slots, now_ms)) {
 		*retry = retry_after(a, x->slots, now_ms);
 		return error_set(err, STATUS_BUSY, NULL,
@@ -216,6 +230,10 @@ status admission_enter(admission *a, admitted *x, const char *owner, uint64_t no
 void admission_leave(admission *a, admitted *x, uint64_t now_ms)
 {
 	admission_owner *o = x->owner;
+	if (x->background) {
+		a->background -= x->slots;
+		x->slots = 0;
+	}
 	if (!o)
 		return;
 	*(x->evicted ? &a->evicted : &a->used) -= x->slots;

@@ -15,6 +15,9 @@
  * pace of the latest requests. The weight of that mean falls as its tokens grow. Refused requests are expected to
  * return at the time they were given and to take the slots that are free by then.
  *
+ * Requests in the background take none of these slots. They have `slots` of their own, without owners: the scheduler
+ * lets them wait for all others.
+ *
  * Loop thread only; times are the loop's, in milliseconds. */
 #ifndef ENGINE_DAEMON_GENERATION_ADMISSION_H
 #define ENGINE_DAEMON_GENERATION_ADMISSION_H
@@ -34,6 +37,7 @@ typedef struct admitted {
 	struct admitted *previous, *next;
 	admission_owner *owner; /* NULL: holds no slots */
 	int slots;
+	bool background; /* set by the caller */
 	bool evicted;
 	uint64_t started_ms;
 	/* Set by the caller: */

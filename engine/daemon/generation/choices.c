@@ -473,9 +473,12 @@ static status enter(choices *c, error *err)
 {
 	stream *s = c->stream;
 	int64_t most = c->plan.sampling.request.max_tokens;
-	c->place = (admitted){
-	    .slots = choices_generations(&c->plan), .most_tokens = most * c->n, .evict = choices_credit_evict};
+	c->place = (admitted){.slots = choices_generations(&c->plan),
+	                      .background = s->background,
+	                      .most_tokens = most * c->n,
+	                      .evict = choices_credit_evict};
 	c->plan.sampling.request.owner = s->owner; /* the stream outlives the generations */
+	c->plan.sampling.request.background = s->background;
 	choices_credit_look(c);
 	return admission_enter(generation_room_of(s)->admission, &c->place, s->owner, uv_now(s->net->loop),
 	                       &s->retry_after, err);

@@ -39,6 +39,7 @@ static status score_call_begin(score_call *t, device *d)
 		return STATUS_CANCELLED;
 	t->request.finished = ended;
 	t->request.context = t;
+	t->request.background = t->stream && t->stream->background;
 	TRY(catalog_model(t->model, d, &m, &t->error));
 	return scheduler_score(device_scheduler(d), m, &t->request, &t->scoring, &t->error);
 }

@@ -532,16 +532,32 @@ static void peer_fail(stream_peer *p)
 	connection_break((connection *)p);
 }
 
+static char *hello_text(const net *n)
+{
+	reserve_forget();
+	json_t *hello = json_pack("{s:i, s:s, s:s, s:s}", "protocol", PROTO_VERSION, "software",
+	                          "additived " ADDITIVE_VERSION, "backend", n->backend, "device", n->device);
+	char *text = json_text_reserve(hello, JSON_COMPACT);
+	json_decref(hello);
+	return text;
+}
+
+status connection_fingerprint(const net *n, char out[GENERATION_ANSWER_FINGERPRINT_BYTES])
+{
+	char *text = hello_text(n);
+	if (!text)
+		return STATUS_NOMEM;
+	generation_answer_fingerprint(out, text, strlen(text));
+	reserve_free(text);
+	return STATUS_OK;
+}
+
 void connection_begin(connection *c)
 {
 	c->peer = (stream_peer){peer_send, peer_send_copy, peer_fail, connection_forget, c->peer.blocked};
 	c->socket.handle.data = c;
 	c->heard_ms = uv_now(c->net->loop);
-	reserve_forget();
-	json_t *hello = json_pack("{s:i, s:s, s:s, s:s}", "protocol", PROTO_VERSION, "software",
-	                          "additived " ADDITIVE_VERSION, "backend", c->net->backend, "device", c->net->device);
-	char *text = json_text_reserve(hello, JSON_COMPACT);
-	json_decref(hello);
+	char *text = hello_text(c->net);
 	if (!text) {
 		connection_refuse(c, 503, "out_of_memory", "out of memory");
 		return;

@@ -15,6 +15,7 @@
 #include <uv.h>
 
 #include "engine/daemon/net/stream.h"
+#include "proto/generation_answer.h"
 
 enum {
 	CONNECTION_MAX_STREAMS = 1024,
@@ -54,6 +55,9 @@ struct connection {
 	connection *next_broken;
 	void (*gone)(connection *c); /* called when the socket is closed; frees it */
 };
+
+/* Write the fingerprint of this engine (proto/generation_answer.h): that of its HELLO. STATUS_NOMEM. */
+status connection_fingerprint(const net *n, char out[GENERATION_ANSWER_FINGERPRINT_BYTES]);
 
 /* Greet a peer whose socket has been accepted into c->socket. */
 void connection_begin(connection *c);

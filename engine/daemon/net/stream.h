@@ -67,6 +67,7 @@ struct stream {
 	char work[32];                    /* the request's name in the death log; "": not counted */
 	bool large;                       /* params are too large to traverse on the loop thread; use the pool */
 	bool upload;                      /* DATA frames are expected */
+	bool background;              /* a request of the engine itself (local_request.h) */
 	bool cancelled;
 	const stream_watch *watch;
 	void *context;               /* owned by the handler */

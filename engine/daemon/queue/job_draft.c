@@ -129,6 +129,10 @@ static status start(job_draft *d, error *err)
 {
 	static const stream_watch watch = {.cancel = on_cancel};
 	TRY(steps_of(d)->check(d, err));
+	if (!steps_of(d)->read) {
+		create_job(d);
+		return STATUS_OK;
+	}
 	d->work.data = d;
 	if (uv_queue_work(d->queue->parts->loop, &d->work, pool_read, read_done) != 0)
 		return STATUS_NOMEM;

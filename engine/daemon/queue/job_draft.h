@@ -25,7 +25,7 @@ typedef struct job_draft_steps {
 	size_t bytes; /* size of the struct that begins with a job_draft */
 	/* Check the request, and set everything that `read` uses. The draft is zeroed, except for stream and queue. */
 	status (*check)(job_draft *d, error *err);
-	status (*read)(job_draft *d, error *err); /* pool thread */
+	status (*read)(job_draft *d, error *err); /* optional; pool thread */
 	void (*cancel)(job_draft *d);             /* optional: the client has left; let `read` end soon */
 	/* Optional: true if the request needs no job. Then this function answers it and frees the draft, perhaps later.
 	 */

@@ -172,7 +172,7 @@ void job_queue_free(job_queue *q)
 
 json_t *job_queue_document_new(const job_queue *q, const char *id, json_t *params, json_t *own)
 {
-	json_t *document = json_pack("{s:s, s:s, s:I, s:n, s:s, s:O, s:O}", "id", id, "object", q->kind->object,
+	json_t *document = json_pack("{s:s, s:s, s:I, s:n, s:s, s:O?, s:O}", "id", id, "object", q->kind->object,
 	                             "created_at", (json_int_t)clock_unix(), "finished_at", "status", "queued", "model",
 	                             json_object_get(params, "model"), "file", json_object_get(params, "file"));
 	json_t *rest = json_pack("{s:n, s:n, s:O}", "error", "result", "request", params);
@@ -390,7 +390,7 @@ static queued_job *next_job(job_queue *q)
 		next = j->next;
 		if (j->retry_ns > clock_ns())
 			continue;
-		if (!death_log_poison(q->parts->deaths, j->id))
+		if (q->kind->settles_poison || !death_log_poison(q->parts->deaths, j->id))
 			break;
 		fail_poison(q, j);
 	}
@@ -419,9 +419,10 @@ static status begin_run(job_queue *q, queued_job *j, error *err)
 		return STATUS_NOMEM;
 	r->queue = q;
 	snprintf(r->id, sizeof r->id, "%s", j->id);
-	if (!name || !member_text(j->document, "file"))
+	if ((!name && !q->kind->without_model) || !member_text(j->document, "file"))
 		return error_set(err, STATUS_CORRUPT, NULL, "the %s's record is damaged", q->kind->noun);
-	TRY(catalog_open(q->parts->catalog, name, &r->model, err));
+	if (!q->kind->without_model)
+		TRY(catalog_open(q->parts->catalog, name, &r->model, err));
 	TRY(steps->open(r, j, err));
 	TRY(job_queue_change(q, j, job_queue_in_state(j->document, "running", false, NULL), err));
 	return steps->start(r, j);

@@ -30,6 +30,7 @@ struct job_draft_steps;
 /* Parts of the engine that jobs use. */
 typedef struct job_parts {
 	uv_loop_t *loop;
+	net *net;
 	store *store;
 	death_log *deaths; /* NULL: not counted */
 	catalog *catalog;
@@ -91,6 +92,8 @@ typedef struct job_kind {
 	size_t job_bytes;               /* size of the struct that begins with a queued_job */
 	bool (*load)(queued_job *j);    /* optional: set its members from the document; false: out of memory */
 	void (*release)(queued_job *j); /* optional: release its members, also after an error of `load` */
+	bool without_model;             /* optional: its documents name no model; its runs have none */
+	bool settles_poison;            /* optional: run also a job during which the engine has died too often */
 	const job_method
 	    *methods; /* optional: further methods, up to one without a name; they may replace common ones */
 	const struct job_draft_steps *draft; /* optional; NULL: `methods` has NAME.create */

@@ -105,6 +105,24 @@ static void the_number_of_slots_in_use_is_bounded_for_any_number_of_owners(void 
 	assert_in_range(used, SLOTS + 1, admission_limit(SLOTS));
 }
 
+static void requests_in_the_background_take_none_of_these_slots(void **state)
+{
+	fixture *f = *state;
+	error err = ERROR_INIT;
+	int retry_after;
+	admitted x = {.slots = SLOTS - 1, .background = true}, y = {.slots = 2, .background = true};
+	assert_int_equal(admission_enter(f->all, &x, "batch", f->now_ms, &retry_after, &err), STATUS_OK);
+	assert_int_equal(admission_enter(f->all, &y, "batch", f->now_ms, &retry_after, &err), STATUS_BUSY);
+	admission_leave(f->all, &y, f->now_ms); /* it holds none */
+	assert_int_equal(ask(f, "a", SLOTS), 0);
+	assert_int_equal(ask(f, "b", SLOTS / 2), 0);
+	admission_leave(f->all, &x, f->now_ms);
+	y.slots = SLOTS;
+	err = (error)ERROR_INIT;
+	assert_int_equal(admission_enter(f->all, &y, "batch", f->now_ms, &retry_after, &err), STATUS_OK);
+	admission_leave(f->all, &y, f->now_ms);
+}
+
 static void a_stalled_stream_loses_its_slots_when_another_request_needs_them(void **state)
 {
 	fixture *f = *state;
@@ -222,6 +240,7 @@ int main(void)
 	    T(one_owner_may_use_all_slots_and_no_more),
 	    T(an_owner_within_its_share_is_admitted_when_another_uses_all_slots),
 	    T(the_number_of_slots_in_use_is_bounded_for_any_number_of_owners),
+	    T(requests_in_the_background_take_none_of_these_slots),
 	    T(a_stalled_stream_loses_its_slots_when_another_request_needs_them),
 	    T(a_stalled_stream_is_kept_while_no_request_needs_its_slots),
 	    T(a_stalled_stream_within_its_owners_share_is_not_evicted_for_others),

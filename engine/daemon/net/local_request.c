@@ -1,0 +1,99 @@
+#include "engine/daemon/net/local_request.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/memory.h"
+#include "engine/base/reserve.h"
+
+struct local_request {
+	stream_peer peer;
+	stream *stream;
+	const local_receiver *receiver;
+	void *context;
+	char *answer; /* JSON of the RESULT or ERROR, from reserve_malloc */
+	bool failed;  /* it is an ERROR, or a frame is missing */
+};
+
+static void receive(local_request *r, const frame *f, const char *json, const void *payload)
+{
+	if (f->type == FRAME_EVENT)
+		r->receiver->event(r->context, json, f->json_bytes);
+	else if (f->type == FRAME_DATA)
+		r->receiver->data(r->context, payload, f->payload_bytes);
+}
+
+static void local_send(stream_peer *p, const frame *f, char *json, void *payload)
+{
+	local_request *r = (local_request *)p;
+	if (f->type == FRAME_RESULT || f->type == FRAME_ERROR) {
+		r->failed |= f->type == FRAME_ERROR;
+		r->answer = json;
+		json = NULL;
+	} else {
+		receive(r, f, json, payload);
+	}
+	reserve_free(json);
+	free(payload);
+}
+
+static void local_send_copy(stream_peer *p, const frame *f)
+{
+	local_request *r = (local_request *)p;
+	if (f->type == FRAME_ERROR) /* a static text: memory ran out */
+		r->failed = true;
+	else
+		receive(r, f, f->json, NULL);
+}
+
+static void local_fail(stream_peer *p)
+{
+	((local_request *)p)->failed = true;
+}
+
+static void local_forget(stream_peer *p, stream *s)
+{
+	local_request *r = (local_request *)p;
+	(void)s;
+	r->receiver->end(r->context, r->failed, r->answer);
+	reserve_free(r->answer);
+	free(r);
+}
+
+local_request *local_request_new(net *n, const local_receiver *receiver, void *context)
+{
+	local_request *r = memory_new(1, sizeof *r);
+	stream *s = memory_new(1, sizeof *s);
+	if (!r || !s) {
+		free(r);
+		free(s);
+		return NULL;
+	}
+	*r = (local_request){.peer = {local_send, local_send_copy, local_fail, local_forget, false},
+	                     .stream = s,
+	                     .receiver = receiver,
+	                     .context = context};
+	s->net = n;
+	s->peer = &r->peer;
+	s->credit = INT32_MAX; /* the receiver stores everything */
+	s->background = true;
+	n->streams++;
+	return r;
+}
+
+void local_request_begin(local_request *r, const char *method, json_t *params)
+{
+	stream *s = r->stream;
+	s->params = params;
+	s->net->request(s, method);
+}
+
+void local_request_cancel(local_request *r)
+{
+	stream *s = r->stream;
+	if (s->cancelled)
+		return;
+	s->cancelled = true;
+	if (s->watch && s->watch->cancel)
+		s->watch->cancel(s);
+}

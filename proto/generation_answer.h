@@ -1,0 +1,71 @@
+/* generation_answer.h - a whole answer of generated text in OpenAI's forms, from the EVENTs and the RESULT of a
+ * generation (PROTOCOL.md).
+ *
+ * The front end answers requests with it, and the engine the lines of a batch, so both have the same form. One thread
+ * uses an answer. */
+#ifndef PROTO_GENERATION_ANSWER_H
+#define PROTO_GENERATION_ANSWER_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { GENERATION_ANSWER_ID_BYTES = 64, GENERATION_ANSWER_FINGERPRINT_BYTES = 24, GENERATION_ANSWER_CHOICES = 4096 };
+
+typedef enum generation_form { GENERATION_COMPLETION, GENERATION_CHAT, GENERATION_RESPONSE } generation_form;
+
+/* One choice so far. */
+typedef struct generation_text {
+	char *text; /* may hold U+0000 */
+	size_t bytes, capacity;
+	json_t *logprobs, *alpha, *prompt_logprobs; /* arrays concatenated; NULL: none came */
+} generation_text;
+
+/* Zero-initialise, then generation_answer_begin; free with generation_answer_fini. */
+typedef struct generation_answer {
+	generation_form form;
+	char id[GENERATION_ANSWER_ID_BYTES];
+	char message[GENERATION_ANSWER_ID_BYTES]; /* id of a response's message */
+	char fingerprint[GENERATION_ANSWER_FINGERPRINT_BYTES];
+	json_int_t created;
+	bool timings, prompt_logprobs; /* requested */
+	json_t *model;                 /* a string; NULL while unknown */
+	json_t *repeated;              /* members of the request that a response repeats */
+	generation_text *choices;
+	size_t n_choices;
+} generation_answer;
+
+/* Prefix of the ids of a form's answers. */
+const char *generation_answer_prefix(generation_form form);
+/* Write the fingerprint of an engine that greets with this HELLO. */
+void generation_answer_fingerprint(char out[GENERATION_ANSWER_FINGERPRINT_BYTES], const char *hello, size_t bytes);
+
+/* Read from the request's body what the answer depends on. The caller sets the ids, fingerprint and created. False: out
+ * of memory. */
+bool generation_answer_begin(generation_answer *a, generation_form form, const json_t *body);
+void generation_answer_fini(generation_answer *a);
+
+/* Take the model that an EVENT or the RESULT names, if it names one. */
+void generation_answer_take_model(generation_answer *a, const json_t *from);
+
+typedef enum generation_added { GENERATION_ADDED, GENERATION_NO_MEMORY, GENERATION_MALFORMED } generation_added;
+/* Add an EVENT. */
+generation_added generation_answer_add(generation_answer *a, const json_t *event);
+/* Return the answer that the RESULT completes (new reference). NULL: out of memory. */
+json_t *generation_answer_whole(generation_answer *a, const json_t *result);
+
+/* For streams: the members around the choices of a completion, chat completion or chunk. choices is taken over. */
+json_t *generation_answer_envelope(const generation_answer *a, const char *object, json_t *choices);
+/* For streams of a response: the part with the text, the message, and the response, which has no output while `message`
+ * is NULL. text, logprobs, content and message are taken over. result: NULL until the end. */
+json_t *generation_answer_part(json_t *text, json_t *logprobs);
+json_t *generation_answer_message(const generation_answer *a, const char *status, json_t *content);
+json_t *generation_answer_response(const generation_answer *a, const char *status, json_t *message,
+                                   const json_t *result);
+/* Return the text so far and the log-probabilities of its tokens (new references). */
+json_t *generation_answer_text(const generation_answer *a);
+json_t *generation_answer_logprobs(const generation_answer *a);
+/* Return a response's status after the RESULT. */
+const char *generation_answer_status(const json_t *result);
+
+#endif
