@@ -462,6 +462,22 @@ void request_stuck(request *r)
 	http_peer_deadline(r->peer, 1);
 }
 
+/* Write its line of the access log. */
+static void request_log(const request *r)
+{
+	char client[ADDRESS_TEXT_BYTES];
+	const char *method = r->route ? r->route->method : "-", *path = r->route ? r->route->path : "-";
+	const double seconds = request_seconds(r);
+	http_peer_address(r->peer, client);
+	const log_member members[] = {{.name = "client", .text = client},
+	                              {.name = "method", .text = method},
+	                              {.name = "route", .text = path},
+	                              {.name = "status", .number = r->status},
+	                              {.name = "seconds", .number = seconds}};
+	log_request(r->id, members, sizeof members / sizeof *members, "%s %s %s %s %d %.3f", client, r->id, method, path,
+	            r->status, seconds);
+}
+
 void request_over(request *r)
 {
 	request_cancel(r);
@@ -472,12 +488,8 @@ void request_over(request *r)
 	metrics_request_ends(r->server->metrics, r->route, r->status, request_seconds(r));
 	if (r->server->trace)
 		trace_end(r->server->trace, r);
-	if (r->server->access_log) {
-		char client[ADDRESS_TEXT_BYTES];
-		http_peer_address(r->peer, client);
-		log_line(LOG_INFO, "%s %s %s %s %d %.3f", client, r->id, r->route ? r->route->method : "-",
-		         r->route ? r->route->path : "-", r->status, request_seconds(r));
-	}
+	if (r->server->access_log)
+		request_log(r);
 	r->server->buffered -= r->reserved;
 	reply_fini(r);
 	buffer_fini(&r->text);

@@ -18,6 +18,7 @@
 #include "proto/config/config.h"
 #include "proto/exit_status.h"
 #include "proto/json_memory.h"
+#include "proto/log_record.h"
 #include "proto/manual.h"
 #include "proto/options.h"
 
@@ -136,6 +137,12 @@ static int main_run(const engine_options *given, char **argv)
 	return s == STATUS_OK ? 0 : end.no_data ? EXIT_NO_DATA : 1;
 }
 
+static void write_json(const char *level, const char *program, const char *request_id, const char *message)
+{
+	log_record_write(&(log_record){.level = level, .program = program, .request_id = request_id, .message = message},
+	                 true);
+}
+
 static int main_start(const options *o, char **argv)
 {
 	engine_options e = engine_options_of(o);
@@ -170,6 +177,9 @@ int main(int argc, char **argv)
 	const char *file = ok ? options_text(&o, "config") : NULL;
 	if (file)
 		ok = config_read(&o, file, sections);
+	const char *form = ok ? options_text(&o, "log-format") : NULL;
+	if (form && strcmp(form, "json") == 0)
+		log_set_writer(write_json);
 	if (o.out_of_memory)
 		log_line(LOG_ERROR, "%s", o.problem);
 	else if (!ok)
