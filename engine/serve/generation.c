@@ -571,18 +571,11 @@ status generation_deliver(generation *g, int32_t token, error *err)
 
 /* --- ending -------------------------------------------------------------------------- */
 
-static double milliseconds(uint64_t from, uint64_t to)
-{
-	return to > from ? (double)(to - from) * 1e-6 : 0;
-}
-
 void generation_finish(generation *g, status s, const error *err)
 {
 	error reason = err ? *err : (error)ERROR_INIT;
 	if (g->beams)
 		s = beams_leave(g, s, &reason);
-	uint64_t now = clock_ns();
-	uint64_t started = g->started_ns ? g->started_ns : now, prompted = g->prompted_ns ? g->prompted_ns : now;
 	generation_result r = {
 	    .status = s,
 	    .error = reason,
@@ -590,9 +583,10 @@ void generation_finish(generation *g, status s, const error *err)
 	    .prompt_tokens = g->n_cached + g->n_source + g->n_prompt,
 	    .cached_tokens = g->n_cached,
 	    .completion_tokens = g->completed,
-	    .queue_ms = milliseconds(g->accepted_ns, started),
-	    .prompt_ms = milliseconds(started, prompted),
-	    .predicted_ms = milliseconds(prompted, now),
+	    .accepted_ns = g->accepted_ns,
+	    .started_ns = g->started_ns,
+	    .prompted_ns = g->prompted_ns,
+	    .ended_ns = clock_ns(),
 	};
 	if (s != STATUS_OK && r.error.status == STATUS_OK)
 		error_set(&r.error, s, NULL, "%s", status_text(s));

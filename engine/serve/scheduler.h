@@ -232,7 +232,8 @@ typedef struct generation_result {
 	int64_t prompt_tokens; /* including those of the source */
 	int64_t completion_tokens;
 	int64_t cached_tokens;                    /* prompt tokens whose state was reused from another request */
-	double queue_ms, prompt_ms, predicted_ms; /* waiting for a turn; reading the prompt; generating */
+	uint64_t accepted_ns, started_ns, prompted_ns, ended_ns; /* by clock_ns: accepted; its first turn; its first
+	                                                          * token; now. 0: it did not come to that */
 	float *log; /* with request.explain and STATUS_OK: the log of all tokens read (explain/explain.h); `finished`
 	             * takes it and calls free(). Otherwise NULL */
 } generation_result;

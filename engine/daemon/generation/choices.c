@@ -341,11 +341,31 @@ static void choices_leave(choices *c)
 	admission_leave(generation_room_of(c->stream)->admission, &c->place, uv_now(c->stream->net->loop));
 }
 
+static void note_first(uint64_t *first, uint64_t at)
+{
+	if (at && (!*first || at < *first))
+		*first = at;
+}
+
+/* Set the stream's times: those of the first choice, and the end of the last. */
+static void choices_note_times(choices *c)
+{
+	stream_times *t = &c->stream->times;
+	for (int i = 0; i < c->started; i++) {
+		const generation_result *r = &c->items[i].result;
+		note_first(&t->queued, r->accepted_ns);
+		note_first(&t->started, r->started_ns);
+		note_first(&t->first_token, r->prompted_ns);
+		t->ended = r->ended_ns > t->ended ? r->ended_ns : t->ended;
+	}
+}
+
 void choices_try_finish(choices *c)
 {
 	if (!c->start_done || c->ended < c->started || c->control_under_way)
 		return;
 	choose_error(c);
+	choices_note_times(c);
 	c->stream->watch = NULL;
 	choices_leave(c);
 	if (c->plan.session && c->plan.state.returned && c->error.status == STATUS_OK) {

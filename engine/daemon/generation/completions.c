@@ -273,15 +273,24 @@ static double rate(int64_t tokens, double ms)
 	return ms > 0 ? (double)tokens * 1000 / ms : 0;
 }
 
+/* Raise *longest to the milliseconds between two times. */
+static void note_longest(double *longest, uint64_t from, uint64_t to)
+{
+	const double ms = to > from ? (double)(to - from) * 1e-6 : 0;
+	*longest = ms > *longest ? ms : *longest;
+}
+
 /* Sum the tokens of the choices, which run in parallel; durations are those of the slowest. */
 static json_t *timings_object(const choices *c, int64_t prompt, int64_t completion)
 {
 	double queue = 0, reading = 0, predicting = 0;
 	for (int i = 0; i < choices_count(c); i++) {
 		const generation_result *r = choices_result(c, i);
-		queue = r->queue_ms > queue ? r->queue_ms : queue;
-		reading = r->prompt_ms > reading ? r->prompt_ms : reading;
-		predicting = r->predicted_ms > predicting ? r->predicted_ms : predicting;
+		const uint64_t started = r->started_ns ? r->started_ns : r->ended_ns;
+		const uint64_t prompted = r->prompted_ns ? r->prompted_ns : r->ended_ns;
+		note_longest(&queue, r->accepted_ns, started);
+		note_longest(&reading, started, prompted);
+		note_longest(&predicting, prompted, r->ended_ns);
 	}
 	return json_pack("{s:I, s:f, s:f, s:I, s:f, s:f, s:f}", "prompt_n", (json_int_t)prompt, "prompt_ms", reading,
 	                 "prompt_per_second", rate(prompt, reading), "predicted_n", (json_int_t)completion,

@@ -105,7 +105,8 @@ static void session_settle_give_up(session_settlement *x, status result, error *
 		result = err->status = STATUS_STORAGE;
 	error_set(err, result, NULL, "%s", status_text(result));
 	if (result != STATUS_UNAVAILABLE) /* the sweep logs a locked ledger once, not once per session */
-		log_line(LOG_ERROR, "the state of %s is not stored: %s", sessions_id(x->entry), error_message(err));
+		log_request(LOG_ERROR, x->stream->request_id, "the state of %s is not stored: %s",
+		            sessions_id(x->entry), error_message(err));
 	x->error = *err; /* replaces an earlier error: the client has not seen the session's state */
 	take_back(x);
 }
