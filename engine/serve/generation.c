@@ -90,6 +90,11 @@ static int64_t generation_most(const session *x, const generation_request *r)
 	return x->tokens + r->n_prompt + (r->max_tokens < room ? r->max_tokens : room);
 }
 
+bool generation_passes_snapshot(const generation *g, int64_t from, int64_t to)
+{
+	return g->snapshot_every > 0 && to / g->snapshot_every > from / g->snapshot_every;
+}
+
 status generation_tally(generation *g)
 {
 	enum { SLICE = 1 << 16 }; /* about a millisecond */
@@ -185,6 +190,7 @@ static status generation_copy(generation *g, const generation_request *r, error 
 	g->n_logprobs = r->n_logprobs;
 	g->scores_only = r->scores_only;
 	g->explain = g->temporary && r->explain;
+	g->snapshot_every = g->temporary ? 0 : r->snapshot_every;
 	g->event = r->event;
 	g->finished = r->finished;
 	g->context = r->context;
