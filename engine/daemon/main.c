@@ -74,7 +74,9 @@ static engine_options engine_options_of(const options *o)
 	                                   .max_sessions = (int)live,
 	                                   .max_generations = (int)options_integer(o, "max-generations", 256),
 	                                   .max_batch = (int)options_integer(o, "max-batch", 0),
-	                                   .prefix_bytes = options_integer(o, "prefix-bytes", ENGINE_PREFIX_BYTES)},
+	                                   .prefix_bytes = options_integer(o, "prefix-bytes", ENGINE_PREFIX_BYTES),
+	                                   .automatic_bytes =
+	                                       options_integer(o, "snapshot-bytes", SESSIONS_SNAPSHOT_BYTES)},
 	                        .max_known_sessions = (int)options_integer(o, "max-known-sessions", known),
 	                        .state_key_file = options_text(o, "state-key-file"),
 	                        .max_snapshots = (int)options_integer(o, "max-snapshots", SESSIONS_MAX_SNAPSHOTS),

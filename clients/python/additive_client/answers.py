@@ -179,6 +179,8 @@ class _SessionInfo(TypedDict):
 
 class SessionInfo(_SessionInfo, total=False):
     durable: bool
+    snapshot_every: int | None
+    snapshot: str
     explain: bool
     position_policy: str
 
@@ -194,6 +196,7 @@ class _Snapshot(TypedDict):
 
 
 class Snapshot(_Snapshot, total=False):
+    automatic: bool
     damaged: bool
 
 
