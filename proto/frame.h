@@ -24,7 +24,7 @@ enum {
 	FRAME_HEADER_BYTES = 24,
 	FRAME_MAX_JSON = 64 << 20,
 	FRAME_MAX_PAYLOAD = 1 << 20,
-	FRAME_REQUEST_ID_BYTES = 65, /* of an HTTP request's id, with its NUL */
+	FRAME_REQUEST_ID_BYTES = 65, /* maximum size of an HTTP request's id, with its NUL */
 	FRAME_FLAG_END = 1 /* REQUEST, DATA: the sender sends nothing more on this stream */
 };
 

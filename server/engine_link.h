@@ -35,7 +35,7 @@ typedef struct engine_times {
 	double answered_ms;                                     /* 0: nothing is known */
 } engine_times;
 
-/* For whom a call is made. */
+/* The request that causes a call. */
 typedef struct engine_caller {
 	const char *owner;      /* the API key or address that it counts for; NULL: the shared owner */
 	const char *request_id; /* named in the engine's log; it must be valid (frame.h). NULL: none, and no times */

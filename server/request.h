@@ -45,10 +45,10 @@ typedef struct request {
 	json_t *body;   /* BODY_JSON: checked; NULL when it was optional and absent */
 	buffer members; /* members of a large body that are not in `body` (json_body.h); sent by request_call */
 	char key[AUTH_NAME_BYTES]; /* name of its API key; "": none was needed */
-	char id[FRAME_REQUEST_ID_BYTES]; /* X-Request-Id; "" until the head is there */
+	char id[FRAME_REQUEST_ID_BYTES]; /* X-Request-Id; "" before the head is complete */
 	uint64_t started_ns;       /* uv_hrtime when its first line was read */
 	trace_ids trace;           /* zero without --otlp-endpoint */
-	engine_times times;        /* of the latest call */
+	engine_times times;        /* the latest call's */
 
 	/* For handlers to set. */
 	void *state;

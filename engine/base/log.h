@@ -1,7 +1,7 @@
 /* log.h - one line per event on standard error, for a supervisor to collect.
  *
  *   2026-01-31T12:00:00Z info additived: listening on /run/additive.sock
- *   2026-01-31T12:00:00Z error additived: request req_5f3a: the stored state of sess_1 is missing
+ *   2026-01-31T12:00:00Z error additived: request 5f3a: the stored state is missing
  *
  * Thread-safe: a line is written with a single write(2). */
 #ifndef ENGINE_BASE_LOG_H

@@ -5,7 +5,7 @@
  * Only then is the stream answered; until then the session stays busy. If any of this fails, a new session is removed,
  * and an existing one returns to its stored state. Its slot is freed, so the next use reads the stored state.
  *
- * The automatic snapshots that the executor has made of a durable session are stored in the same commit, each as a
+ * A durable session's automatic snapshots, which the scheduler has in memory, are stored in the same commit, each as a
  * version of its own before the session's.
  *
  * A cancelled generation keeps the tokens that were streamed. That change is stored, too, before the stream is answered

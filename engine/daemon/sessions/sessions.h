@@ -56,7 +56,7 @@ bool sessions_are_stored(const sessions *all);
 /* Add a new session, which is busy. */
 status sessions_add(sessions *all, const model_entry *c, const session_options *o, int64_t ttl, session_entry **out,
                     error *err);
-/* Let a new session have automatic snapshots, every so many tokens; 0: none. STATUS_INVALID "snapshot_every". */
+/* Set the tokens between a new session's automatic snapshots; 0: none are made. STATUS_INVALID "snapshot_every". */
 status sessions_set_snapshot_every(sessions *all, session_entry *e, int64_t tokens, error *err);
 /* Add a fork: a session with the options and lifetime of another one. from: the id of that one's snapshot, or
  * NULL. */

@@ -26,7 +26,7 @@ typedef struct peer {
 	frame_decoder decoder;
 	char buffer[4096];
 	frame seen[32]; /* headers only */
-	char payload[256]; /* of the latest frame */
+	char payload[256]; /* the latest frame's */
 	int n_seen;
 	char folder[64], path[96], address[128];
 	engine_link *link;
