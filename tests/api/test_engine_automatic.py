@@ -1,10 +1,12 @@
 """Snapshots that a session makes by itself while it reads, and before a request."""
 
 import contextlib
+import random
+import threading
 
 import pytest
 
-from engine_client import Daemon, EngineError, engine, own_daemon, train
+from engine_client import Closed, Daemon, EngineError, engine, own_daemon, train
 from engine_serving import refused
 from test_engine_snapshots import files, roll, snap, state, tree
 
@@ -182,6 +184,35 @@ def test_a_service_without_snapshots_refuses_the_interval(own_daemon):
 
 
 # --- what survives -----------------------------------------------------------------------------------
+
+def test_a_kill_at_any_moment_leaves_whole_snapshots_and_no_files_of_others(own_daemon):
+    daemon, chance = own_daemon(), random.Random(5)
+    with daemon.connect() as engine:
+        model = train(engine)
+        x = engine.call("session.create", {"model": model, "prompt": "99", "durable": True, "snapshot_every": 1})["id"]
+    for _ in range(6):
+        answered = []
+        with daemon.connect() as engine:
+            killer = threading.Timer(chance.uniform(0.005, 0.15), daemon.kill)
+            killer.start()
+            with contextlib.suppress(Closed, OSError):
+                while True:
+                    answered.append(generate(engine, x, 2, snapshot=f"n{len(answered)}" if len(answered) < 2 else False)[1]["session"]["tokens"])
+            killer.join()
+        daemon.start()
+        with daemon.connect() as engine:
+            tokens, known = engine.call("session.get", {"id": x})["tokens"], listed(engine, x)
+            assert tokens >= max(answered, default=0)
+            assert automatic(engine, x) == list(range(tokens, 1, -1))[:KEPT]
+            assert len(files(daemon, x)) == len(known) + 1
+            for s in known:
+                fork = engine.call("session.fork", {"id": x, "snapshot": s["id"]})
+                assert fork["tokens"] == s["tokens"]
+                engine.call("session.delete", {"id": fork["id"]})
+                if not s["automatic"]:
+                    engine.call("snapshot.delete", {"id": x, "snapshot": s["id"]})
+    assert daemon.stop() == 0
+
 
 def test_automatic_snapshots_survive_a_kill_once_their_request_is_answered(own_daemon):
     daemon = own_daemon()

@@ -132,20 +132,20 @@ static status start_all(choices *c, device *d, error *err)
 	return STATUS_OK;
 }
 
-/* Copy the next part of the session's state, before it changes. The stored state of a durable session is its snapshot.
- * False: there is more to copy. */
+/* Copy the next part of the session's state, before it changes. False: there is more to copy. (The snapshot of a durable
+ * session is its stored state.) */
 static bool snapshot_step(choices *c, device *d)
 {
 	session *x;
 	session_info info;
-	bool done = true;
+	bool done = false;
 	error *err = &c->start_error;
 	status s = session_ticket_redeem(&c->plan.ticket, c->plan.model, d, &x, err);
-	if (s == STATUS_OK && !c->plan.ticket.options.durable)
+	if (s == STATUS_OK)
 		s = scheduler_session_snapshot_step(device_scheduler(d), x, c->plan.snapshot, &c->snapshot_moved, &done,
 		                                    err);
 	error_settle(err, s);
-	if (s == STATUS_OK && done) {
+	if (done) {
 		scheduler_session_info(x, &info);
 		c->snapshot_tokens = info.tokens;
 	}
@@ -155,9 +155,9 @@ static bool snapshot_step(choices *c, device *d)
 static bool prepare_start(task *t, device *d)
 {
 	choices *c = TASK_OWNER(t, choices, start);
+	const bool copies = c->plan.snapshot[0] && !c->plan.ticket.options.durable && c->snapshot_tokens < 0;
 	return c->start_error.status != STATUS_OK ||
-	       (session_ticket_prepare(&c->plan.ticket, c->plan.model, d) &&
-	        (!c->plan.snapshot[0] || c->snapshot_tokens >= 0 || snapshot_step(c, d)));
+	       (session_ticket_prepare(&c->plan.ticket, c->plan.model, d) && (!copies || snapshot_step(c, d)));
 }
 
 static void run_start(task *t, device *d)

@@ -96,18 +96,40 @@ static void version_path(const session_settlement *x, int i, char *path)
 	store_session_version_path(x->stream->net->store, sessions_id(x->entry), x->version - x->n_snapshots + i, path);
 }
 
+/* Return the document for the file of snapshot i, or of the session after them. Rows of a lost ledger are made from
+ * files, so a snapshot's document has its own tokens. NULL: out of memory. */
+static json_t *document_of(const session_settlement *x, int i)
+{
+	if (i == x->n_snapshots)
+		return json_incref(x->document);
+	json_t *document = json_copy(x->document);
+	if (json_object_set_new(document, "tokens", json_integer(x->snapshots[i].tokens)) == 0)
+		return document;
+	json_decref(document);
+	return NULL;
+}
+
+static status write_version(session_settlement *x, int i)
+{
+	session_transfer *t = i < x->n_snapshots ? &x->snapshots[i].state : &x->state;
+	char path[PATH_MAX];
+	json_t *document = document_of(x, i);
+	if (!document)
+		return error_set(&x->write_error, STATUS_NOMEM, NULL, "out of memory");
+	version_path(x, i, path);
+	scheduler_transfer_seal(t);
+	const status s =
+	    store_session_write(path, sessions_id(x->entry), document, t->blob, t->bytes, &x->write_error);
+	json_decref(document);
+	return s;
+}
+
 static void pool_write(uv_work_t *work)
 {
 	session_settlement *x = work->data;
 	x->written = STATUS_OK;
-	for (int i = 0; i <= x->n_snapshots && x->written == STATUS_OK; i++) {
-		session_transfer *t = i < x->n_snapshots ? &x->snapshots[i].state : &x->state;
-		char path[PATH_MAX];
-		version_path(x, i, path);
-		scheduler_transfer_seal(t);
-		x->written = store_session_write(path, sessions_id(x->entry), x->document, t->blob, t->bytes,
-		                                 &x->write_error);
-	}
+	for (int i = 0; i <= x->n_snapshots && x->written == STATUS_OK; i++)
+		x->written = write_version(x, i);
 }
 
 static void discard_written(const session_settlement *x)
