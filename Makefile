@@ -96,7 +96,7 @@ SERVER_OBJ = $(call objects,$(call sources,server)) $(OUT)/obj/gen/embedded.o $(
 CONFIG_OBJ = $(call objects,$(call sources,proto/config)) $(OUT)/obj/proto/config/toml_file.o
 # Objects of proto for programs that do not link the contract.
 OPTIONS_SRC := proto/manual.c proto/nearest.c proto/options.c
-CLI_OBJ = $(call objects,$(call sources,clients/cli clients/load) $(OPTIONS_SRC) proto/log_time.c) $(CONFIG_OBJ)
+CLI_OBJ = $(call objects,$(call sources,clients/cli clients/load) $(OPTIONS_SRC) proto/log_record.c) $(CONFIG_OBJ)
 
 # Kernels are compiled once per instruction set; the backend picks at run time, from those that are linked.
 KERNEL_SRC := $(sort $(wildcard engine/cpu/kernels/*.c))

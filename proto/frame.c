@@ -66,6 +66,16 @@ static const char *header_fault(const unsigned char *h)
 	return NULL;
 }
 
+bool frame_request_id_valid(const char *text, size_t bytes)
+{
+	static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:-";
+
+	for (size_t i = 0; i < bytes; i++)
+		if (!memchr(allowed, text[i], sizeof(allowed) - 1))
+			return false;
+	return bytes > 0 && bytes < FRAME_REQUEST_ID_BYTES;
+}
+
 /* Make room for `bytes` more, dropping what was taken when that pays. */
 static bool frame_reserve(frame_decoder *d, size_t bytes)
 {

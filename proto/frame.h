@@ -24,6 +24,7 @@ enum {
 	FRAME_HEADER_BYTES = 24,
 	FRAME_MAX_JSON = 64 << 20,
 	FRAME_MAX_PAYLOAD = 1 << 20,
+	FRAME_REQUEST_ID_BYTES = 65, /* maximum size of an HTTP request's id, with its NUL */
 	FRAME_FLAG_END = 1 /* REQUEST, DATA: the sender sends nothing more on this stream */
 };
 
@@ -55,6 +56,9 @@ typedef struct frame {
 /* Write the header of f; the bodies follow it on the wire, JSON first. Asserts that they are within FRAME_MAX_JSON and
  * FRAME_MAX_PAYLOAD. */
 void frame_encode_header(const frame *f, unsigned char out[FRAME_HEADER_BYTES]);
+
+/* True if the text is 1 to 64 letters, digits and . _ : - */
+bool frame_request_id_valid(const char *text, size_t bytes);
 
 typedef enum frame_result { FRAME_OK, FRAME_MORE, FRAME_BAD } frame_result;
 

@@ -38,7 +38,8 @@ struct engine_call {
 	const engine_events *events; /* NULL: cancelled */
 	void *context;
 	uint32_t credit;
-	uint64_t deadline; /* loop time; 0: none */
+	uint64_t deadline;   /* loop time; 0: none */
+	engine_times *times; /* NULL: not requested */
 	engine_call *next; /* in its bucket */
 };
 
@@ -82,11 +83,32 @@ static engine_call **link_slot(engine_link *l, uint64_t id)
 	return slot;
 }
 
+/* Read the payload of an answer. */
+static void link_read_times(engine_times *t, const frame *f)
+{
+	json_t *report = json_memory_parse(f->payload, f->payload_bytes, JSON_REJECT_DUPLICATES, NULL);
+	const struct {
+		const char *name;
+		double *ms;
+	} list[] = {{"queued_ms", &t->queued_ms},
+	            {"started_ms", &t->started_ms},
+	            {"first_token_ms", &t->first_token_ms},
+	            {"ended_ms", &t->ended_ms},
+	            {"answered_ms", &t->answered_ms}};
+	for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+		const json_t *ms = json_object_get(report, list[i].name);
+		*list[i].ms = json_is_number(ms) ? json_number_value(ms) : -1;
+	}
+	json_decref(report);
+}
+
 /* Unlink the call, report its end to its owner, free it. */
 static void link_end_call(engine_link *l, engine_call *c, const frame *f)
 {
 	engine_call **slot = link_slot(l, c->id);
 	*slot = c->next;
+	if (c->events && c->times && f->payload_bytes)
+		link_read_times(c->times, f);
 	json_memory_forget();
 	if (c->events)
 		c->events->end(c->context, f);
@@ -513,28 +535,38 @@ static char *link_print_request(const char *method, const char *owner, json_t *p
 	return text && members && members->used > 0 ? json_body_join(text, members) : text;
 }
 
-static bool link_send_request(engine_link *l, uint64_t id, const char *method, const char *owner, json_t *params,
-                              const buffer *members, uint32_t credit, bool upload)
+static bool link_send_request(engine_link *l, uint64_t id, const char *method, const engine_caller *caller,
+                              json_t *params, const buffer *members, uint32_t credit, bool upload)
 {
-	char *text = link_print_request(method, owner, params, members);
+	char *text = link_print_request(method, caller->owner, params, members);
+	char context[FRAME_REQUEST_ID_BYTES + 48];
+	const int context_bytes =
+	    caller->request_id ? snprintf(context, sizeof context, "{\"request_id\":\"%s\"%s}", caller->request_id,
+	                                  caller->times ? ",\"times\":true" : "")
+	                       : 0;
+	assert(context_bytes >= 0 && (size_t)context_bytes < sizeof context);
 	frame f = {.type = FRAME_REQUEST,
 	           .stream = id,
 	           .credit = credit,
 	           .flags = upload ? 0 : FRAME_FLAG_END,
 	           .json = text,
-	           .json_bytes = text ? strlen(text) : 0};
+	           .json_bytes = text ? strlen(text) : 0,
+	           .payload = context,
+	           .payload_bytes = (size_t)context_bytes};
 	bool sent = text && f.json_bytes <= FRAME_MAX_JSON && link_send(l, &f);
 	free(text);
 	return sent;
 }
 
-engine_call *engine_link_call(engine_link *l, const char *method, const char *owner, json_t *params,
+engine_call *engine_link_call(engine_link *l, const char *method, const engine_caller *caller, json_t *params,
                               const buffer *members, uint32_t credit, bool upload, uint64_t timeout_ms,
                               const engine_events *events, void *context)
 {
+	static const engine_caller nobody;
 	engine_call *c = l->state == LINK_UP ? calloc(1, sizeof *c) : NULL;
 	params = params ? params : json_object();
-	if (c && !link_send_request(l, l->last_id + 1, method, owner, params, members, credit, upload)) {
+	caller = caller ? caller : &nobody;
+	if (c && !link_send_request(l, l->last_id + 1, method, caller, params, members, credit, upload)) {
 		free(c);
 		c = NULL;
 	}
@@ -545,6 +577,7 @@ engine_call *engine_link_call(engine_link *l, const char *method, const char *ow
 	c->id = ++l->last_id;
 	c->events = events;
 	c->context = context;
+	c->times = caller->times;
 	c->deadline = timeout_ms ? uv_now(l->loop) + timeout_ms : 0;
 	engine_call **slot = &l->calls[c->id % LINK_BUCKETS];
 	c->next = *slot;

@@ -28,6 +28,20 @@ typedef struct engine_link_options {
 	uint64_t silence_ms; /* a peer silent for that long is unavailable; pings are sent at a third of it */
 } engine_link_options;
 
+/* When the engine worked on a call, in milliseconds since it received it; negative: it has not happened. */
+typedef struct engine_times {
+	uint64_t called_ns; /* uv_hrtime of the call, set by the caller; 0: there was none */
+	double queued_ms, started_ms, first_token_ms, ended_ms; /* generations only */
+	double answered_ms;                                     /* 0: nothing is known */
+} engine_times;
+
+/* The request that causes a call. */
+typedef struct engine_caller {
+	const char *owner;      /* the API key or address that it counts for; NULL: the shared owner */
+	const char *request_id; /* named in the engine's log; it must be valid (frame.h). NULL: none, and no times */
+	engine_times *times;    /* set before `end` is called, if the engine reports them; NULL: not requested */
+} engine_caller;
+
 /* Callbacks of a call; frames are valid during the callback only. `end` is called exactly once, with a RESULT or an
  * ERROR frame, unless the call is cancelled. */
 typedef struct engine_events {
@@ -51,11 +65,10 @@ const json_t *engine_link_hello(const engine_link *l);
 /* A short word that changes when the greeting does: another version, backend or device. "" before the first one. */
 const char *engine_link_fingerprint(const engine_link *l);
 
-/* Open a stream. owner: the API key or address that the request counts for; NULL: the shared owner. `params` is taken
- * over and may be NULL. members: further members as JSON text, ,"NAME":VALUE for each, with names not in params; NULL:
+/* Open a stream. caller: NULL for none; times must outlive the call. `params` is taken over and may be NULL. members: further members as JSON text, ,"NAME":VALUE for each, with names not in params; NULL:
  * none. upload: DATA frames of ours follow. timeout_ms 0: none. NULL when the link is not up or memory is out; nothing
  * is called back then. */
-engine_call *engine_link_call(engine_link *l, const char *method, const char *owner, json_t *params,
+engine_call *engine_link_call(engine_link *l, const char *method, const engine_caller *caller, json_t *params,
                               const buffer *members, uint32_t credit, bool upload, uint64_t timeout_ms,
                               const engine_events *events, void *context);
 /* Grant the engine `frames` more EVENT or DATA frames. */

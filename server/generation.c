@@ -297,15 +297,10 @@ static void generation_event(void *context, const frame *f)
 static void generation_note_end(request *r, const json_t *result)
 {
 	double *mean = &r->server->generation_ms; /* mean of recent ones */
-	const json_t *timings = json_object_get(result, "timings"), *queue = json_object_get(timings, "queue_ms");
+	const json_t *queue = json_object_get(json_object_get(result, "timings"), "queue_ms");
 	*mean += (request_seconds(r) * 1e3 - *mean) / 8;
-	if (!json_is_number(queue))
-		return;
-	metrics_queue(r->server->metrics, json_number_value(queue) / 1e3);
-	r->times.queue_ms = json_number_value(queue);
-	r->times.prefill_ms = json_number_value(json_object_get(timings, "prompt_ms"));
-	r->times.decode_ms = json_number_value(json_object_get(timings, "predicted_ms"));
-	r->times.known = true;
+	if (json_is_number(queue))
+		metrics_queue(r->server->metrics, json_number_value(queue) / 1e3);
 }
 
 json_t *generation_result(request *r, const frame *f)

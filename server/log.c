@@ -2,24 +2,38 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <unistd.h>
 
-#include "proto/log_time.h"
+static bool log_json; /* set at start, only read afterwards */
+
+void log_use_json(void)
+{
+	log_json = true;
+}
+
+static void log_write(log_level level, log_record r, const char *format, va_list args)
+{
+	static const char *const names[] = {"info", "warn", "error"};
+	char message[1024];
+	vsnprintf(message, sizeof message, format, args);
+	r.level = names[level];
+	r.program = "additive-httpd";
+	r.message = message;
+	log_record_write(&r, log_json);
+}
 
 void log_line(log_level level, const char *format, ...)
 {
-	static const char *const names[] = {"info", "warn", "error"};
-	char time[LOG_TIME_BYTES], line[1024];
-	log_time(time);
-	int used = snprintf(line, sizeof line, "%s %s additive-httpd: ", time, names[level]);
-	const size_t room = sizeof line - (size_t)used - 1; /* for the text and its NUL; the newline replaces the NUL */
 	va_list args;
 	va_start(args, format);
-	int n = vsnprintf(line + used, room, format, args);
+	log_write(level, (log_record){0}, format, args);
 	va_end(args);
-	if (n > 0)
-		used += (size_t)n < room ? n : (int)room - 1;
-	line[used++] = '\n';
-	ssize_t written = write(STDERR_FILENO, line, (size_t)used);
-	(void)written; /* there is no other place to report it */
+}
+
+void log_request(const char *request_id, const log_member *members, int n_members, const char *format, ...)
+{
+	const log_record r = {.request_id = request_id, .members = members, .n_members = n_members};
+	va_list args;
+	va_start(args, format);
+	log_write(LOG_INFO, r, format, args);
+	va_end(args);
 }

@@ -21,6 +21,7 @@
 
 static const option_row rows[] = {
 #include "proto/front_options.def"
+    {"log-format", OPTION_TEXT, "FORM:text|json", "lines on stderr: text, or one JSON object each (text)", NULL},
     {"engine", OPTION_TEXT, "ADDRESS", "the engine: unix:PATH or HOST:PORT (unix:/run/additive/engine.sock)", NULL},
     {"", OPTION_FLAG, NULL, "Only on the command line:", NULL},
     {"config", OPTION_TEXT, "FILE", "options from [server] of a TOML file, except those given here", NULL},
@@ -138,10 +139,8 @@ static int run(program *p, const options *o)
 	if (!p->http)
 		return stop_early(p, 1);
 	if (!http_on_loopback(p->http) && !options_text(o, "api-key-file"))
-		fprintf(
-		    stderr,
-		    "additive-httpd: listening on %s without --api-key-file: every client that reaches it may use it\n",
-		    http_address(p->http));
+		log_line(LOG_WARN, "listening on %s without --api-key-file: every client that reaches it may use it",
+		         http_address(p->http));
 	s->engine = engine_link_new(&p->loop, &link);
 	if (!s->engine) {
 		fprintf(stderr, "additive-httpd: --engine %s: expected unix:PATH or HOST:PORT\n", link.address);
@@ -202,6 +201,8 @@ static bool start_pool(uv_loop_t *loop)
 static int serve(const options *o)
 {
 	program p = {.started = o};
+	if (strcmp(text_or(o, "log-format", "text"), "json") == 0)
+		log_use_json();
 	p.server = (server){.loop = &p.loop, .metrics = metrics_new()};
 	const settings_result loaded = p.server.metrics ? settings_load(&p.server, o) : SETTINGS_FAILED;
 	int status = loaded == SETTINGS_USAGE ? 2 : 1;

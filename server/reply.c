@@ -13,17 +13,6 @@
 
 enum { REPLY_BLOCK_BYTES = 32 << 10, REPLY_SLOWEST_RATE = 16 << 10 };
 
-static void reply_take_id(request *r)
-{
-	static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:-";
-	const char *given = request_header_value(r, "X-Request-Id");
-	size_t bytes = given ? strlen(given) : 0;
-	if (bytes > 0 && bytes < sizeof r->id && strspn(given, allowed) == bytes)
-		memcpy(r->id, given, bytes + 1);
-	else
-		request_make_id(r->id, sizeof r->id, "req_");
-}
-
 void reply_header(request *r, const char *name, const char *value)
 {
 	assert(r->n_headers < REQUEST_MAX_HEADERS);
@@ -80,7 +69,7 @@ static void reply_set(request *r, int status, const char *type, struct MHD_Respo
 {
 	assert(r->status == 0);
 	r->status = status;
-	reply_take_id(r);
+	request_take_id(r);
 	if (!reply_add_headers(r, type, response)) {
 		if (response)
 			MHD_destroy_response(response);
@@ -267,8 +256,8 @@ void reply_past_library(http_peer *peer, request *r, const problem *p)
 	buffer message = {0}, body = {0};
 	cors_header cors[CORS_HEADERS];
 	char id[32];
-	if (r && !r->id[0])
-		reply_take_id(r);
+	if (r)
+		request_take_id(r);
 	request_make_id(id, sizeof id, "req_");
 	problem_write(p, &body);
 	buffer_format(&message,

@@ -216,6 +216,7 @@ static void request_refuse_path(request *r, int status, const char *method, cons
 /* Look at the head: afterwards the request is refused, or its body may come. */
 static void request_begin(request *r, const char *method, const char *version)
 {
+	request_take_id(r);
 	if (r->server->trace)
 		trace_begin(&r->trace, request_header_value(r, "traceparent"));
 	if (!request_check_framing(r, version))
@@ -462,6 +463,22 @@ void request_stuck(request *r)
 	http_peer_deadline(r->peer, 1);
 }
 
+/* Write its line of the access log. */
+static void request_log(const request *r)
+{
+	char client[ADDRESS_TEXT_BYTES];
+	const char *method = r->route ? r->route->method : "-", *path = r->route ? r->route->path : "-";
+	const double seconds = request_seconds(r);
+	http_peer_address(r->peer, client);
+	const log_member members[] = {{.name = "client", .text = client},
+	                              {.name = "method", .text = method},
+	                              {.name = "route", .text = path},
+	                              {.name = "status", .number = r->status},
+	                              {.name = "seconds", .number = seconds}};
+	log_request(r->id, members, sizeof members / sizeof *members, "%s %s %s %s %d %.3f", client, r->id, method, path,
+	            r->status, seconds);
+}
+
 void request_over(request *r)
 {
 	request_cancel(r);
@@ -472,12 +489,8 @@ void request_over(request *r)
 	metrics_request_ends(r->server->metrics, r->route, r->status, request_seconds(r));
 	if (r->server->trace)
 		trace_end(r->server->trace, r);
-	if (r->server->access_log) {
-		char client[ADDRESS_TEXT_BYTES];
-		http_peer_address(r->peer, client);
-		log_line(LOG_INFO, "%s %s %s %s %d %.3f", client, r->id, r->route ? r->route->method : "-",
-		         r->route ? r->route->path : "-", r->status, request_seconds(r));
-	}
+	if (r->server->access_log)
+		request_log(r);
 	r->server->buffered -= r->reserved;
 	reply_fini(r);
 	buffer_fini(&r->text);
@@ -503,8 +516,10 @@ bool request_call(request *r, const char *method, json_t *params, uint32_t credi
 		snprintf(owner, sizeof owner, "%s", r->key);
 	else
 		http_peer_client(r->peer, owner);
-	r->times.called_ns = uv_hrtime();
-	r->call = engine_link_call(r->server->engine, method, owner, params, &r->members, credit, upload, 0, events, r);
+	const engine_caller caller = {.owner = owner, .request_id = r->id, .times = r->trace.sampled ? &r->times : NULL};
+	r->times = (engine_times){.called_ns = uv_hrtime()};
+	r->call =
+	    engine_link_call(r->server->engine, method, &caller, params, &r->members, credit, upload, 0, events, r);
 	buffer_fini(&r->members);
 	if (!r->call && engine_link_up(r->server->engine))
 		reply_out_of_memory(r);
@@ -541,6 +556,15 @@ void request_unpause(request *r)
 double request_seconds(const request *r)
 {
 	return (double)(uv_hrtime() - r->started_ns) / 1e9;
+}
+
+void request_take_id(request *r)
+{
+	const char *given = r->id[0] ? NULL : request_header_value(r, "X-Request-Id");
+	if (given && frame_request_id_valid(given, strlen(given)))
+		strcpy(r->id, given);
+	else if (!r->id[0])
+		request_make_id(r->id, sizeof r->id, "req_");
 }
 
 void request_make_id(char *out, size_t size, const char *prefix)

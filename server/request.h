@@ -26,7 +26,7 @@
 #include "server/trace.h"
 #include "server/uri.h"
 
-enum { REQUEST_ID_BYTES = 128, REQUEST_MAX_HEADERS = 4 };
+enum { REQUEST_MAX_HEADERS = 4 };
 
 typedef enum request_phase { REQUEST_HEAD, REQUEST_BODY, REQUEST_WORKING, REQUEST_ANSWERING } request_phase;
 
@@ -45,10 +45,10 @@ typedef struct request {
 	json_t *body;   /* BODY_JSON: checked; NULL when it was optional and absent */
 	buffer members; /* members of a large body that are not in `body` (json_body.h); sent by request_call */
 	char key[AUTH_NAME_BYTES]; /* name of its API key; "": none was needed */
-	char id[REQUEST_ID_BYTES]; /* X-Request-Id */
+	char id[FRAME_REQUEST_ID_BYTES]; /* X-Request-Id; "" before the head is complete */
 	uint64_t started_ns;       /* uv_hrtime when its first line was read */
 	trace_ids trace;           /* zero without --otlp-endpoint */
-	trace_times times;
+	engine_times times;        /* the latest call's */
 
 	/* For handlers to set. */
 	void *state;
@@ -97,6 +97,8 @@ void request_pause(request *r);
 void request_unpause(request *r);
 /* Seconds since the request began. */
 double request_seconds(const request *r);
+/* Set r->id, unless it is set: the header X-Request-Id if that is valid, otherwise a fresh id. */
+void request_take_id(request *r);
 /* Write a fresh id: the prefix and 24 random hex digits. */
 void request_make_id(char *out, size_t size, const char *prefix);
 

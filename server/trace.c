@@ -23,11 +23,11 @@ enum {
 typedef struct trace_record {
 	trace_ids ids;
 	const route *route; /* or NULL */
-	char id[REQUEST_ID_BYTES];
+	char id[FRAME_REQUEST_ID_BYTES];
 	int status;
 	uint64_t began_ns, ended_ns; /* since 1970 */
-	uint64_t called_ns;          /* likewise; 0: no generation */
-	double queue_ms, prefill_ms, decode_ms;
+	engine_times engine;
+	uint64_t called_ns; /* since 1970; 0: the engine has reported no times */
 } trace_record;
 
 struct trace {
@@ -127,10 +127,8 @@ void trace_end(trace *t, const request *r)
 	                         .status = r->status,
 	                         .began_ns = ended_ns - (now - r->started_ns),
 	                         .ended_ns = ended_ns,
-	                         .called_ns = r->times.known ? ended_ns - (now - r->times.called_ns) : 0,
-	                         .queue_ms = r->times.queue_ms,
-	                         .prefill_ms = r->times.prefill_ms,
-	                         .decode_ms = r->times.decode_ms};
+	                         .engine = r->times,
+	                         .called_ns = r->times.answered_ms > 0 ? ended_ns - (now - r->times.called_ns) : 0};
 	memcpy(record->id, r->id, sizeof record->id);
 }
 
@@ -174,23 +172,35 @@ static void trace_write_request(buffer *out, const trace_record *r)
 	              r->route ? r->route->method : "HTTP", r->route ? " " : "", r->route ? r->route->path : "");
 }
 
-/* Write the spans of a generation, one after another and within the request. */
-static void trace_write_generation(buffer *out, const trace_record *r)
+/* Return a time of the engine since 1970, within the request. */
+static uint64_t trace_engine_time(const trace_record *r, double ms)
 {
+	const double most = (double)(r->ended_ns - r->called_ns), ns = ms * 1e6;
+	return r->called_ns + (uint64_t)(ns < most ? ns : most);
+}
+
+/* Write the spans of the engine: all of its work, and within it the parts of a generation that it came to. */
+static void trace_write_engine(buffer *out, const trace_record *r)
+{
+	const engine_times *t = &r->engine;
+	const double read = t->first_token_ms >= 0 ? t->first_token_ms : t->ended_ms;
 	const struct {
 		const char *name;
-		double ms;
-	} spans[] = {{"queue", r->queue_ms}, {"prefill", r->prefill_ms}, {"decode", r->decode_ms}};
-	uint64_t at = r->called_ns;
+		double began_ms, ended_ms;
+	} spans[] = {{"engine", 0, t->answered_ms},
+	             {"queue", t->queued_ms, t->started_ms >= 0 ? t->started_ms : t->ended_ms},
+	             {"prefill", t->started_ms, read},
+	             {"decode", t->first_token_ms, t->ended_ms}};
+	unsigned char whole[sizeof r->ids.span], part[sizeof r->ids.span];
+	trace_fill(whole, sizeof whole);
 	for (size_t i = 0; i < sizeof spans / sizeof *spans; i++) {
-		unsigned char span[sizeof r->ids.span];
-		uint64_t end = at + (uint64_t)(spans[i].ms > 0 ? spans[i].ms * 1e6 : 0);
-		end = end < r->ended_ns ? end : r->ended_ns;
-		trace_fill(span, sizeof span);
+		if (spans[i].began_ms < 0 || spans[i].ended_ms < spans[i].began_ms)
+			continue;
+		trace_fill(part, sizeof part);
 		buffer_string(out, ",");
-		trace_write_span(out, r, span, r->ids.span, at, end);
+		trace_write_span(out, r, i ? part : whole, i ? whole : r->ids.span,
+		                 trace_engine_time(r, spans[i].began_ms), trace_engine_time(r, spans[i].ended_ms));
 		buffer_format(out, "\"kind\":1,\"name\":\"%s\"}", spans[i].name);
-		at = end;
 	}
 }
 
@@ -208,7 +218,7 @@ static void trace_write_message(trace *t)
 		buffer_string(&body, i ? "," : "");
 		trace_write_request(&body, r);
 		if (r->called_ns)
-			trace_write_generation(&body, r);
+			trace_write_engine(&body, r);
 	}
 	buffer_string(&body, "]}]}]}");
 	t->first = (t->first + t->in_message) % TRACE_RECORDS;

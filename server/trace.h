@@ -1,7 +1,7 @@
 /* trace.h - spans of requests, sent to an OpenTelemetry collector as OTLP/HTTP with JSON.
  *
- * A request is a span. A generation has three more, made from the times that the engine reports with its result: queue,
- * prefill and decode. Spans hold names of endpoints, statuses, ids and times, never anything that a client wrote but
+ * A request is a span. The engine's work on it is another within it, "engine", from the times that the engine reports
+ * with its answer. A generation has three more within that: queue, prefill and decode. Spans hold names of endpoints, statuses, ids and times, never anything that a client wrote but
  * its ids.
  *
  * A request only adds a record to a ring of fixed size. Once a second a timer sends the records, over a connection of its
@@ -25,13 +25,6 @@ typedef struct trace_ids {
 	bool has_parent;
 	bool sampled; /* it is to be sent */
 } trace_ids;
-
-/* When the engine worked on a request. */
-typedef struct trace_times {
-	uint64_t called_ns; /* uv_hrtime of the call; 0: there was none */
-	double queue_ms, prefill_ms, decode_ms;
-	bool known; /* the engine has reported them */
-} trace_times;
 
 /* Send to "http://HOST:PORT" or "http://HOST:PORT/PATH"; without a path, to /v1/traces. NULL, with a message logged,
  * if the endpoint is malformed or its name cannot be resolved. */

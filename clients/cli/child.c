@@ -18,9 +18,16 @@
 
 #include "clients/cli/cli.h"
 #include "proto/exit_status.h"
-#include "proto/log_time.h"
+#include "proto/log_record.h"
 
 enum { FIRST_PAUSE_MS = 100, LONGEST_PAUSE_MS = 5000, KILLED_PERIOD_MS = 1000, NO_DATA_PERIOD_MS = 2000 };
+
+static bool child_logs_json; /* set at start, only read afterwards */
+
+void child_log_json(void)
+{
+	child_logs_json = true;
+}
 
 int64_t child_now(void)
 {
@@ -32,14 +39,13 @@ int64_t child_now(void)
 
 void child_log(const char *format, ...)
 {
-	char time[LOG_TIME_BYTES], line[512];
+	char message[512];
 	va_list arguments;
 
-	log_time(time);
 	va_start(arguments, format);
-	vsnprintf(line, sizeof(line), format, arguments);
+	vsnprintf(message, sizeof(message), format, arguments);
 	va_end(arguments);
-	fprintf(stderr, "%s warn additive: %s\n", time, line);
+	log_record_write(&(log_record){.level = "warn", .program = "additive", .message = message}, child_logs_json);
 }
 
 bool child_argument(child *c, char *argument)

@@ -34,7 +34,9 @@ typedef struct child {
 
 /* Milliseconds of a clock that only goes forward. */
 int64_t child_now(void);
-/* Write a line to the log of `serve`, which is stderr: with the time, as the programs it runs do. */
+/* Make child_log write JSON from now on. */
+void child_log_json(void);
+/* Write a line to the log of `serve`, in the form of the programs that it runs. */
 void child_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The path of a program beside this one; path needs PATH_MAX. */
 bool child_find(const char *name, char *path);

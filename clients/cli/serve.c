@@ -95,12 +95,16 @@ static int front_stop_ms(const options *o)
  * not, so that it can be restarted whatever the file holds then. */
 static bool arrange(service *s, const options *o, const char *socket)
 {
+	const char *log_format = options_text(o, "log-format");
 	bool ok;
 
 	s->engine = (child){.name = "additived", .output = -1};
 	s->front = (child){.name = "additive-httpd", .output = -1};
 	s->front_stop_ms = front_stop_ms(o);
-	ok = serve_add(&s->engine, "socket", socket) && serve_add(&s->front, "engine", socket);
+	if (log_format && strcmp(log_format, "json") == 0)
+		child_log_json();
+	ok = serve_add(&s->engine, "socket", socket) && serve_add(&s->front, "engine", socket) &&
+	     (!log_format || serve_add(&s->front, "log-format", log_format));
 	for (int i = 0; i < o->n_given && ok; i++) {
 		const option_row *row = o->given[i].row;
 

@@ -18,6 +18,7 @@
 #include "proto/config/config.h"
 #include "proto/exit_status.h"
 #include "proto/json_memory.h"
+#include "proto/log_record.h"
 #include "proto/manual.h"
 #include "proto/options.h"
 
@@ -73,7 +74,9 @@ static engine_options engine_options_of(const options *o)
 	                                   .max_sessions = (int)live,
 	                                   .max_generations = (int)options_integer(o, "max-generations", 256),
 	                                   .max_batch = (int)options_integer(o, "max-batch", 0),
-	                                   .prefix_bytes = options_integer(o, "prefix-bytes", ENGINE_PREFIX_BYTES)},
+	                                   .prefix_bytes = options_integer(o, "prefix-bytes", ENGINE_PREFIX_BYTES),
+	                                   .automatic_bytes =
+	                                       options_integer(o, "snapshot-bytes", SESSIONS_SNAPSHOT_BYTES)},
 	                        .max_known_sessions = (int)options_integer(o, "max-known-sessions", known),
 	                        .state_key_file = options_text(o, "state-key-file"),
 	                        .max_snapshots = (int)options_integer(o, "max-snapshots", SESSIONS_MAX_SNAPSHOTS),
@@ -136,6 +139,12 @@ static int main_run(const engine_options *given, char **argv)
 	return s == STATUS_OK ? 0 : end.no_data ? EXIT_NO_DATA : 1;
 }
 
+static void write_json(const char *level, const char *program, const char *request_id, const char *message)
+{
+	log_record_write(&(log_record){.level = level, .program = program, .request_id = request_id, .message = message},
+	                 true);
+}
+
 static int main_start(const options *o, char **argv)
 {
 	engine_options e = engine_options_of(o);
@@ -170,6 +179,9 @@ int main(int argc, char **argv)
 	const char *file = ok ? options_text(&o, "config") : NULL;
 	if (file)
 		ok = config_read(&o, file, sections);
+	const char *form = ok ? options_text(&o, "log-format") : NULL;
+	if (form && strcmp(form, "json") == 0)
+		log_set_writer(write_json);
 	if (o.out_of_memory)
 		log_line(LOG_ERROR, "%s", o.problem);
 	else if (!ok)

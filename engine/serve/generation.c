@@ -90,6 +90,11 @@ static int64_t generation_most(const session *x, const generation_request *r)
 	return x->tokens + r->n_prompt + (r->max_tokens < room ? r->max_tokens : room);
 }
 
+bool generation_passes_snapshot(const generation *g, int64_t from, int64_t to)
+{
+	return g->snapshot_every > 0 && to / g->snapshot_every > from / g->snapshot_every;
+}
+
 status generation_tally(generation *g)
 {
 	enum { SLICE = 1 << 16 }; /* about a millisecond */
@@ -186,6 +191,7 @@ static status generation_copy(generation *g, const generation_request *r, error 
 	g->scores_only = r->scores_only;
 	g->background = r->background;
 	g->explain = g->temporary && r->explain;
+	g->snapshot_every = g->temporary ? 0 : r->snapshot_every;
 	g->event = r->event;
 	g->finished = r->finished;
 	g->context = r->context;
@@ -575,18 +581,11 @@ status generation_deliver(generation *g, int32_t token, error *err)
 
 /* --- ending -------------------------------------------------------------------------- */
 
-static double milliseconds(uint64_t from, uint64_t to)
-{
-	return to > from ? (double)(to - from) * 1e-6 : 0;
-}
-
 void generation_finish(generation *g, status s, const error *err)
 {
 	error reason = err ? *err : (error)ERROR_INIT;
 	if (g->beams)
 		s = beams_leave(g, s, &reason);
-	uint64_t now = clock_ns();
-	uint64_t started = g->started_ns ? g->started_ns : now, prompted = g->prompted_ns ? g->prompted_ns : now;
 	generation_result r = {
 	    .status = s,
 	    .error = reason,
@@ -594,9 +593,10 @@ void generation_finish(generation *g, status s, const error *err)
 	    .prompt_tokens = g->n_cached + g->n_source + g->n_prompt,
 	    .cached_tokens = g->n_cached,
 	    .completion_tokens = g->completed,
-	    .queue_ms = milliseconds(g->accepted_ns, started),
-	    .prompt_ms = milliseconds(started, prompted),
-	    .predicted_ms = milliseconds(prompted, now),
+	    .accepted_ns = g->accepted_ns,
+	    .started_ns = g->started_ns,
+	    .prompted_ns = g->prompted_ns,
+	    .ended_ns = clock_ns(),
 	};
 	if (s != STATUS_OK && r.error.status == STATUS_OK)
 		error_set(&r.error, s, NULL, "%s", status_text(s));

@@ -71,7 +71,9 @@ struct generation {
 	read_pass
 	    *whole; /* reads the source or, in a model that reads whole sequences, the prompt; NULL: not started */
 	prompt_scores *scores; /* scores of the prompt's tokens from the second on; NULL: not requested */
-	int64_t completed;     /* tokens sampled so far */
+	int64_t snapshot_every; /* as in the request; 0: never */
+	bool snapshot_due;      /* the session has just read what an automatic snapshot is made after */
+	int64_t completed;      /* tokens sampled so far */
 	int32_t next;          /* the token sampled last */
 	bool unread;           /* `next` is delivered and not read */
 	bool drawn;            /* `first` is sampled from the session's logits and not delivered */
@@ -99,6 +101,8 @@ status generation_new(generation **out, session *x, bool temporary, const genera
 /* Create another generation like g, which was just created from a request like r, on session x, which it owns. It has
  * no prompt to read and no settings of its own. STATUS_NOMEM: the caller keeps x. */
 status generation_new_like(generation **out, const generation *g, session *x, const generation_request *r);
+/* True if the session passes a multiple of `snapshot_every` when it reads from `from` to `to` tokens. */
+bool generation_passes_snapshot(const generation *g, int64_t from, int64_t to);
 /* Free a generation that no scheduler has, with its session. NULL is legal. */
 void generation_discard(generation *g);
 /* Add one slice of the session's and the prompt's tokens to the tally. STATUS_NOMEM. */

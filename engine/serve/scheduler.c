@@ -425,6 +425,38 @@ static status fail_step(scheduler *s, const inflight_step *f)
 	return STATUS_OK;
 }
 
+/* Copy the logits of g's session to the host. False: that has failed and ended g. */
+static bool fetch_logits(scheduler *s, generation *g)
+{
+	error err = ERROR_INIT;
+	if (session_fetch(g->session) == STATUS_OK)
+		return true;
+	set_uncopied(&err);
+	s->failed = true;
+	scheduler_finish(s, g, STATUS_DEVICE, &err);
+	return false;
+}
+
+static void commit_row(const scheduler *s, const inflight_step *f, int i)
+{
+	generation *g = f->batch[i];
+	const int64_t before = g->session->tokens;
+	step_commit(s, f, i);
+	g->snapshot_due = !f->overtaken && generation_passes_snapshot(g, before, g->session->tokens);
+}
+
+/* Make an automatic snapshot of g's session if one is due. False: g has ended. */
+static bool keep_automatic(scheduler *s, generation *g)
+{
+	if (!g->snapshot_due)
+		return true;
+	g->snapshot_due = false;
+	if (!fetch_logits(s, g))
+		return false;
+	scheduler_session_keep_automatic(s, g->session);
+	return true;
+}
+
 /* Complete the oldest step in flight: wait for its tokens and deliver them. */
 static status scheduler_complete(scheduler *s, inflight_step *f)
 {
@@ -432,22 +464,17 @@ static status scheduler_complete(scheduler *s, inflight_step *f)
 		return fail_step(s, f);
 	for (int i = 0; i < f->n; i++)
 		if (f->batch[i])
-			step_commit(s, f, i);
+			commit_row(s, f, i);
 	for (int i = 0; i < f->n; i++) {
 		generation *g = f->batch[i];
-		if (!g)
+		if (!g || !keep_automatic(s, g))
 			continue;
 		if (g->phase == GENERATION_PROMPT)
 			prefixes_keep(&s->prefixes, g);
 		if (g->n_read == g->n_prompt)
 			proceed(s, g, f->samples ? f->tokens[i] : -1, f->overtaken);
-		else if (!g->temporary && session_fetch(g->session) != STATUS_OK) { /* it may be cancelled before its
-			                                                             * next chunk */
-			error err = ERROR_INIT;
-			set_uncopied(&err);
-			s->failed = true;
-			scheduler_finish(s, g, STATUS_DEVICE, &err);
-		}
+		else if (!g->temporary)
+			fetch_logits(s, g); /* it may be cancelled before its next chunk */
 	}
 	return settle_failure(s);
 }
@@ -482,7 +509,8 @@ static bool may_be_overtaken(const scheduler *s, const inflight_step *f)
 			continue;
 		session *x = g->session;
 		if ((g->phase == GENERATION_CLOSE && !g->temporary) || g->tally.penalises || g->constrained ||
-		    g->n_logprobs >= 0 || g->beams || session_reserve(x, 2, NULL) != STATUS_OK)
+		    g->n_logprobs >= 0 || g->beams || generation_passes_snapshot(g, x->tokens, x->tokens + 1) ||
+		    session_reserve(x, 2, NULL) != STATUS_OK)
 			return false;
 	}
 	return true;

@@ -38,6 +38,8 @@ enum {
 	SCHEDULER_ID_BYTES = 64,
 	SCHEDULER_MAX_STOPS = COMPLETION_STOP_MAX_ITEMS + CHAT_TEMPLATE_STOPS,
 	SCHEDULER_MAX_STOP_BYTES = COMPLETION_STOP_MAX_BYTES,
+	SCHEDULER_AUTOMATIC = 8,                  /* automatic snapshots of a session; the oldest goes first */
+	SCHEDULER_AUTOMATIC_BYTES = 4 << 20,      /* maximum; copying a larger state exceeds a turn */
 	SCHEDULER_PREFILL_CHUNK = 256,
 	SCHEDULER_PREFILL_SHORT = 64,   /* on a CPU beside running generations, where no bit depends on it */
 	SCHEDULER_MAX_ROLLOUT = 1 << 15 /* tokens read × rows of weights, per generated token; ~4 ms */
@@ -49,6 +51,7 @@ typedef struct scheduler_limits {
 	int max_generations;  /* running and waiting; one more is STATUS_BUSY (admission.h refuses earlier) */
 	int max_batch;        /* sequences in one decode step */
 	int64_t prefix_bytes; /* host memory for states that prompts begin with (prefixes.h); 0: none are kept */
+	int64_t automatic_bytes; /* host memory for automatic snapshots; 0: none are made */
 } scheduler_limits;
 
 /* Create a scheduler for models on backend b, which must outlive it. STATUS_NOMEM. */
@@ -99,6 +102,11 @@ typedef struct session_info {
 	int64_t snapshot_bytes; /* size of a snapshot of the session as it is */
 	bool busy;              /* a generation or append uses it */
 	session_options options;
+	struct {
+		char id[SCHEDULER_ID_BYTES];
+		int64_t tokens, bytes;
+	} automatic[SCHEDULER_AUTOMATIC]; /* its automatic snapshots, oldest first */
+	int n_automatic;
 } session_info;
 
 /* Create a session; it owns one slot of the model's pool. The caller chooses `id`. STATUS_BUSY: all sessions are in
@@ -232,7 +240,8 @@ typedef struct generation_result {
 	int64_t prompt_tokens; /* including those of the source */
 	int64_t completion_tokens;
 	int64_t cached_tokens;                    /* prompt tokens whose state was reused from another request */
-	double queue_ms, prompt_ms, predicted_ms; /* waiting for a turn; reading the prompt; generating */
+	uint64_t accepted_ns, started_ns, prompted_ns, ended_ns; /* by clock_ns: accepted; its first turn; its first
+	                                                          * token; now. 0: it did not come to that */
 	float *log; /* with request.explain and STATUS_OK: the log of all tokens read (explain/explain.h); `finished`
 	             * takes it and calls free(). Otherwise NULL */
 } generation_result;
@@ -264,6 +273,8 @@ typedef struct generation_request {
 	bool background;         /* run only while no other generation or score task can */
 	bool reads_all;          /* do not use or keep states of other requests (prefixes.h) */
 	bool explain;            /* temporary session only: keep the log and pass it to `finished` */
+	int64_t snapshot_every;  /* make an automatic snapshot, "auto-TOKENS", when the session has read a multiple of
+	                          * this many tokens, or after the piece of the prompt that passes one; 0: never */
 	/* Both run on the scheduler's thread. `event` returns the number of credits left; at 0 the generation parks
 	 * until generation_grant. `finished` is called exactly once, after which the generation is freed. */
 	int64_t (*event)(void *context, const generation_event *e);

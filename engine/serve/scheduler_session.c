@@ -1,4 +1,5 @@
 /* scheduler_session.c - the live sessions, by id. */
+#include <stdio.h>
 #include <string.h>
 
 #include "engine/base/memory.h"
@@ -67,6 +68,19 @@ session *scheduler_session_find(scheduler *s, const char *id)
 	return NULL;
 }
 
+/* Return the oldest automatic snapshot, or NULL, and count them. */
+static session *oldest_automatic(const session *x, int *count)
+{
+	session *oldest = NULL;
+	*count = 0;
+	for (session *y = x->snapshots; y; y = y->older)
+		if (y->automatic) {
+			oldest = y;
+			++*count;
+		}
+	return oldest;
+}
+
 void scheduler_session_info(const session *x, session_info *out)
 {
 	*out = (session_info){
@@ -79,6 +93,14 @@ void scheduler_session_info(const session *x, session_info *out)
 	};
 	strcpy(out->id, x->id);
 	strcpy(out->model, x->model->id);
+	oldest_automatic(x, &out->n_automatic);
+	int i = out->n_automatic;
+	for (const session *y = x->snapshots; y; y = y->older)
+		if (y->automatic) {
+			strcpy(out->automatic[--i].id, y->id);
+			out->automatic[i].tokens = y->tokens;
+			out->automatic[i].bytes = y->automatic;
+		}
 }
 
 status scheduler_session_delete(scheduler *s, session *x, error *err)
@@ -171,6 +193,45 @@ status scheduler_session_drop(session *x, const char *snapshot, error *err)
 	TRY(scheduler_session_snapshot(x, snapshot, &from, err));
 	session_drop_snapshot(x, from);
 	return STATUS_OK;
+}
+
+/* --- automatic snapshots --- */
+
+static int64_t automatic_bytes(const scheduler *s)
+{
+	int64_t bytes = 0;
+	for (const served_model *m = s->models; m; m = m->next)
+		bytes += m->automatic_bytes;
+	return bytes;
+}
+
+void scheduler_session_keep_automatic(scheduler *s, session *x)
+{
+	char id[SCHEDULER_ID_BYTES];
+	const int64_t bytes = session_snapshot_bytes(x), limit = s->limits.automatic_bytes;
+	session *copy, *oldest;
+	size_t moved = 0;
+	bool done = false;
+	int count;
+	if (bytes > SCHEDULER_AUTOMATIC_BYTES || bytes > limit)
+		return;
+	snprintf(id, sizeof id, "auto-%lld", (long long)x->tokens);
+	if ((copy = session_find_snapshot(x, id)))
+		session_drop_snapshot(x, copy);
+	while ((oldest = oldest_automatic(x, &count)) &&
+	       (count >= SCHEDULER_AUTOMATIC || automatic_bytes(s) + bytes > limit))
+		session_drop_snapshot(x, oldest);
+	if (automatic_bytes(s) + bytes > limit || session_snapshot(&copy, x, id, NULL) != STATUS_OK)
+		return;
+	while (!done)
+		if (session_fork_step(copy, x, &moved, &done, NULL) != STATUS_OK) {
+			session_free(copy);
+			return;
+		}
+	copy->automatic = bytes;
+	x->model->automatic_bytes += bytes;
+	copy->older = x->snapshots;
+	x->snapshots = copy;
 }
 
 status scheduler_session_export_step(scheduler *s, session *x, session_transfer *t, error *err)

@@ -78,6 +78,11 @@ void step_commit(const scheduler *s, const inflight_step *f, int i);
 /* Mark the sessions of the batch as lost. */
 void step_lose(const inflight_step *f);
 
+/* Make an automatic snapshot of a session whose logits are on the host. It is left out if the limits or the memory do
+ * not allow it. Removes the session's oldest ones beyond SCHEDULER_AUTOMATIC or the limit of bytes, and an earlier one
+ * after as many tokens (scheduler_session.c). */
+void scheduler_session_keep_automatic(scheduler *s, session *x);
+
 /* --- prompts, turns, models --- */
 
 /* Return the generation that the next step of prompts begins with: it has a prompt to read, or has read it and waits

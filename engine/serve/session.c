@@ -54,6 +54,7 @@ void session_free(session *x)
 		session_drop_snapshot(x, x->snapshots);
 	if (!x->held)
 		served_model_give(x->model, x->slot);
+	x->model->automatic_bytes -= x->automatic;
 	free(x->held);
 	token_history_fini(&x->history);
 	free(x->logits);

@@ -42,6 +42,7 @@ struct session {
 	unsigned char *held; /* [slot bytes] a snapshot's state; otherwise NULL */
 	session *snapshots;  /* newest first */
 	session *older;      /* a snapshot's link */
+	int64_t automatic;   /* a snapshot that was made by itself: its bytes; otherwise 0 */
 	int64_t tokens;      /* count of `history`, except during an import */
 	token_history history;
 	float *logits;              /* [vocab]; a snapshot may have none, NULL */

@@ -148,7 +148,8 @@ class Engine:
             call.refused = True
             call.credits.release()
 
-    def begin(self, method, params=None, credit=0, upload=False, owner=None):
+    def begin(self, method, params=None, credit=0, upload=False, owner=None, context=None):
+        """context: what the REQUEST's payload says."""
         params = params or {}
         if method in ("completion.create", "session.generate"):
             # A tiny model may generate "end of text" at any token; the bias lets it generate all requested tokens.
@@ -158,7 +159,7 @@ class Engine:
             call = self.calls[self.last] = Call(self, self.last)
         named = {} if owner is None else {"owner": owner}
         self.send(frame(REQUEST, call.stream, {"method": method, "params": params, **named}, credit=credit,
-                        flags=0 if upload else END))
+                        payload=json.dumps(context).encode() if context else b"", flags=0 if upload else END))
         return call
 
     def call(self, method, params=None, credit=1 << 20):

@@ -28,13 +28,14 @@ def pack(kind, stream=0, body=None, payload=b"", credit=0, flags=0):
 class Call:
     """One stream, as a handler sees it."""
 
-    def __init__(self, connection, stream, method, params, credit, ended, owner):
+    def __init__(self, connection, stream, method, params, credit, ended, owner, context):
         self.connection = connection
         self.stream = stream
         self.method = method
         self.params = params
         self.credit = credit
         self.owner = owner
+        self.context = context  # the payload of the REQUEST
         self.alive = 0  # CREDIT frames of nothing: the client reads
         self.upload = not ended
         self.cancelled = threading.Event()  # for tests
@@ -86,14 +87,14 @@ class Call:
             self.grant(1)
         return parts
 
-    def _finish(self, kind, body):
+    def _finish(self, kind, body, times=None):
         if not self.finished.is_set():
             self.finished.set()
             self.connection.calls.pop(self.stream, None)
-            self.connection.write(pack(kind, self.stream, body))
+            self.connection.write(pack(kind, self.stream, body, json.dumps(times).encode() if times else b""))
 
-    def result(self, body):
-        self._finish(RESULT, body)
+    def result(self, body, times=None):
+        self._finish(RESULT, body, times)
 
     def error(self, status, code, message="no", param=None, **more):
         self._finish(ERROR, {"status": status, "code": code, "message": message, "param": param, **more})
@@ -141,7 +142,8 @@ class Connection:
             engine.pings += 1
             self.write(pack(PONG))
         elif kind == REQUEST:
-            call = Call(self, stream, body["method"], body.get("params", {}), credit, flags & END, body.get("owner"))
+            call = Call(self, stream, body["method"], body.get("params", {}), credit, flags & END, body.get("owner"),
+                        json.loads(payload) if payload else {})
             self.calls[stream] = call
             if call.method != "engine.status":
                 engine.calls.append(call)

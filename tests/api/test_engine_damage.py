@@ -2,6 +2,7 @@
 working."""
 
 import contextlib
+import json
 import os
 import shutil
 import sqlite3
@@ -124,6 +125,27 @@ def test_weights_damaged_while_running_are_found_when_they_are_loaded_again(copy
         path.write_bytes(keep)
         generate(engine, broken)  # put right by hand
         assert "damaged" not in listed(engine)[broken]
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_the_log_names_the_request_that_found_damage(copy, form):
+    folder, broken, whole = copy
+    with Daemon(folder, "--log-format", form) as daemon, daemon.connect() as engine:
+        damage(folder / "models" / broken / "model.safetensors", "flipped")
+        call = engine.begin("model.load", {"id": broken}, context={"request_id": "req_seen"})
+        with pytest.raises(EngineError) as e:
+            call.result()
+        assert e.value.status == 500
+        engine.begin("model.load", {"id": whole}, context={"request_id": "req_fine"}).result()
+    lines = daemon.log.read_text().splitlines()
+    named = [line for line in lines if "answered with storage_error" in line]
+    assert len(named) == 1 and not any("req_fine" in line for line in lines)
+    if form == "text":
+        assert " warn additived: request req_seen: answered with storage_error: " in named[0]
+    else:
+        line = next(line for line in map(json.loads, lines) if line.get("request_id") == "req_seen")
+        assert (line["level"], line["program"]) == ("warn", "additived") and "model.safetensors" in line["message"]
+        assert all(json.loads(line)["time"] for line in lines)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from engine_client import DATA, END, HELLO, PATIENCE, REQUEST, Closed, EngineError, dial, engine, frame
+from engine_client import DATA, END, ERROR, HELLO, PATIENCE, REQUEST, RESULT, Closed, EngineError, dial, engine, frame
 from engine_serving import daemon, metric, model, refused, session
 
 
@@ -22,6 +22,24 @@ def test_a_completion_has_text_tokens_usage_and_timings(engine, model):
     assert result["choices"] == [{"index": 0, "finish_reason": "length"}]
     assert result["model"] == model and result["timings"]["predicted_n"] == 12
     assert text == "".join(e["text"] for e in events)
+
+
+def test_an_answer_has_the_times_of_a_generation_if_they_are_wanted(engine, model, session):
+    def times(method, params, context):
+        call = engine.begin(method, params, credit=1 << 10, context=context)
+        while (kind := call.next())[0] not in (RESULT, ERROR):
+            pass
+        return json.loads(kind[2]) if kind[2] else None
+
+    ask, timed = {"model": model, "prompt": "99", "max_tokens": 3}, {"request_id": "a", "times": True}
+    assert times("completion.create", ask, {"request_id": "a"}) is None
+    found = times("completion.create", {**ask, "n": 3}, timed)
+    assert list(found) == ["queued_ms", "started_ms", "first_token_ms", "ended_ms", "answered_ms"]
+    assert 0 <= found["queued_ms"] and list(found.values()) == sorted(found.values())
+    assert found["first_token_ms"] < found["ended_ms"]
+    assert list(times("session.append", {"id": session()["id"], "text": "99"}, timed)) == ["queued_ms", "started_ms", "ended_ms", "answered_ms"]
+    assert list(times("model.list", {}, timed)) == ["answered_ms"]
+    assert list(times("completion.create", {**ask, "max_tokens": 0.5}, timed)) == ["answered_ms"]
 
 
 def sleeps(pid, thread):

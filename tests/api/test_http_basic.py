@@ -265,9 +265,10 @@ def test_query_parameters_are_checked(front, engine):
 
 
 def test_request_ids_are_echoed_when_sane_and_made_otherwise(front):
-    assert front.get("/healthz", headers={"X-Request-Id": "abc-1:2.3_4"}).headers["X-Request-Id"] == "abc-1:2.3_4"
+    for sane in ["abc-1:2.3_4", "x" * 64]:
+        assert front.get("/healthz", headers={"X-Request-Id": sane}).headers["X-Request-Id"] == sane
     made = set()
-    for strange in [None, "a b", "x" * 200, "<script>", ""]:
+    for strange in [None, "a b", "x" * 65, "<script>", ""]:
         headers = {} if strange is None else {"X-Request-Id": strange}
         for path in ["/healthz", "/nowhere"]:
             made.add(front.get(path, headers=headers).headers["X-Request-Id"])
@@ -349,6 +350,27 @@ def test_the_access_log_names_the_route_not_the_content(start):
     wait_for(lambda: any("seen-1" in line for line in front.log))
     line = next(line for line in front.log if "seen-1" in line)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ info additive-httpd: 127\.0\.0\.1 seen-1 POST /v1/tokenize 200 \d+\.\d{3}\n", line)
+    assert not any("secret" in line for line in front.log)
+
+
+def test_the_engine_gets_the_request_id_that_the_answer_has(front, engine):
+    made = front.get("/v1/models").headers["X-Request-Id"]
+    assert engine.calls[-1].context == {"request_id": made}
+    assert made not in json.dumps(engine.calls[-1].params)
+
+
+def test_the_log_may_be_json(start, engine):
+    front = start("--access-log", "--log-format", "json")
+    front.post("/v1/tokenize", {"model": "m", "text": "a secret"}, headers={"X-Request-Id": "seen-1"})
+    wait_for(lambda: any("seen-1" in line for line in front.log))
+    lines = [json.loads(line) for line in front.log]
+    for line in lines:
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", line["time"])
+        assert line["level"] in ("info", "warn", "error") and line["program"] == "additive-httpd" and line["message"]
+    line = next(line for line in lines if line.get("request_id") == "seen-1")
+    assert (line["client"], line["method"], line["route"], line["status"]) == ("127.0.0.1", "POST", "/v1/tokenize", 200)
+    assert 0 <= line["seconds"] < 10
+    assert "request_id" not in next(line for line in lines if line["message"] == "engine: connected")
     assert not any("secret" in line for line in front.log)
 
 

@@ -69,22 +69,34 @@ def attributes(span):
     return {a["key"]: next(iter(a["value"].values())) for a in span["attributes"]}
 
 
-def generates(engine, **timings):
+RESULT = {"choices": [{"index": 0, "finish_reason": "length"}], "model": "m", "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}}
+
+
+def generates(engine, times):
     @engine.on("completion.create")
     async def _(call):
         await call.event({"index": 0, "text": "secret answer", "tokens": [1]})
-        call.result({"choices": [{"index": 0, "finish_reason": "length"}], "model": "m", "timings": timings,
-                     "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}})
+        call.result(RESULT, times)
+
+
+def inner(collector, request, name):
+    """The span of this name within a request's span, or None."""
+    return next((s for s in collector.named(name) if s["traceId"] == request["traceId"]), None)
+
+
+def bounds(span):
+    return int(span["startTimeUnixNano"]), int(span["endTimeUnixNano"])
 
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_generation_is_a_span_with_queue_prefill_and_decode(start, engine, collector, stream):
-    generates(engine, queue_ms=0.25, prompt_ms=0.5, predicted_ms=0.125, prompt_n=1, predicted_n=1)
+    generates(engine, {"queued_ms": 0.0625, "started_ms": 0.125, "first_token_ms": 0.25, "ended_ms": 0.375, "answered_ms": 0.5})
     front = start("--otlp-endpoint", collector.url)
     before = time.time_ns()
     answer = front.post("/v1/completions", {**REQUEST, "prompt": "secret prompt", "stream": stream},
                         headers={"traceparent": f"00-{TRACE}-{PARENT}-01", "X-Request-Id": "own-id"})
     assert answer.status == 200
+    assert engine.calls[-1].context == {"request_id": "own-id", "times": True}
     wait_for(lambda: collector.named("POST /v1/completions"), what="the span")
     after = time.time_ns()
     assert collector.paths[0] == "/v1/traces"
@@ -93,17 +105,42 @@ def test_a_generation_is_a_span_with_queue_prefill_and_decode(start, engine, col
     assert attributes(request) == {"http.request.method": "POST", "http.route": "/v1/completions", "http.response.status_code": "200",
                                    "additive.request_id": "own-id"}
     assert request["status"] == {"code": 0}
-    assert before <= int(request["startTimeUnixNano"]) < int(request["endTimeUnixNano"]) <= after
-    ends = int(request["endTimeUnixNano"])
-    for name, ns in [("queue", 250_000), ("prefill", 500_000), ("decode", 125_000)]:
-        span = next(s for s in collector.named(name) if s["parentSpanId"] == request["spanId"])
-        assert span["traceId"] == TRACE and span["spanId"] not in (PARENT, request["spanId"])
-        begin, end = int(span["startTimeUnixNano"]), int(span["endTimeUnixNano"])
-        assert int(request["startTimeUnixNano"]) <= begin <= end <= ends
-        assert end - begin == min(ns, ends - begin)
+    began, ended = bounds(request)
+    assert before <= began < ended <= after
+    whole = inner(collector, request, "engine")
+    called = bounds(whole)[0]
+    assert began <= called and whole["parentSpanId"] == request["spanId"]
+    ids = {request["spanId"], whole["spanId"], PARENT}
+    for name, first, last in [("engine", 0, 500_000), ("queue", 62_500, 125_000), ("prefill", 125_000, 250_000), ("decode", 250_000, 375_000)]:
+        span = inner(collector, request, name)
+        assert name == "engine" or span["parentSpanId"] == whole["spanId"]
+        ids.add(span["spanId"])
+        assert bounds(span) == (min(called + first, ended), min(called + last, ended))
+    assert len(ids) == 6
     resource = collector.messages[0]["resourceSpans"][0]["resource"]["attributes"]
     assert resource[0] == {"key": "service.name", "value": {"stringValue": "additive"}}
     assert "secret" not in json.dumps(collector.messages)
+
+
+@pytest.mark.parametrize("times, names", [
+    ({"answered_ms": 0.5}, ["engine"]),  # not a generation
+    ({"queued_ms": 0.0625, "ended_ms": 0.25, "answered_ms": 0.5}, ["engine", "queue"]),  # ended before its turn
+    ({"queued_ms": 0.0625, "started_ms": 0.125, "ended_ms": 0.25, "answered_ms": 0.5}, ["engine", "queue", "prefill"]),  # nothing was generated
+    ({"answered_ms": "soon"}, []), ({"queued_ms": 1}, []), (None, [])])
+def test_a_request_has_the_spans_that_it_came_to(start, engine, collector, times, names):
+    generates(engine, times)
+    front = start("--otlp-endpoint", collector.url)
+    assert front.post("/v1/completions", REQUEST).status == 200
+    wait_for(lambda: collector.named("POST /v1/completions"), what="the span")
+    request = collector.named("POST /v1/completions")[0]
+    assert [s["name"] for s in collector.spans() if s["traceId"] == request["traceId"]][1:] == names
+
+
+def test_without_a_collector_or_unsampled_the_engine_is_not_asked_for_times(start, engine, collector):
+    start().get("/v1/models", headers={"X-Request-Id": "a"})
+    assert engine.calls[-1].context == {"request_id": "a"}
+    start("--otlp-endpoint", collector.url).get("/v1/models", headers={"X-Request-Id": "b", "traceparent": f"00-{TRACE}-{PARENT}-00"})
+    assert engine.calls[-1].context == {"request_id": "b"}
 
 
 @pytest.mark.parametrize("header", [None, "", "00", f"00-{TRACE}-{PARENT}", f"00-{TRACE.upper()}-{PARENT}-01", f"00-{'0' * 32}-{PARENT}-01",

@@ -224,6 +224,13 @@ def test_version_names_the_backend_and_the_device(service):
     assert gone[1] == "service  not reachable at http://127.0.0.1:1"
 
 
+def test_a_session_makes_snapshots_by_itself(service, model):
+    session = json.loads(additive("sessions", "new", "--model", model, "--prompt", "12 bottles", "--snapshot-every", "4", "--json", url=service.url).stdout)
+    additive("sessions", "append", session["id"], " more", url=service.url)
+    table = additive("sessions", "snapshots", session["id"], url=service.url).stdout
+    assert [line.split()[0] for line in table.splitlines()[1:]] == ["auto-15", "auto-10"]
+
+
 def test_a_session_returns_to_its_snapshots_and_shows_its_tree(service, model):
     session = service.ok("POST", "/v1/sessions", {"model": model, "prompt": "12 bottles"})["id"]
     snapshot = json.loads(additive("sessions", "snapshot", session, "ä name", "--json", url=service.url).stdout)

@@ -1,5 +1,6 @@
 """`additive serve` with a configuration file and with HTTPS."""
 
+import json
 import os
 import pathlib
 import signal
@@ -136,3 +137,19 @@ def test_a_file_may_name_the_data_folder_and_the_address(tmp_path):
     finally:
         process.terminate()
         assert process.wait(60) == 0
+
+
+def test_all_programs_of_the_service_log_in_the_requested_form(tmp_path):
+    file = tmp_path / "additive.toml"
+    file.write_text('[engine]\nlog-format = "json"\nthreads = 1\n[server]\naccess-log = true\n')
+    service = Service(tmp_path / "data", "--config", str(file))
+    try:
+        assert service.request("GET", "/v1/models/none", headers={"X-Request-Id": "seen-1"})[0] == 404
+        os.kill(int(subprocess.check_output(["pgrep", "-P", str(service.process.pid), "additive-httpd"])), signal.SIGKILL)
+        wait_for_log(service, "starting additive-httpd again")
+    finally:
+        service.process.terminate()
+        assert service.process.wait(30) == 0
+    lines = [json.loads(line) for line in service.log.read_text().splitlines()]
+    assert {line["program"] for line in lines} == {"additive", "additived", "additive-httpd"}
+    assert [line["status"] for line in lines if line.get("request_id") == "seen-1"] == [404]

@@ -67,6 +67,13 @@ def test_streams_forks_and_restored_states_give_the_text_of_a_whole_answer(clien
             assert fork.generate(**GREEDY)["choices"][0]["text"] == text
             assert [b["parent"] and b["parent"]["snapshot"] for b in session.tree()["data"]] == [None, before["id"]]
         assert session.delete_snapshot(before["id"])["deleted"] and session.snapshots() == []
+    with client.sessions.create(trained, "9 bot", snapshot_every=3) as session:
+        assert session.info["snapshot_every"] == 3
+        made = session.generate(**GREEDY, snapshot="first")["session"]["snapshot"]
+        assert [(x["id"], x["name"]) for x in session.snapshots() if not x["automatic"]] == [(made, "first")]
+        last = session.snapshots()[0]
+        assert last["automatic"] and session.rollback(last["id"])["tokens"] == last["tokens"]
+        assert session.append("x", snapshot=True)["snapshot"] == session.snapshots()[0]["id"]
     assert client.sessions.list() == []
 
 

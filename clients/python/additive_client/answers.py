@@ -209,6 +209,8 @@ class _SessionInfo(TypedDict):
 
 class SessionInfo(_SessionInfo, total=False):
     durable: bool
+    snapshot_every: int | None
+    snapshot: str
     explain: bool
     position_policy: str
 
@@ -224,6 +226,7 @@ class _Snapshot(TypedDict):
 
 
 class Snapshot(_Snapshot, total=False):
+    automatic: bool
     damaged: bool
 
 

@@ -72,6 +72,7 @@ static generation_request request_of(choices *c, int i)
 	choice *item = &c->items[i];
 	const choices_prompt *prompt = &c->plan.prompt.list[i / c->plan.sampling.samples];
 	generation_request r = c->plan.sampling.request;
+	r.snapshot_every = c->plan.session ? sessions_snapshot_every(c->plan.session) : 0;
 	r.prompt = prompt->ids;
 	r.n_prompt = (int64_t)prompt->count;
 	r.source = prompt->source;
@@ -131,10 +132,32 @@ static status start_all(choices *c, device *d, error *err)
 	return STATUS_OK;
 }
 
+/* Copy the next part of the session's state, before it changes. False: there is more to copy. (The snapshot of a durable
+ * session is its stored state.) */
+static bool snapshot_step(choices *c, device *d)
+{
+	session *x;
+	session_info info;
+	bool done = false;
+	error *err = &c->start_error;
+	status s = session_ticket_redeem(&c->plan.ticket, c->plan.model, d, &x, err);
+	if (s == STATUS_OK)
+		s = scheduler_session_snapshot_step(device_scheduler(d), x, c->plan.snapshot, &c->snapshot_moved, &done,
+		                                    err);
+	error_settle(err, s);
+	if (done) {
+		scheduler_session_info(x, &info);
+		c->snapshot_tokens = info.tokens;
+	}
+	return s != STATUS_OK || done;
+}
+
 static bool prepare_start(task *t, device *d)
 {
 	choices *c = TASK_OWNER(t, choices, start);
-	return c->start_error.status != STATUS_OK || session_ticket_prepare(&c->plan.ticket, c->plan.model, d);
+	const bool copies = c->plan.snapshot[0] && !c->plan.ticket.options.durable && c->snapshot_tokens < 0;
+	return c->start_error.status != STATUS_OK ||
+	       (session_ticket_prepare(&c->plan.ticket, c->plan.model, d) && (!copies || snapshot_step(c, d)));
 }
 
 static void run_start(task *t, device *d)
@@ -341,13 +364,47 @@ static void choices_leave(choices *c)
 	admission_leave(generation_room_of(c->stream)->admission, &c->place, uv_now(c->stream->net->loop));
 }
 
+static void note_first(uint64_t *first, uint64_t at)
+{
+	if (at && (!*first || at < *first))
+		*first = at;
+}
+
+/* Set the stream's times: those of the first choice, and the end of the last. */
+static void choices_note_times(choices *c)
+{
+	stream_times *t = &c->stream->times;
+	for (int i = 0; i < c->started; i++) {
+		const generation_result *r = &c->items[i].result;
+		note_first(&t->queued, r->accepted_ns);
+		note_first(&t->started, r->started_ns);
+		note_first(&t->first_token, r->prompted_ns);
+		t->ended = r->ended_ns > t->ended ? r->ended_ns : t->ended;
+	}
+}
+
+/* Keep the snapshot of a session that is not durable, if it has been made. A durable one's is settled with it. */
+static void keep_snapshot(choices *c)
+{
+	sessions *all = generation_room_of(c->stream)->sessions;
+	if (c->snapshot_tokens < 0) {
+		sessions_cancel_snapshots(all, c->plan.session);
+		return;
+	}
+	sessions_adding(c->plan.session)->tokens = c->snapshot_tokens;
+	sessions_keep_snapshots(all, c->plan.session);
+}
+
 void choices_try_finish(choices *c)
 {
 	if (!c->start_done || c->ended < c->started || c->control_under_way)
 		return;
 	choose_error(c);
+	choices_note_times(c);
 	c->stream->watch = NULL;
 	choices_leave(c);
+	if (c->plan.session && c->plan.snapshot[0] && !sessions_is_durable(c->plan.session))
+		keep_snapshot(c);
 	if (c->plan.session && c->plan.state.returned && c->error.status == STATUS_OK) {
 		choices_export(c);
 		return;
@@ -428,6 +485,7 @@ choices *choices_new(stream *s)
 	if (c) {
 		c->stream = s;
 		c->plan.prompt.start = TOKEN_NONE;
+		c->snapshot_tokens = -1;
 		c->plan.answer.n_logprobs = c->plan.answer.n_prompt_logprobs = -1;
 		c->plan.sampling.request.n_logprobs = -1;
 	}

@@ -92,6 +92,7 @@ typedef struct choices_plan {
 	session_entry *session; /* taken; NULL: every choice is a new sequence */
 	session_ticket ticket;  /* the session's */
 	bool all_or_nothing;    /* with a session: all or nothing (session_settle.h) */
+	char snapshot[STORE_ID_BYTES]; /* the session's snapshot to make before anything is read; "": none */
 	bool prompts_only;      /* generate nothing; answer once the prompts are read */
 	choices_prompts prompt;
 	choices_sampling sampling;

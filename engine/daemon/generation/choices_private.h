@@ -47,6 +47,8 @@ struct choices {
 	uv_work_t read; /* on the pool, before start */
 	task start;
 	bool start_cancelled; /* cancelled before its model was loaded */
+	size_t snapshot_moved;   /* plan.snapshot of a session that is not durable: bytes copied, */
+	int64_t snapshot_tokens; /* and its tokens once it is complete, otherwise -1 */
 	device *device;
 	int started;
 	error start_error;

@@ -1,6 +1,7 @@
 #include "engine/daemon/generation/completions.h"
 
 #include <float.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -273,15 +274,24 @@ static double rate(int64_t tokens, double ms)
 	return ms > 0 ? (double)tokens * 1000 / ms : 0;
 }
 
+/* Raise *longest to the milliseconds between two times. */
+static void note_longest(double *longest, uint64_t from, uint64_t to)
+{
+	const double ms = to > from ? (double)(to - from) * 1e-6 : 0;
+	*longest = ms > *longest ? ms : *longest;
+}
+
 /* Sum the tokens of the choices, which run in parallel; durations are those of the slowest. */
 static json_t *timings_object(const choices *c, int64_t prompt, int64_t completion)
 {
 	double queue = 0, reading = 0, predicting = 0;
 	for (int i = 0; i < choices_count(c); i++) {
 		const generation_result *r = choices_result(c, i);
-		queue = r->queue_ms > queue ? r->queue_ms : queue;
-		reading = r->prompt_ms > reading ? r->prompt_ms : reading;
-		predicting = r->predicted_ms > predicting ? r->predicted_ms : predicting;
+		const uint64_t started = r->started_ns ? r->started_ns : r->ended_ns;
+		const uint64_t prompted = r->prompted_ns ? r->prompted_ns : r->ended_ns;
+		note_longest(&queue, r->accepted_ns, started);
+		note_longest(&reading, started, prompted);
+		note_longest(&predicting, prompted, r->ended_ns);
 	}
 	return json_pack("{s:I, s:f, s:f, s:I, s:f, s:f, s:f}", "prompt_n", (json_int_t)prompt, "prompt_ms", reading,
 	                 "prompt_per_second", rate(prompt, reading), "predicted_n", (json_int_t)completion,
@@ -356,7 +366,7 @@ json_t *completions_result(choices *c)
 	                           timings_object(c, prompt, completion), "model", spec->model->id);
 	bool complete = result && carried_state_add(spec, result);
 	if (complete && spec->session && !spec->state.hidden)
-		complete = json_object_set_new(result, "session", sessions_position(spec->session)) == 0;
+		complete = json_object_set_new(result, "session", sessions_position(spec->session, spec->snapshot)) == 0;
 	if (complete)
 		return result;
 	json_decref(result);
@@ -476,6 +486,28 @@ static status prepare_continuation(choices_plan *spec, const json_t *params, err
 	return completions_read_prompts(spec, params, prompt, err);
 }
 
+bool completions_begin_snapshot(stream *s, choices *c)
+{
+	error err = ERROR_INIT;
+	choices_plan *spec = choices_get_plan(c);
+	sessions *all = generation_room_of(s)->sessions;
+	const json_t *requested = json_object_get(s->params, "snapshot");
+	const snapshot *x;
+	if (!requested || json_is_false(requested))
+		return true;
+	const status result = sessions_begin_snapshot(all, spec->session, json_string_value(requested), &x, &err);
+	if (result == STATUS_OK) {
+		snprintf(spec->snapshot, sizeof spec->snapshot, "%s", x->id);
+		return true;
+	}
+	error_set(&err, result, NULL, "%s", status_text(result));
+	snprintf(err.param, sizeof err.param, "snapshot");
+	sessions_release(all, spec->session);
+	choices_free(c);
+	stream_error(s, &err, result == STATUS_CONFLICT ? "too_many_snapshots" : NULL);
+	return false;
+}
+
 void completions_continue(stream *s)
 {
 	error err = ERROR_INIT;
@@ -498,5 +530,6 @@ void completions_continue(stream *s)
 		return;
 	}
 	spec->answer.result = completions_result;
-	choices_begin(c);
+	if (completions_begin_snapshot(s, c))
+		choices_begin(c);
 }

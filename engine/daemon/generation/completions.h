@@ -19,6 +19,10 @@ status completions_check_count(const stream *s, const choices_plan *plan, error 
 /* Answer with an error instead of calling choices_begin. c may be NULL. */
 void completions_refuse(stream *s, choices *c, status result, error *err);
 
+/* Begin the snapshot of the plan's session that the request asks for. False: the stream has been answered, the session
+ * released and c freed. */
+bool completions_begin_snapshot(stream *s, choices *c);
+
 void completions_create(stream *s);   /* completion.create */
 void completions_continue(stream *s); /* session.generate */
 

@@ -9,7 +9,9 @@ static json_t *session_prompts_read_object(choices *c)
 {
 	const choices_plan *p = choices_get_plan(c);
 	json_t *object = sessions_object(p->session);
-	if (!object || carried_state_add(p, object))
+	const bool complete = !p->snapshot[0] ||
+	                      json_object_set_new(object, "snapshot", json_string(p->snapshot)) == 0;
+	if (!object || (complete && carried_state_add(p, object)))
 		return object;
 	json_decref(object);
 	return NULL;
@@ -80,5 +82,6 @@ void session_prompts_append(stream *s)
 	spec->answer.result = session_prompts_read_object;
 	spec->prompt.field = "text";
 	spec->all_or_nothing = true;
-	choices_begin(c);
+	if (completions_begin_snapshot(s, c))
+		choices_begin(c);
 }

@@ -449,7 +449,7 @@ static void send_file(stream *s, model_entry *c, const model_file *f)
 	status result = store_manifest(library_of(s)->store, table, c->id, &about, &err);
 	catalog_release(c);
 	if (result != STATUS_OK) {
-		log_line(LOG_ERROR, "the model \"%s\" is damaged: %s", s->target, error_message(&err));
+		log_request(LOG_ERROR, s->request_id, "the model \"%s\" is damaged: %s", s->target, error_message(&err));
 		stream_error(s, &err, NULL);
 	} else if (!has_file(about, path, f->name)) {
 		manifest_free(about);

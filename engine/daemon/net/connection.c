@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/clock.h"
 #include "engine/base/json_text.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
@@ -352,6 +353,7 @@ static stream *add_stream(connection *c, const frame *f)
 	s->peer = &c->peer;
 	s->id = f->stream;
 	s->credit = f->credit;
+	s->times.received = clock_ns();
 	c->streams[c->n_streams++] = s;
 	c->net->streams++;
 	return s;
@@ -394,6 +396,28 @@ static void on_hello(connection *c, const frame *f)
 	}
 }
 
+/* Read the payload of a REQUEST: what does not change the answer and so is not hashed with the request. False: it is
+ * malformed. Without memory the request runs without it. */
+static bool take_context(stream *s, const frame *f)
+{
+	enum { MOST = 1 << 10 };
+	if (f->payload_bytes == 0)
+		return true;
+	if (f->payload_bytes > MOST)
+		return false;
+	json_t *context = json_memory_parse(f->payload, f->payload_bytes, JSON_REJECT_DUPLICATES, NULL);
+	const json_t *id = json_object_get(context, "request_id");
+	const bool valid =
+	    json_is_object(context) &&
+	    (!id || (json_is_string(id) && frame_request_id_valid(json_string_value(id), json_string_length(id))));
+	const bool sound = valid || (!context && json_memory_failed());
+	if (valid && id)
+		strcpy(s->request_id, json_string_value(id));
+	s->times.requested = valid && json_is_true(json_object_get(context, "times"));
+	json_decref(context);
+	return sound;
+}
+
 /* The peer may be gone, and with it the stream's frames. */
 static void request_parsed(stream *s, json_t *request, bool no_memory)
 {
@@ -431,6 +455,11 @@ static void on_request(connection *c, const frame *f)
 		char *text = json_text_reserve(object, JSON_COMPACT);
 		json_decref(object);
 		send_text(c, &(frame){.type = FRAME_ERROR, .stream = f->stream}, text, out_of_memory);
+		return;
+	}
+	if (!take_context(s, f)) {
+		protocol_error(c, "the payload of a REQUEST is {\"request_id\",\"times\"}, up to 1 KiB");
+		stream_refuse(s, STATUS_CANCELLED, NULL, NULL, "cancelled");
 		return;
 	}
 	s->upload = !(f->flags & FRAME_FLAG_END);

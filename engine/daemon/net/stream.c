@@ -7,8 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/clock.h"
 #include "engine/base/death_log.h"
 #include "engine/base/json_text.h"
+#include "engine/base/log.h"
 #include "engine/base/reserve.h"
 
 enum { RETRY_SECONDS = 1 };
@@ -16,6 +18,31 @@ enum { RETRY_SECONDS = 1 };
 /* Sent if there is no memory for the real message. */
 static const char out_of_memory[] =
     "{\"status\":503,\"code\":\"out_of_memory\",\"message\":\"out of memory\",\"param\":null,\"retry_after\":1}";
+
+/* Write the times of the answer: {"queued_ms":…}, since the request was received. NULL if they were not requested, or
+ * without memory. */
+static char *stream_times_text(const stream *s)
+{
+	const uint64_t received = s->times.received;
+	const struct {
+		const char *name;
+		uint64_t at;
+	} list[] = {{"queued_ms", s->times.queued},
+	            {"started_ms", s->times.started},
+	            {"first_token_ms", s->times.first_token},
+	            {"ended_ms", s->times.ended},
+	            {"answered_ms", clock_ns()}};
+	enum { SIZE = 256 };
+	char *text = s->times.requested ? malloc(SIZE) : NULL;
+	size_t used = 0;
+	for (size_t i = 0; text && i < sizeof list / sizeof *list; i++)
+		if (list[i].at)
+			used += (size_t)snprintf(text + used, SIZE - used, "%s\"%s\":%.3f", used ? "," : "{",
+			                         list[i].name, (double)(list[i].at - received) * 1e-6);
+	if (text)
+		snprintf(text + used, SIZE - used, "}");
+	return text;
+}
 
 static void stream_send(stream *s, frame_type type, char *json, void *payload, size_t bytes)
 {
@@ -26,6 +53,13 @@ static void stream_send(stream *s, frame_type type, char *json, void *payload, s
 		reserve_free(json);
 		free(payload);
 	}
+}
+
+/* Send the RESULT or ERROR. */
+static void stream_send_answer(stream *s, frame_type type, char *json)
+{
+	char *times = stream_times_text(s);
+	stream_send(s, type, json, times, times ? strlen(times) : 0);
 }
 
 static void stream_free_params(uv_work_t *work)
@@ -99,6 +133,8 @@ void stream_error(stream *s, const error *err, const char *code)
 		stream_refuse_stopping(s);
 		return;
 	}
+	if (status_http(result) == 500 || status_http(result) == 507)
+		log_request(LOG_WARN, s->request_id, "answered with %s: %s", code ? code : status_name(result), message);
 	bool again =
 	    result == STATUS_BUSY || result == STATUS_UNAVAILABLE || result == STATUS_NOMEM || result == STATUS_DEVICE;
 	reserve_forget(); /* building it failed, so nothing is sent */
@@ -111,7 +147,7 @@ void stream_error(stream *s, const error *err, const char *code)
 	json_decref(object);
 	s->net->failures++;
 	if (text)
-		stream_send(s, FRAME_ERROR, text, NULL, 0);
+		stream_send_answer(s, FRAME_ERROR, text);
 	else {
 		/* Send a static text, which needs no memory. */
 		if (s->peer)
@@ -170,7 +206,7 @@ void stream_result_text(stream *s, char *text)
 		s->net->requests++;
 		if (s->record)
 			s->record->result(s, text);
-		stream_send(s, FRAME_RESULT, text, NULL, 0);
+		stream_send_answer(s, FRAME_RESULT, text);
 		stream_end(s);
 		return;
 	}

@@ -43,6 +43,13 @@ struct stream_peer {
 	bool blocked;                              /* accepts nothing more for now */
 };
 
+/* When the engine worked on a request, by clock_ns; 0: it has not happened. */
+typedef struct stream_times {
+	bool requested; /* the peer wants them with the answer */
+	uint64_t received;
+	uint64_t queued, started, first_token, ended; /* generations only */
+} stream_times;
+
 /* Observes a stream from its request to its end; its own data is stream.key. */
 typedef struct stream_record {
 	void (*event)(stream *s, const char *json, size_t bytes); /* an event was sent; NULL: it could not be built */
@@ -61,6 +68,8 @@ struct stream {
 	int64_t credit;                   /* EVENT and DATA frames that the peer accepts */
 	char target[STREAM_TARGET_BYTES]; /* the "id" of the request, for methods that have one */
 	char owner[STREAM_OWNER_BYTES];   /* the request's owner, as given by the front end; "": none */
+	char request_id[FRAME_REQUEST_ID_BYTES]; /* the id of the HTTP request, for the log; "": none */
+	stream_times times;
 	int retry_after;                  /* seconds, for a temporary error; 0: the default */
 	json_t *params;                   /* an object, checked against the method's schema */
 	uint64_t digest;                  /* hash of the REQUEST's JSON */

@@ -3,15 +3,26 @@
 #include "engine/daemon/sessions/session_settle.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "engine/base/json_text.h"
 #include "engine/base/log.h"
+#include "engine/base/memory.h"
 #include "engine/base/reserve.h"
 #include "engine/daemon/requests/idempotency.h"
+
+typedef struct settled_snapshot {
+	char id[SCHEDULER_ID_BYTES];
+	int64_t tokens;
+	session_transfer state;
+} settled_snapshot;
 
 static void session_settle_finish(session_settlement *x)
 {
 	json_decref(x->document);
+	for (int i = 0; i < x->n_snapshots; i++)
+		scheduler_transfer_fini(&x->snapshots[i].state);
+	free(x->snapshots);
 	scheduler_transfer_fini(&x->state);
 	reserve_free(x->answer);
 	x->settled(x);
@@ -79,12 +90,55 @@ static void settle_in_memory(session_settlement *x)
 
 /* --- durable ones -------------------------------------------------------------------------------------- */
 
+/* Write the path of snapshot i, or of the session after them: x->version is the last one. */
+static void version_path(const session_settlement *x, int i, char *path)
+{
+	store_session_version_path(x->stream->net->store, sessions_id(x->entry), x->version - x->n_snapshots + i, path);
+}
+
+/* Return the document for the file of snapshot i, or of the session after them. Rows of a lost ledger are made from
+ * files, so a snapshot's document has its own tokens. NULL: out of memory. */
+static json_t *document_of(const session_settlement *x, int i)
+{
+	if (i == x->n_snapshots)
+		return json_incref(x->document);
+	json_t *document = json_copy(x->document);
+	if (json_object_set_new(document, "tokens", json_integer(x->snapshots[i].tokens)) == 0)
+		return document;
+	json_decref(document);
+	return NULL;
+}
+
+static status write_version(session_settlement *x, int i)
+{
+	session_transfer *t = i < x->n_snapshots ? &x->snapshots[i].state : &x->state;
+	char path[PATH_MAX];
+	json_t *document = document_of(x, i);
+	if (!document)
+		return error_set(&x->write_error, STATUS_NOMEM, NULL, "out of memory");
+	version_path(x, i, path);
+	scheduler_transfer_seal(t);
+	const status s =
+	    store_session_write(path, sessions_id(x->entry), document, t->blob, t->bytes, &x->write_error);
+	json_decref(document);
+	return s;
+}
+
 static void pool_write(uv_work_t *work)
 {
 	session_settlement *x = work->data;
-	scheduler_transfer_seal(&x->state);
-	x->written = store_session_write(x->path, sessions_id(x->entry), x->document, x->state.blob, x->state.bytes,
-	                                 &x->write_error);
+	x->written = STATUS_OK;
+	for (int i = 0; i <= x->n_snapshots && x->written == STATUS_OK; i++)
+		x->written = write_version(x, i);
+}
+
+static void discard_written(const session_settlement *x)
+{
+	char path[PATH_MAX];
+	for (int i = 0; i <= x->n_snapshots; i++) {
+		version_path(x, i, path);
+		store_session_discard(path);
+	}
 }
 
 /* Commit the state and, if the request has a key, its answer. */
@@ -105,7 +159,8 @@ static void session_settle_give_up(session_settlement *x, status result, error *
 		result = err->status = STATUS_STORAGE;
 	error_set(err, result, NULL, "%s", status_text(result));
 	if (result != STATUS_UNAVAILABLE) /* the sweep logs a locked ledger once, not once per session */
-		log_line(LOG_ERROR, "the state of %s is not stored: %s", sessions_id(x->entry), error_message(err));
+		log_request(LOG_ERROR, x->stream->request_id, "the state of %s is not stored: %s",
+		            sessions_id(x->entry), error_message(err));
 	x->error = *err; /* replaces an earlier error: the client has not seen the session's state */
 	take_back(x);
 }
@@ -126,7 +181,7 @@ static void written(uv_work_t *work, int cancelled)
 	if (s != STATUS_OK) {
 		/* After an I/O error and a crash the ledger may refer to the new version, so it is kept until then. */
 		if (!kept || s != STATUS_IO)
-			store_session_discard(x->path);
+			discard_written(x);
 		session_settle_give_up(x, s, &err);
 		return;
 	}
@@ -142,9 +197,17 @@ static void settle_durably(session_settlement *x)
 	error err = ERROR_INIT;
 	store *ledger = x->stream->net->store;
 	sessions_adopt(x->sessions, x->entry, &x->change);
-	status result = store_check_room(ledger, (int64_t)x->state.bytes, &err);
+	char path[PATH_MAX];
+	size_t bytes = x->state.bytes;
+	for (int i = 0; i < x->n_snapshots; i++)
+		bytes += x->snapshots[i].state.bytes;
+	status result = store_check_room(ledger, (int64_t)bytes, &err);
 	if (result == STATUS_OK)
-		result = store_session_next(ledger, sessions_id(x->entry), &x->version, x->path, &err);
+		result = store_session_next(ledger, sessions_id(x->entry), &x->version, path, &err);
+	for (int i = 0; i < x->n_snapshots && result == STATUS_OK; i++) {
+		const settled_snapshot *p = &x->snapshots[i];
+		result = sessions_begin_automatic(x->entry, p->id, p->tokens, (int64_t)p->state.bytes, x->version++);
+	}
 	if (result == STATUS_OK && !(x->document = sessions_document(x->entry)))
 		result = STATUS_NOMEM;
 	x->work.data = x;
@@ -154,21 +217,60 @@ static void settle_durably(session_settlement *x)
 		session_settle_give_up(x, result, &err);
 }
 
+/* Executor thread. */
+static status list_snapshots(session_settlement *x, const session *live)
+{
+	session_info info;
+	scheduler_session_info(live, &info);
+	x->listed = true;
+	if (info.n_automatic == 0)
+		return STATUS_OK;
+	x->snapshots = memory_new((size_t)info.n_automatic, sizeof *x->snapshots);
+	if (!x->snapshots)
+		return error_set(&x->export_error, STATUS_NOMEM, NULL, "out of memory");
+	for (; x->n_snapshots < info.n_automatic; x->n_snapshots++) {
+		settled_snapshot *p = &x->snapshots[x->n_snapshots];
+		memcpy(p->id, info.automatic[x->n_snapshots].id, sizeof p->id);
+		p->tokens = info.automatic[x->n_snapshots].tokens;
+	}
+	return STATUS_OK;
+}
+
+/* Export the next step: the snapshots, then the session. Executor thread. */
+static status export_step(session_settlement *x, scheduler *s, session *live)
+{
+	if (!x->listed)
+		TRY(list_snapshots(x, live));
+	for (int i = 0; i < x->n_snapshots; i++) {
+		settled_snapshot *p = &x->snapshots[i];
+		session *from;
+		if (p->state.done)
+			continue;
+		TRY(scheduler_session_snapshot(live, p->id, &from, &x->export_error));
+		return scheduler_session_export_step(s, from, &p->state, &x->export_error);
+	}
+	return scheduler_session_export_step(s, live, &x->state, &x->export_error);
+}
+
 /* The `prepare` of the export task: export the next step. Executor thread. */
 static bool prepare_export(task *t, device *d)
 {
 	session_settlement *x = TASK_OWNER(t, session_settlement, export);
 	scheduler *s = device_scheduler(d);
 	session *live = s ? scheduler_session_find(s, sessions_id(x->entry)) : NULL;
-	status result = live ? scheduler_session_export_step(s, live, &x->state, &x->export_error) : STATUS_DEVICE;
+	status result = live ? export_step(x, s, live) : STATUS_DEVICE;
 	error_settle(&x->export_error, result);
 	return result != STATUS_OK || x->state.done;
 }
 
-/* The session may have read one more token. */
+/* The session may have read one more token. Its automatic snapshots will be on disk: the scheduler keeps none. */
 static void run_export(task *t, device *d)
 {
 	session_settlement *x = TASK_OWNER(t, session_settlement, export);
+	scheduler *s = device_scheduler(d);
+	session *live = s ? scheduler_session_find(s, sessions_id(x->entry)) : NULL;
+	for (int i = 0; live && i < x->n_snapshots; i++)
+		scheduler_session_drop(live, x->snapshots[i].id, NULL);
 	session_ticket_look(&x->change, d, sessions_id(x->entry));
 }
 

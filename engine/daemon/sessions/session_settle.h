@@ -5,6 +5,9 @@
  * Only then is the stream answered; until then the session stays busy. If any of this fails, a new session is removed,
  * and an existing one returns to its stored state. Its slot is freed, so the next use reads the stored state.
  *
+ * A durable session's automatic snapshots, which the scheduler has in memory, are stored in the same commit, each as a
+ * version of its own before the session's.
+ *
  * A cancelled generation keeps the tokens that were streamed. That change is stored, too, before the stream is answered
  * with the error, unless the request is `all_or_nothing`. Any other failure is undone. A session that is not durable
  * keeps what it has read.
@@ -31,6 +34,9 @@ typedef struct session_settlement {
 	/* private */
 	task export;
 	session_transfer state; /* durable: the new state */
+	struct settled_snapshot *snapshots; /* [n_snapshots] automatic snapshots to store with it, oldest first */
+	int n_snapshots;
+	bool listed; /* they are known */
 	error export_error;
 	uv_work_t work;
 	json_t *document;
@@ -38,7 +44,6 @@ typedef struct session_settlement {
 	status written;
 	error write_error;
 	char *answer;
-	char path[PATH_MAX];
 } session_settlement;
 
 /* Answer the stream, at once or later. x belongs to the caller and must live until `settled`. */

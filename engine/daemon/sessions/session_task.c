@@ -140,7 +140,7 @@ static void session_task_done(task *x)
 		return;
 	}
 	if (t->entry)
-		sessions_end_snapshot(t->all, t->entry, false);
+		sessions_cancel_snapshots(t->all, t->entry);
 	stream_error(t->stream, &t->error, NULL);
 	session_task_free(t);
 }
@@ -151,10 +151,8 @@ void session_task_refuse(session_task *t, status result, const char *param, cons
 		sessions_release(t->all, t->parent);
 	if (t->parent || t->ticket.create)
 		sessions_remove(t->all, t->entry, NULL);
-	else {
-		sessions_end_snapshot(t->all, t->entry, false);
+	else
 		sessions_release(t->all, t->entry);
-	}
 	stream_refuse(t->stream, result, NULL, param, "%s", words);
 	session_task_free(t);
 }
@@ -225,6 +223,13 @@ status session_task_make(stream *s, sessions *all, const model_entry *c, session
 	if (options.explain)
 		TRY(catalog_check_explains(c, false, "explain", err));
 	TRY(sessions_add(all, c, &options, json_is_integer(ttl) ? json_integer_value(ttl) : -1, out, err));
+	const int64_t every = json_integer_value(json_object_get(s->params, "snapshot_every"));
+	const status result = sessions_set_snapshot_every(all, *out, every, err);
+	if (result != STATUS_OK) {
+		sessions_remove(all, *out, NULL);
+		*out = NULL;
+		return result;
+	}
 	*ticket = (session_ticket){.options = options, .create = true};
 	snprintf(ticket->id, sizeof ticket->id, "%s", sessions_id(*out));
 	return STATUS_OK;

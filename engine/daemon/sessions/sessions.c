@@ -30,10 +30,11 @@ static int64_t expires_at(const session_entry *e)
 json_t *sessions_object(const session_entry *e)
 {
 	json_t *object = json_pack(
-	    "{s:s, s:s, s:s, s:I, s:I, s:I, s:o, s:b, s:b, s:s}", "id", e->id, "object", "session", "model", e->model,
+	    "{s:s, s:s, s:s, s:I, s:I, s:I, s:o, s:b, s:b, s:s, s:o}", "id", e->id, "object", "session", "model", e->model,
 	    "tokens", (json_int_t)e->tokens, "state_bytes", (json_int_t)e->state_bytes, "created",
 	    (json_int_t)e->created, "expires_at", e->expires_ns ? json_integer(expires_at(e)) : json_null(), "durable",
-	    e->options.durable, "explain", e->options.explain, "position_policy", policies[e->options.policy]);
+	    e->options.durable, "explain", e->options.explain, "position_policy", policies[e->options.policy],
+	    "snapshot_every", e->snapshot_every ? json_integer(e->snapshot_every) : json_null());
 	if (object && e->source_tokens &&
 	    json_object_set_new(object, "source_tokens", json_integer(e->source_tokens)) != 0) {
 		json_decref(object);
@@ -50,9 +51,9 @@ json_t *sessions_document(const session_entry *e)
 {
 	json_t *object = sessions_object(e);
 	bool complete = object && json_object_set_new(object, "ttl_seconds", json_integer(e->ttl)) == 0;
-	if (complete && (e->snapshots.newest || e->adding))
-		complete = json_object_set_new(object, "snapshots",
-		                               snapshots_document(&e->snapshots, e->removing, e->adding)) == 0;
+	if (complete && (e->snapshots.newest || e->adding.newest))
+		complete =
+		    json_object_set_new(object, "snapshots", snapshots_document(&e->snapshots, &e->adding)) == 0;
 	if (complete && e->origin[0])
 		complete = json_object_set_new(object, "origin", sessions_tree_origin(e)) == 0;
 	if (!complete) {
@@ -63,9 +64,10 @@ json_t *sessions_document(const session_entry *e)
 	return object;
 }
 
-json_t *sessions_position(const session_entry *e)
+json_t *sessions_position(const session_entry *e, const char *made)
 {
-	return json_pack("{s:s, s:I}", "id", e->id, "tokens", (json_int_t)e->tokens);
+	return json_pack("{s:s, s:I, s:s*}", "id", e->id, "tokens", (json_int_t)e->tokens, "snapshot",
+	                 made[0] ? made : NULL);
 }
 
 position_policy sessions_policy(const char *name)
@@ -159,7 +161,7 @@ static void unlink_entry(sessions *all, session_entry *e)
 	string_table_remove(&all->ids, &e->node);
 	leave_model(all, e);
 	sessions_tree_unlink(e);
-	sessions_end_snapshot(all, e, false);
+	sessions_cancel_snapshots(all, e);
 	all->snapshot_bytes -= e->snapshots.bytes;
 	snapshots_fini(&e->snapshots);
 	free(e->eviction);
@@ -332,10 +334,27 @@ status sessions_add(sessions *all, const model_entry *c, const session_options *
 	return add(all, c, o, ttl, FLEET_ANY, out, err);
 }
 
+status sessions_set_snapshot_every(sessions *all, session_entry *e, int64_t tokens, error *err)
+{
+	static const char name[] = "snapshot_every";
+	if (tokens > 0 && all->parts.max_snapshots == 0)
+		return error_set(err, STATUS_INVALID, name, "needs a service with --max-snapshots above 0");
+	if (tokens > 0 && e->options.explain)
+		return error_set(err, STATUS_INVALID, name,
+		                 "does not go with explain: each snapshot would copy a log that grows with the text");
+	if (tokens > 0 && e->state_bytes > SCHEDULER_AUTOMATIC_BYTES)
+		return error_set(err, STATUS_INVALID, name,
+		                 "needs a state of at most %d bytes; this model's has %lld", SCHEDULER_AUTOMATIC_BYTES,
+		                 (long long)e->state_bytes);
+	e->snapshot_every = tokens;
+	return STATUS_OK;
+}
+
 status sessions_add_like(sessions *all, const model_entry *c, session_entry *other, const char *from,
                          session_entry **out, error *err)
 {
 	TRY(add(all, c, &other->options, other->ttl, other->device, out, err));
+	(*out)->snapshot_every = other->snapshot_every;
 	snprintf((*out)->origin, sizeof(*out)->origin, "%s", other->id);
 	snprintf((*out)->origin_snapshot, sizeof(*out)->origin_snapshot, "%s", from ? from : "");
 	(*out)->origin_tokens = -1;
@@ -371,6 +390,11 @@ bool sessions_is_bounded(const session_entry *e)
 bool sessions_is_durable(const session_entry *e)
 {
 	return e->options.durable;
+}
+
+int64_t sessions_snapshot_every(const session_entry *e)
+{
+	return e->snapshot_every;
 }
 
 void sessions_note_damage(session_entry *e, bool damaged)
@@ -424,6 +448,7 @@ session_entry *sessions_take(sessions *all, stream *s, const char *id, session_t
 
 void sessions_release(sessions *all, session_entry *e)
 {
+	sessions_cancel_snapshots(all, e);
 	set_live(all, e, e->was_live);
 	touch(all, e);
 	set_free(all, e);
@@ -443,6 +468,8 @@ void sessions_adopt(sessions *all, session_entry *e, const session_change *chang
 	e->state_bytes = change->info.state_bytes;
 	e->snapshot_bytes = change->info.snapshot_bytes;
 	e->options = change->info.options;
+	if (!e->options.durable)
+		sessions_sync_snapshots(e, &change->info);
 }
 
 status sessions_return(sessions *all, session_entry **taken, const session_ticket *ticket, const session_change *change,
@@ -452,6 +479,8 @@ status sessions_return(sessions *all, session_entry **taken, const session_ticke
 	sessions_adopt(all, e, change);
 	if (ticket->read)
 		e->damaged = ticket->damaged;
+	if (e->options.durable)
+		sessions_cancel_snapshots(all, e);
 	set_free(all, e);
 	if (e->live || e->options.durable)
 		return STATUS_OK;
@@ -464,6 +493,7 @@ void sessions_settled(sessions *all, session_entry *e)
 {
 	e->stored_tokens = e->tokens;
 	e->damaged = false;
+	sessions_keep_snapshots(all, e);
 	set_free(all, e);
 }
 
@@ -473,6 +503,7 @@ void sessions_revert(sessions *all, session_entry *e)
 	if (e->live)
 		evict(all, e);
 	e->tokens = e->stored_tokens;
+	sessions_cancel_snapshots(all, e);
 	set_free(all, e);
 }
 
@@ -517,6 +548,7 @@ static status fill_entry(session_entry *e, const json_t *row)
 {
 	const char *of, *policy;
 	json_int_t tokens, source_tokens = 0, state_bytes, created, ttl;
+	const json_t *every = json_object_get(row, "snapshot_every");
 	int explain;
 	TRY(json_read_members(row, "{s:s, s:I, s?I, s:I, s:I, s:b, s:s, s:I}", "model", &of, "tokens", &tokens,
 	                      "source_tokens", &source_tokens, "state_bytes", &state_bytes, "created", &created,
@@ -528,6 +560,7 @@ static status fill_entry(session_entry *e, const json_t *row)
 	e->state_bytes = state_bytes;
 	e->created = created;
 	e->ttl = ttl;
+	e->snapshot_every = json_integer_value(every);
 	sessions_tree_read_origin(e, json_object_get(row, "origin"));
 	return snapshots_read(&e->snapshots, json_object_get(row, "snapshots"));
 }

@@ -56,6 +56,8 @@ bool sessions_are_stored(const sessions *all);
 /* Add a new session, which is busy. */
 status sessions_add(sessions *all, const model_entry *c, const session_options *o, int64_t ttl, session_entry **out,
                     error *err);
+/* Set the tokens between a new session's automatic snapshots; 0: none are made. STATUS_INVALID "snapshot_every". */
+status sessions_set_snapshot_every(sessions *all, session_entry *e, int64_t tokens, error *err);
 /* Add a fork: a session with the options and lifetime of another one. from: the id of that one's snapshot, or
  * NULL. */
 status sessions_add_like(sessions *all, const model_entry *c, session_entry *other, const char *from,
@@ -87,14 +89,19 @@ bool sessions_is_durable(const session_entry *e);
 /* True if tokens past the model's positions are refused. */
 bool sessions_is_bounded(const session_entry *e);
 const snapshot_list *sessions_snapshots(const session_entry *e);
-/* Begin to add a snapshot to a busy session: from now on its document contains it. One at a time. Returned: borrowed,
- * until sessions_end_snapshot. STATUS_CONFLICT: the session has its maximum. STATUS_BUSY: no memory is left for
+int64_t sessions_snapshot_every(const session_entry *e);
+/* Begin to add a snapshot of the present state to a busy session: from now on its document contains it. One at a time.
+ * Returned: borrowed, until it is kept or cancelled. STATUS_CONFLICT: the session has its maximum. STATUS_BUSY: no memory is left for
  * snapshots. STATUS_STORAGE: the stored state is missing. */
 status sessions_begin_snapshot(sessions *all, session_entry *e, const char *name, const snapshot **out, error *err);
-/* Return the snapshot that is being added. */
-const snapshot *sessions_adding(const session_entry *e);
-/* End it: keep the snapshot, or free it. */
-void sessions_end_snapshot(sessions *all, session_entry *e, bool keep);
+/* Return the snapshot that sessions_begin_snapshot has begun to add. */
+snapshot *sessions_adding(const session_entry *e);
+/* Likewise for an automatic snapshot with a stored state: from now on the document contains it, without the oldest
+ * automatic ones that are too many. STATUS_NOMEM. */
+status sessions_begin_automatic(session_entry *e, const char *id, int64_t tokens, int64_t bytes, int64_t version);
+/* Keep the snapshots that are being added, or free them. Does nothing if there are none. */
+void sessions_keep_snapshots(sessions *all, session_entry *e);
+void sessions_cancel_snapshots(sessions *all, session_entry *e);
 /* Remove a snapshot that the scheduler has, or does not have any more. */
 void sessions_remove_snapshot(sessions *all, session_entry *e, const char *id);
 /* Remove a snapshot of a durable session, which is not busy, from the store. */
@@ -109,8 +116,8 @@ json_t *sessions_document(const session_entry *e);
 position_policy sessions_policy(const char *name);
 /* Return the API's object. NULL: out of memory. */
 json_t *sessions_object(const session_entry *e);
-/* Return {"id","tokens"}, as answers of generations contain it. */
-json_t *sessions_position(const session_entry *e);
+/* Return {"id","tokens","snapshot"?}, as answers of generations contain it. made: the snapshot's id; "": none. */
+json_t *sessions_position(const session_entry *e, const char *made);
 
 /* Find a session by id; NULL: the stream has been answered. */
 session_entry *sessions_named(sessions *all, stream *s, const char *id);

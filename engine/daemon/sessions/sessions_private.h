@@ -44,8 +44,9 @@ struct session_entry {
 	struct session_entry *parent;        /* the origin, while it exists */
 	struct session_entry *forks, *next_fork, *previous_fork; /* newest first */
 	snapshot_list snapshots;
-	snapshot *adding, *removing; /* a snapshot not yet in the list; one about to leave it; or NULL */
-	int64_t snapshot_bytes;      /* host memory of a snapshot of its present state */
+	snapshot_list adding;   /* snapshots that the present request makes */
+	int64_t snapshot_bytes; /* host memory of a snapshot of its present state */
+	int64_t snapshot_every; /* tokens between automatic snapshots; 0: none are made */
 };
 
 /* Entries whose slot may be taken, longest idle first. */
@@ -66,6 +67,9 @@ struct sessions {
 
 /* Return the session `id`, or NULL. */
 session_entry *sessions_find(const sessions *all, const char *id);
+
+/* Make the automatic snapshots of a session that is not durable those that the scheduler has. */
+void sessions_sync_snapshots(session_entry *e, const session_info *info);
 
 /* --- forks (sessions_tree.c) --- */
 

@@ -1,6 +1,8 @@
 /* sessions_snapshots.c - the table's side of snapshots: their number, their memory, their place in the document. */
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "engine/daemon/sessions/sessions_private.h"
 
@@ -12,11 +14,12 @@ const snapshot_list *sessions_snapshots(const session_entry *e)
 static status check_snapshot_room(const sessions *all, const session_entry *e, error *err)
 {
 	const session_parts *p = &all->parts;
-	if (e->snapshots.count >= p->max_snapshots)
+	const int count = e->snapshots.count - e->snapshots.automatic;
+	if (count >= p->max_snapshots)
 		return error_set(err, STATUS_CONFLICT, NULL,
 		                 "the session has %d snapshots: delete some, or start the service with a larger "
 		                 "--max-snapshots (%d)",
-		                 e->snapshots.count, p->max_snapshots);
+		                 count, p->max_snapshots);
 	if (!e->options.durable && e->snapshot_bytes > p->snapshot_bytes - all->snapshot_bytes)
 		return error_set(err, STATUS_BUSY, NULL,
 		                 "snapshots take %lld bytes of memory, and this one %lld more: delete some, make the "
@@ -28,7 +31,7 @@ static status check_snapshot_room(const sessions *all, const session_entry *e, e
 
 status sessions_begin_snapshot(sessions *all, session_entry *e, const char *name, const snapshot **out, error *err)
 {
-	assert(e->busy && !e->adding);
+	assert(e->busy && !e->adding.newest);
 	*out = NULL;
 	TRY(check_snapshot_room(all, e, err));
 	snapshot *x = snapshots_new(name, e->tokens);
@@ -42,33 +45,84 @@ status sessions_begin_snapshot(sessions *all, session_entry *e, const char *name
 		free(x);
 		return s;
 	}
-	all->snapshot_bytes += x->version ? 0 : x->bytes;
-	*out = e->adding = x;
+	all->snapshot_bytes += snapshots_counted(x);
+	snapshots_add(&e->adding, x);
+	*out = x;
 	return STATUS_OK;
 }
 
-const snapshot *sessions_adding(const session_entry *e)
+snapshot *sessions_adding(const session_entry *e)
 {
-	return e->adding;
+	snapshot *x = e->adding.newest;
+	while (x && x->automatic)
+		x = x->older;
+	return x;
 }
 
-void sessions_end_snapshot(sessions *all, session_entry *e, bool keep)
+static snapshot *new_automatic(const char *id, int64_t tokens, int64_t bytes, int64_t version)
 {
-	snapshot *x = e->adding;
-	e->adding = NULL;
+	snapshot *x = snapshots_new(NULL, tokens);
 	if (!x)
-		return;
-	all->snapshot_bytes -= x->version ? 0 : x->bytes;
-	if (!keep) {
-		free(x);
-		return;
+		return NULL;
+	snprintf(x->id, sizeof x->id, "%s", id);
+	x->bytes = bytes;
+	x->version = version;
+	x->automatic = true;
+	return x;
+}
+
+status sessions_begin_automatic(session_entry *e, const char *id, int64_t tokens, int64_t bytes, int64_t version)
+{
+	snapshot *x = new_automatic(id, tokens, bytes, version), *old = snapshots_find(&e->snapshots, id);
+	if (!x)
+		return STATUS_NOMEM;
+	snapshots_add(&e->adding, x);
+	if (old)
+		old->leaving = true;
+	int count = e->adding.automatic;
+	for (const snapshot *y = e->snapshots.newest; y; y = y->older)
+		count += y->automatic && !y->leaving;
+	for (; count > SCHEDULER_AUTOMATIC && (old = snapshots_oldest_automatic(&e->snapshots)); count--)
+		old->leaving = true;
+	return STATUS_OK;
+}
+
+void sessions_keep_snapshots(sessions *all, session_entry *e)
+{
+	for (snapshot *x = e->snapshots.newest, *older; x; x = older) {
+		older = x->older;
+		if (x->leaving)
+			sessions_remove_snapshot(all, e, x->id);
 	}
-	if (!x->version) { /* the session may have read its pending token before */
-		x->tokens = e->tokens;
-		x->bytes = e->snapshot_bytes;
-		all->snapshot_bytes += x->bytes;
+	snapshots_move(&e->snapshots, &e->adding);
+}
+
+void sessions_cancel_snapshots(sessions *all, session_entry *e)
+{
+	all->snapshot_bytes -= e->adding.bytes;
+	snapshots_fini(&e->adding);
+	for (snapshot *x = e->snapshots.newest; x; x = x->older)
+		x->leaving = false;
+}
+
+void sessions_sync_snapshots(session_entry *e, const session_info *info)
+{
+	for (snapshot *x = e->snapshots.newest, *older; x; x = older) {
+		bool found = !x->automatic;
+		older = x->older;
+		for (int i = 0; i < info->n_automatic && !found; i++)
+			found = strcmp(info->automatic[i].id, x->id) == 0;
+		if (!found)
+			snapshots_remove(&e->snapshots, x);
 	}
-	snapshots_add(&e->snapshots, x);
+	for (int i = 0; i < info->n_automatic; i++) {
+		snapshot *x = snapshots_find(&e->snapshots, info->automatic[i].id)
+		                  ? NULL
+		                  : new_automatic(info->automatic[i].id, info->automatic[i].tokens,
+		                                  info->automatic[i].bytes, 0);
+		if (x) /* without memory it is listed later */
+			snapshots_add(&e->snapshots, x);
+	}
 }
 
 void sessions_remove_snapshot(sessions *all, session_entry *e, const char *id)
@@ -76,7 +130,7 @@ void sessions_remove_snapshot(sessions *all, session_entry *e, const char *id)
 	snapshot *x = snapshots_find(&e->snapshots, id);
 	if (!x)
 		return;
-	all->snapshot_bytes -= x->version ? 0 : x->bytes;
+	all->snapshot_bytes -= snapshots_counted(x);
 	snapshots_remove(&e->snapshots, x);
 }
 
@@ -85,9 +139,10 @@ status sessions_delete_snapshot(sessions *all, session_entry *e, const char *id,
 	int64_t version, bytes;
 	assert(!e->busy && e->options.durable);
 	TRY(store_session_current(all->parts.store, e->id, &version, &bytes, err));
-	e->removing = snapshots_find(&e->snapshots, id);
+	snapshot *x = snapshots_find(&e->snapshots, id);
+	x->leaving = true;
 	json_t *document = sessions_document(e);
-	e->removing = NULL;
+	x->leaving = false;
 	const status s = document ? store_session_keep(all->parts.store, e->id, version, document, err) : STATUS_NOMEM;
 	json_decref(document);
 	if (s == STATUS_OK)

@@ -35,7 +35,8 @@ static json_t *newest_object(const session_entry *e)
 
 static void answer_create(session_task *t)
 {
-	sessions_end_snapshot(t->all, t->entry, true);
+	sessions_adding(t->entry)->tokens = sessions_tokens(t->entry); /* it may have read its pending token before */
+	sessions_keep_snapshots(t->all, t->entry);
 	stream_result(t->stream, newest_object(t->entry));
 	session_task_free(t);
 }
@@ -47,10 +48,7 @@ static json_t *stored_result(session_settlement *x)
 
 static void stored(session_settlement *x)
 {
-	session_task *t = TASK_OWNER(x, session_task, settlement);
-	if (x->entry)
-		sessions_end_snapshot(t->all, x->entry, x->error.status == STATUS_OK);
-	session_task_free(t);
+	session_task_free(TASK_OWNER(x, session_task, settlement));
 }
 
 static void answer_stored(session_task *t)

@@ -25,7 +25,45 @@ void snapshots_add(snapshot_list *list, snapshot *x)
 	x->older = list->newest;
 	list->newest = x;
 	list->count++;
-	list->bytes += x->version ? 0 : x->bytes;
+	list->automatic += x->automatic;
+	list->bytes += snapshots_counted(x);
+}
+
+int64_t snapshots_counted(const snapshot *x)
+{
+	return x->version || x->automatic ? 0 : x->bytes;
+}
+
+snapshot *snapshots_oldest_automatic(const snapshot_list *list)
+{
+	snapshot *oldest = NULL;
+	for (snapshot *x = list->newest; x; x = x->older)
+		if (x->automatic && !x->leaving)
+			oldest = x;
+	return oldest;
+}
+
+/* Unlink a snapshot without freeing it. */
+static void unlink_snapshot(snapshot_list *list, snapshot *x)
+{
+	snapshot **link = &list->newest;
+	while (*link != x)
+		link = &(*link)->older;
+	*link = x->older;
+	list->count--;
+	list->automatic -= x->automatic;
+	list->bytes -= snapshots_counted(x);
+}
+
+void snapshots_move(snapshot_list *list, snapshot_list *from)
+{
+	while (from->newest) {
+		snapshot *oldest = from->newest;
+		while (oldest->older)
+			oldest = oldest->older;
+		unlink_snapshot(from, oldest);
+		snapshots_add(list, oldest);
+	}
 }
 
 snapshot *snapshots_find(const snapshot_list *list, const char *id)
@@ -38,12 +76,7 @@ snapshot *snapshots_find(const snapshot_list *list, const char *id)
 
 void snapshots_remove(snapshot_list *list, snapshot *x)
 {
-	snapshot **link = &list->newest;
-	while (*link != x)
-		link = &(*link)->older;
-	*link = x->older;
-	list->count--;
-	list->bytes -= x->version ? 0 : x->bytes;
+	unlink_snapshot(list, x);
 	free(x);
 }
 
@@ -56,9 +89,9 @@ void snapshots_fini(snapshot_list *list)
 json_t *snapshots_object(const snapshot *x, const char *session)
 {
 	json_t *object =
-	    json_pack("{s:s, s:s, s:s, s:s?, s:I, s:I, s:I}", "id", x->id, "object", "session.snapshot", "session",
-	              session, "name", x->name[0] ? x->name : NULL, "tokens", (json_int_t)x->tokens, "bytes",
-	              (json_int_t)x->bytes, "created_at", (json_int_t)x->created);
+	    json_pack("{s:s, s:s, s:s, s:s?, s:b, s:I, s:I, s:I}", "id", x->id, "object", "session.snapshot", "session",
+	              session, "name", x->name[0] ? x->name : NULL, "automatic", x->automatic, "tokens",
+	              (json_int_t)x->tokens, "bytes", (json_int_t)x->bytes, "created_at", (json_int_t)x->created);
 	if (object && x->damaged && json_object_set_new(object, "damaged", json_true()) != 0) {
 		json_decref(object);
 		return NULL;
@@ -66,21 +99,25 @@ json_t *snapshots_object(const snapshot *x, const char *session)
 	return object;
 }
 
-static bool document_add(json_t *all, const snapshot *x, size_t at)
+/* Insert the snapshots of a list at index `at`, oldest first. */
+static bool document_add(json_t *all, const snapshot_list *list, size_t at)
 {
-	return json_array_insert_new(all, at,
-	                             json_pack("{s:s, s:s, s:I, s:I, s:I, s:I}", "id", x->id, "name", x->name, "tokens",
-	                                       (json_int_t)x->tokens, "bytes", (json_int_t)x->bytes, "created",
-	                                       (json_int_t)x->created, "version", (json_int_t)x->version)) == 0;
+	bool complete = all;
+	for (const snapshot *x = list->newest; complete && x; x = x->older) {
+		json_t *row = x->leaving ? NULL
+		                         : json_pack("{s:s, s:s, s:b, s:I, s:I, s:I, s:I}", "id", x->id, "name",
+		                                     x->name, "automatic", x->automatic, "tokens",
+		                                     (json_int_t)x->tokens, "bytes", (json_int_t)x->bytes, "created",
+		                                     (json_int_t)x->created, "version", (json_int_t)x->version);
+		complete = x->leaving || json_array_insert_new(all, at, row) == 0;
+	}
+	return complete;
 }
 
-json_t *snapshots_document(const snapshot_list *list, const snapshot *except, const snapshot *also)
+json_t *snapshots_document(const snapshot_list *list, const snapshot_list *newer)
 {
 	json_t *all = json_array();
-	bool complete = all;
-	for (const snapshot *x = list->newest; complete && x; x = x->older)
-		complete = x == except || document_add(all, x, 0); /* oldest first */
-	if (complete && (!also || document_add(all, also, json_array_size(all))))
+	if (document_add(all, list, 0) && document_add(all, newer, json_array_size(all)))
 		return all;
 	json_decref(all);
 	return NULL;
@@ -90,8 +127,9 @@ static status read_one(snapshot *x, const json_t *row)
 {
 	const char *id, *name;
 	json_int_t tokens, bytes, created, version;
-	TRY(json_read_members(row, "{s:s, s:s, s:I, s:I, s:I, s:I}", "id", &id, "name", &name, "tokens", &tokens,
-	                      "bytes", &bytes, "created", &created, "version", &version));
+	int automatic = 0;
+	TRY(json_read_members(row, "{s:s, s:s, s?b, s:I, s:I, s:I, s:I}", "id", &id, "name", &name, "automatic",
+	                      &automatic, "tokens", &tokens, "bytes", &bytes, "created", &created, "version", &version));
 	if (!store_valid_name(id) || version < 1)
 		return STATUS_INVALID;
 	snprintf(x->id, sizeof x->id, "%s", id);
@@ -100,6 +138,7 @@ static status read_one(snapshot *x, const json_t *row)
 	x->bytes = bytes;
 	x->created = created;
 	x->version = version;
+	x->automatic = automatic;
 	return STATUS_OK;
 }
 

@@ -16,16 +16,24 @@ typedef struct snapshot {
 	int64_t bytes;   /* in host memory, or of the stored file */
 	int64_t version; /* version of the stored state (store.h); 0: the scheduler has the state */
 	bool damaged;    /* the stored state was unreadable when last needed */
+	bool automatic;  /* made while the session was reading, because of snapshot_every */
+	bool leaving;    /* the session's next document is without it */
 } snapshot;
 
 typedef struct snapshot_list {
 	snapshot *newest;
-	int count;
-	int64_t bytes; /* sum of those that the scheduler has */
-} snapshot_list;       /* {0}: empty */
+	int count, automatic; /* all; the automatic ones */
+	int64_t bytes;        /* sum of those that count against --snapshot-bytes (snapshots_counted) */
+} snapshot_list;              /* {0}: empty */
 
 /* Create a snapshot with an id of its own, in no list. NULL: out of memory. */
 snapshot *snapshots_new(const char *name, int64_t tokens);
+/* Return the bytes of a snapshot if the scheduler has it; 0 for an automatic one, which the scheduler itself counts. */
+int64_t snapshots_counted(const snapshot *x);
+/* Return the oldest automatic snapshot that is not leaving, or NULL. */
+snapshot *snapshots_oldest_automatic(const snapshot_list *list);
+/* Move all snapshots of `from`, which are newer, to the list. */
+void snapshots_move(snapshot_list *list, snapshot_list *from);
 /* Add the newest snapshot to the list, which owns it from here on. */
 void snapshots_add(snapshot_list *list, snapshot *x);
 snapshot *snapshots_find(const snapshot_list *list, const char *id);
@@ -35,9 +43,8 @@ void snapshots_fini(snapshot_list *list);
 
 /* Return the API's object. NULL: out of memory. */
 json_t *snapshots_object(const snapshot *x, const char *session);
-/* Return the list as a session's document has it, without `except` and with `also` (both may be NULL). NULL: out of
- * memory. */
-json_t *snapshots_document(const snapshot_list *list, const snapshot *except, const snapshot *also);
+/* Return both lists as a session's document has them, without the snapshots that are leaving. NULL: out of memory. */
+json_t *snapshots_document(const snapshot_list *list, const snapshot_list *newer);
 /* Read the list of a document into an empty list. STATUS_INVALID: malformed. STATUS_NOMEM. */
 status snapshots_read(snapshot_list *list, const json_t *document);
 

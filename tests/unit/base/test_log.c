@@ -10,14 +10,17 @@
 
 #include "engine/base/log.h"
 
-/* Capture the bytes that log_line(level, "%s", words) writes to standard error. */
-static size_t capture(log_level level, const char *words, char *out, size_t size)
+/* Capture the bytes that log_request(level, request_id, "%s", words) writes to standard error. */
+static size_t capture_request(log_level level, const char *request_id, const char *words, char *out, size_t size)
 {
 	int ends[2], saved = dup(STDERR_FILENO);
 	assert_int_equal(pipe(ends), 0);
 	fflush(stderr);
 	dup2(ends[1], STDERR_FILENO);
-	log_line(level, "%s", words);
+	if (request_id)
+		log_request(level, request_id, "%s", words);
+	else
+		log_line(level, "%s", words);
 	dup2(saved, STDERR_FILENO);
 	close(saved);
 	close(ends[1]);
@@ -26,6 +29,11 @@ static size_t capture(log_level level, const char *words, char *out, size_t size
 	assert_true(n >= 0);
 	out[n] = 0;
 	return (size_t)n;
+}
+
+static size_t capture(log_level level, const char *words, char *out, size_t size)
+{
+	return capture_request(level, NULL, words, out, size);
 }
 
 static void a_line_has_time_level_program_and_message(void **state)
@@ -62,12 +70,48 @@ static void a_long_line_is_cut_and_ends_with_a_line_feed(void **state)
 	assert_int_equal(line[n - 2], 'x');
 }
 
+static void a_line_about_a_request_names_it(void **state)
+{
+	(void)state;
+	char line[2048];
+	log_init("tester", LOG_INFO);
+	capture_request(LOG_WARN, "req_1", "no room", line, sizeof line);
+	assert_non_null(strstr(line, " warn tester: request req_1: no room\n"));
+	capture_request(LOG_WARN, "", "no room", line, sizeof line);
+	assert_non_null(strstr(line, " warn tester: no room\n"));
+}
+
+static char written[256];
+
+static void write_other(const char *level, const char *program, const char *request_id, const char *message)
+{
+	snprintf(written, sizeof written, "%s|%s|%s|%s", level, program, request_id ? request_id : "-", message);
+}
+
+static void a_writer_replaces_the_form_and_not_the_threshold(void **state)
+{
+	(void)state;
+	char line[2048];
+	log_init("tester", LOG_WARN);
+	log_set_writer(write_other);
+	assert_int_equal(capture_request(LOG_ERROR, "req_1", "no room", line, sizeof line), 0);
+	assert_string_equal(written, "error|tester|req_1|no room");
+	capture(LOG_WARN, "no request", line, sizeof line);
+	assert_string_equal(written, "warn|tester|-|no request");
+	capture(LOG_INFO, "quiet", line, sizeof line);
+	assert_string_equal(written, "warn|tester|-|no request");
+	log_set_writer(NULL);
+	assert_true(capture(LOG_WARN, "again", line, sizeof line) > 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_line_has_time_level_program_and_message),
 	    cmocka_unit_test(a_line_below_the_threshold_is_not_written),
 	    cmocka_unit_test(a_long_line_is_cut_and_ends_with_a_line_feed),
+	    cmocka_unit_test(a_line_about_a_request_names_it),
+	    cmocka_unit_test(a_writer_replaces_the_form_and_not_the_threshold),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

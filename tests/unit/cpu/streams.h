@@ -74,4 +74,29 @@ static inline const char *refused(op_id id, const void *params, int n, const ten
 		NULL, DTYPE_I32, __VA_ARGS__                                                                           \
 	}
 
+/* Read the text in the same pieces of random lengths on both layers. */
+static inline void read_both(layer *a, text *x, layer *b, text *y, uint64_t seed)
+{
+	while (x->read < x->n) {
+		const int64_t left = x->n - x->read;
+		int64_t n = random_next(&seed, 0, 2) ? random_next(&seed, 1, 5) : random_next(&seed, 5, 90);
+		n = n < left ? n : left;
+		read_one(a, x, n);
+		read_one(b, y, n);
+	}
+}
+
+/* Check a backend with the kernels of each instruction set. */
+static inline void on_every_isa(void (*check)(backend *b))
+{
+	static const char *const isas[] = {"baseline", "avx2", "avx512"};
+	for (int i = 0; i < 3; i++) {
+		setenv("ADDITIVE_CPU_ISA", isas[i], 1);
+		backend *b = fixture_open(2);
+		unsetenv("ADDITIVE_CPU_ISA");
+		check(b);
+		backend_close(b);
+	}
+}
+
 #endif

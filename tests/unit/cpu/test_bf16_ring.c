@@ -46,15 +46,8 @@ static void check_bits(backend *b)
 		layer floats = layer_new(b, fixture_run, *k, SOFTMAX_F32),
 		      half = layer_new(b, fixture_run, *k, SOFTMAX_BF16);
 		text x = text_of(k, 11), y = text_of(k, 11);
-		uint64_t seed = 5 + (uint64_t)i;
 		text_round(k, &x);
-		while (x.read < x.n) {
-			const int64_t left = x.n - x.read;
-			int64_t n = random_next(&seed, 0, 2) ? random_next(&seed, 1, 5) : random_next(&seed, 5, 90);
-			n = n < left ? n : left;
-			read_one(&floats, &x, n);
-			read_one(&half, &y, n);
-		}
+		read_both(&floats, &x, &half, &y, 5 + (uint64_t)i);
 		assert_true(compare_same("y", y.y, x.y, TOKENS * k->heads * k->value));
 		assert_true(compare_same("log_normalizer", y.log_normalizer, x.log_normalizer, TOKENS * k->heads));
 		text_free(&x);
@@ -67,15 +60,8 @@ static void check_bits(backend *b)
 static void results_have_the_bits_of_a_ring_of_floats_for_rounded_tokens_on_every_instruction_set(void **state)
 {
 	(void)state;
-	static const char *const isas[] = {"baseline", "avx2", "avx512"};
 	check_bits(reference);
-	for (int i = 0; i < 3; i++) {
-		setenv("ADDITIVE_CPU_ISA", isas[i], 1);
-		backend *b = fixture_open(2);
-		unsetenv("ADDITIVE_CPU_ISA");
-		check_bits(b);
-		backend_close(b);
-	}
+	on_every_isa(check_bits);
 }
 
 /* A token alone attends to itself, so y is its own value. */

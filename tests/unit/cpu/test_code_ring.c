@@ -17,18 +17,6 @@ static const float *state_of(const layer *l)
 	return (const float *)l->pool.data + l->pool.shape.dim[1] + MARGIN;
 }
 
-/* Read the text in the same pieces on both layers. */
-static void read_both(layer *a, text *x, layer *b, text *y, uint64_t seed)
-{
-	while (x->read < x->n) {
-		const int64_t left = x->n - x->read;
-		int64_t n = random_next(&seed, 0, 2) ? random_next(&seed, 1, 5) : random_next(&seed, 5, 90);
-		n = n < left ? n : left;
-		read_one(a, x, n);
-		read_one(b, y, n);
-	}
-}
-
 /* --- bits ------------------------------------------------------------------------------------------------------ */
 
 static const kind kinds[] = {
@@ -61,15 +49,8 @@ static void check_bits(backend *b)
 static void results_have_the_bits_of_a_ring_of_floats_on_every_instruction_set(void **state)
 {
 	(void)state;
-	static const char *const isas[] = {"baseline", "avx2", "avx512"};
 	check_bits(reference);
-	for (int i = 0; i < 3; i++) {
-		setenv("ADDITIVE_CPU_ISA", isas[i], 1);
-		backend *b = fixture_open(2);
-		unsetenv("ADDITIVE_CPU_ISA");
-		check_bits(b);
-		backend_close(b);
-	}
+	on_every_isa(check_bits);
 }
 
 /* --- queries that are codes ------------------------------------------------------------------------------------ */
@@ -128,16 +109,9 @@ static void check_sums_of_products(backend *b)
 static void scores_of_coded_queries_are_exact_sums_on_every_instruction_set(void **state)
 {
 	(void)state;
-	static const char *const isas[] = {"baseline", "avx2", "avx512"};
 	check_coded_queries(reference);
-	for (int i = 0; i < 3; i++) {
-		setenv("ADDITIVE_CPU_ISA", isas[i], 1);
-		backend *b = fixture_open(2);
-		unsetenv("ADDITIVE_CPU_ISA");
-		check_coded_queries(b);
-		check_sums_of_products(b);
-		backend_close(b);
-	}
+	on_every_isa(check_coded_queries);
+	on_every_isa(check_sums_of_products);
 }
 
 /* --- content of the ring ---------------------------------------------------------------------------------------- */

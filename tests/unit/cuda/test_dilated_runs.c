@@ -11,6 +11,7 @@
 
 #include "tests/emulator/count.h"
 #include "tests/unit/cuda/call.h"
+#include "tests/unit/cuda/cuts.h"
 #include "tests/unit/cuda/pair.h"
 #include "tests/unit/support/compare.h"
 
@@ -180,21 +181,15 @@ static void read_in_chunks(layer *l, text *t, int64_t chunk)
 		read_texts(l, t, &(int32_t){(int32_t)(left < chunk ? left : chunk)}, 1, false);
 }
 
-/* Read the texts in calls of random lengths, of which some are empty and some a few tokens; the first call has all
- * tokens of a text. */
 static void read_at_random(layer *l, text *texts, uint64_t seed, bool ragged)
 {
 	bool left = true;
 	for (int call = 0; left; call++) {
 		int32_t length[TEXTS];
-		left = false;
-		for (int i = 0; i < TEXTS; i++) {
-			const int64_t rest = texts[i].n - texts[i].read,
-			              most = random_next(&seed, 0, 2) ? 180 : 2 * FEW;
-			const int64_t wish = call == 0 && i == 1 ? rest : random_next(&seed, 0, most);
-			length[i] = (int32_t)(wish < rest ? wish : rest);
-			left = left || length[i] < rest;
-		}
+		int64_t rest[TEXTS];
+		for (int i = 0; i < TEXTS; i++)
+			rest[i] = texts[i].n - texts[i].read;
+		left = random_cuts(length, rest, TEXTS, call, FEW, &seed);
 		read_texts(l, texts, length, TEXTS, ragged);
 	}
 }

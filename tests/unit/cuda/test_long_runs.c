@@ -10,6 +10,7 @@
 
 #include "tests/emulator/count.h"
 #include "tests/unit/cuda/call.h"
+#include "tests/unit/cuda/cuts.h"
 #include "tests/unit/cuda/pair.h"
 #include "tests/unit/support/compare.h"
 #include "tests/unit/support/softmax_layer.h"
@@ -86,23 +87,18 @@ static void assert_same_text(const kind *k, const text *got, const text *want)
 	assert_true(compare_same("log_normalizer", got->log_normalizer, want->log_normalizer, want->n * k->heads));
 }
 
-/* Read the texts in calls of random lengths, of which some are empty and some a few tokens; the first call has all
- * tokens of a text. */
 static void read_at_random(layer *l, text *texts, uint64_t seed, bool ragged)
 {
 	text *some[TEXTS];
 	bool left = true;
 	for (int call = 0; left; call++) {
 		int32_t length[TEXTS];
-		left = false;
+		int64_t rest[TEXTS];
 		for (int i = 0; i < TEXTS; i++) {
-			const int64_t rest = texts[i].n - texts[i].read,
-			              most = random_next(&seed, 0, 2) ? 180 : 2 * FEW;
-			const int64_t wish = call == 0 && i == 1 ? rest : random_next(&seed, 0, most);
 			some[i] = &texts[i];
-			length[i] = (int32_t)(wish < rest ? wish : rest);
-			left = left || length[i] < rest;
+			rest[i] = texts[i].n - texts[i].read;
 		}
+		left = random_cuts(length, rest, TEXTS, call, FEW, &seed);
 		read_texts(l, some, length, TEXTS, ragged);
 	}
 }

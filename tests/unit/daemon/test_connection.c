@@ -125,14 +125,25 @@ static void send_bytes(fixture *f, const void *data, size_t bytes)
 	turn(f);
 }
 
-static size_t encode(char out[512], frame_type type, uint64_t id, uint32_t credit, const char *json)
+static size_t encode_with(char *out, frame_type type, uint64_t id, uint32_t credit, const char *json,
+                          const char *payload)
 {
-	frame f = {.type = type, .stream = id, .credit = credit, .json_bytes = strlen(json)};
+	frame f = {.type = type,
+	           .stream = id,
+	           .credit = credit,
+	           .json_bytes = strlen(json),
+	           .payload_bytes = strlen(payload)};
 	if (type == FRAME_REQUEST)
 		f.flags = FRAME_FLAG_END;
 	frame_encode_header(&f, (unsigned char *)out);
 	memcpy(out + FRAME_HEADER_BYTES, json, f.json_bytes);
-	return FRAME_HEADER_BYTES + f.json_bytes;
+	memcpy(out + FRAME_HEADER_BYTES + f.json_bytes, payload, f.payload_bytes);
+	return FRAME_HEADER_BYTES + f.json_bytes + f.payload_bytes;
+}
+
+static size_t encode(char out[512], frame_type type, uint64_t id, uint32_t credit, const char *json)
+{
+	return encode_with(out, type, id, credit, json, "");
 }
 
 static void send_frame(fixture *f, frame_type type, uint64_t id, uint32_t credit, const char *json)
@@ -141,9 +152,16 @@ static void send_frame(fixture *f, frame_type type, uint64_t id, uint32_t credit
 	send_bytes(f, bytes, encode(bytes, type, id, credit, json));
 }
 
+/* Send a REQUEST with a payload. */
+static void send_request(fixture *f, uint64_t id, const char *payload)
+{
+	char bytes[4096];
+	send_bytes(f, bytes, encode_with(bytes, FRAME_REQUEST, id, 0, "{\"method\":\"m\"}", payload));
+}
+
 static const char good_hello[] = "{\"protocol\":1}";
 
-/* Read the received frames; returns the number of frames of `type`. *last: text of the last one. */
+/* Read the received frames; returns the number of frames of `type`. *last: text of the last one, and its payload. */
 static int receive(fixture *f, frame_type type, char last[256])
 {
 	static char bytes[1 << 16];
@@ -157,7 +175,8 @@ static int receive(fixture *f, frame_type type, char last[256])
 				continue;
 			n++;
 			if (last)
-				snprintf(last, 256, "%.*s", (int)got.json_bytes, got.json);
+				snprintf(last, 256, "%.*s%.*s", (int)got.json_bytes, got.json,
+				         (int)got.payload_bytes, (const char *)got.payload);
 		}
 	}
 	return n;
@@ -272,6 +291,76 @@ static void a_malformed_request_ends_the_connection_and_cancels_other_requests(v
 		teardown(&own);
 	}
 	(void)state;
+}
+
+/* --- the payload of a request and of its answer ---------------------------------------------- */
+
+static void a_request_id_reaches_the_stream_and_not_its_digest(void **state)
+{
+	fixture *f = opened(state);
+	send_request(f, 1, "");
+	send_request(f, 2, "{\"request_id\":\"req_1:a-b.C\",\"times\":true}");
+	send_request(f, 3, "{}");
+	assert_int_equal(f->n_streams, 3);
+	assert_string_equal(f->streams[0]->request_id, "");
+	assert_string_equal(f->streams[1]->request_id, "req_1:a-b.C");
+	assert_string_equal(f->streams[2]->request_id, "");
+	assert_int_equal(f->streams[0]->digest, f->streams[1]->digest);
+	assert_int_equal(f->streams[0]->digest, f->streams[2]->digest);
+	assert_int_equal(json_object_size(f->streams[1]->params), 0);
+}
+
+static void a_malformed_payload_ends_the_connection(void **state)
+{
+	char id[FRAME_REQUEST_ID_BYTES + 1], longest[64 + FRAME_REQUEST_ID_BYTES], large[2000];
+	memset(id, 'a', sizeof id);
+	snprintf(longest, sizeof longest, "{\"request_id\":\"%.*s\"}", FRAME_REQUEST_ID_BYTES, id);
+	snprintf(large, sizeof large, "{\"times\":true,\"x\":\"%*s\"}", 1500, "");
+	const char *const wrong[] = {"[]",
+	                             "{",
+	                             "{\"request_id\":1}",
+	                             "{\"request_id\":\"\"}",
+	                             "{\"request_id\":\"a b\"}",
+	                             "{\"request_id\":\"a\\n\"}",
+	                             longest,
+	                             large};
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+		void *own = NULL;
+		char text[256] = "";
+		setup(&own);
+		fixture *f = opened(&own);
+		send_request(f, 1, wrong[i]);
+		assert_int_equal(receive(f, FRAME_ERROR, text), 1);
+		assert_non_null(strstr(text, "protocol_error"));
+		assert_int_equal(f->n_streams, 0);
+		assert_true(ended(f));
+		teardown(&own);
+	}
+	(void)state;
+}
+
+static void an_answer_has_the_times_that_it_was_asked_for(void **state)
+{
+	fixture *f = opened(state);
+	char text[256];
+	send_request(f, 1, "{\"request_id\":\"a\"}");
+	send_request(f, 2, "{\"times\":true}");
+	send_request(f, 3, "{\"times\":true}");
+	answer(f, 0);
+	assert_int_equal(receive(f, FRAME_RESULT, text), 1);
+	assert_string_equal(text, "{}");
+	stream_times *t = &f->streams[1]->times;
+	assert_true(t->received > 0);
+	t->queued = t->received + 250000;
+	t->ended = t->received + 2000000;
+	answer(f, 1);
+	assert_int_equal(receive(f, FRAME_RESULT, text), 1);
+	assert_ptr_equal(strstr(text, "{}{\"queued_ms\":0.250,\"ended_ms\":2.000,\"answered_ms\":"), text);
+	stream *s = f->streams[2];
+	f->streams[2] = NULL;
+	stream_refuse(s, STATUS_NOT_FOUND, NULL, NULL, "none");
+	assert_int_equal(receive(f, FRAME_ERROR, text), 1);
+	assert_non_null(strstr(text, "}{\"answered_ms\":"));
 }
 
 static void a_stream_id_cannot_be_used_twice_at_a_time(void **state)
@@ -551,6 +640,9 @@ int main(void)
 	    TEST(a_peer_that_never_greets_is_closed_in_time),
 	    TEST(frames_that_arrive_byte_by_byte_are_complete_at_the_end),
 	    cmocka_unit_test(a_malformed_request_ends_the_connection_and_cancels_other_requests),
+	    TEST(a_request_id_reaches_the_stream_and_not_its_digest),
+	    TEST(a_malformed_payload_ends_the_connection),
+	    TEST(an_answer_has_the_times_that_it_was_asked_for),
 	    TEST(a_stream_id_cannot_be_used_twice_at_a_time),
 	    TEST(one_stream_too_many_is_refused_and_the_others_continue),
 	    TEST(a_stream_sends_as_many_events_as_it_has_credit),

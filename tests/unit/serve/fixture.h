@@ -42,7 +42,8 @@ static inline int run_all_ways(const struct CMUnitTest *tests, size_t n)
 	return failed + _cmocka_run_group_tests("ahead", tests, n, NULL, NULL);
 }
 
-static const scheduler_limits roomy = {.max_models = 2, .max_sessions = 16, .max_generations = 16, .max_batch = 8};
+static const scheduler_limits roomy = {.max_models = 2, .max_sessions = 16, .max_generations = 16, .max_batch = 8,
+                                       .automatic_bytes = 1 << 20};
 
 /* Scores are zero in a new model; give every parameter an effect. */
 static inline void stir(model *m, uint64_t seed)

@@ -128,7 +128,8 @@ static void a_result_has_counts_of_tokens_and_times(void **state)
 	assert_int_equal(c.result.finish, FINISH_LENGTH);
 	assert_int_equal(c.result.prompt_tokens, 7);
 	assert_int_equal(c.result.completion_tokens, 9);
-	assert_true(c.result.queue_ms >= 0 && c.result.prompt_ms > 0 && c.result.predicted_ms > 0);
+	assert_true(c.result.accepted_ns > 0 && c.result.started_ns >= c.result.accepted_ns);
+	assert_true(c.result.prompted_ns > c.result.started_ns && c.result.ended_ns > c.result.prompted_ns);
 	scheduler_stats stats;
 	scheduler_stats_read(f->scheduler, &stats);
 	assert_true(stats.generated_tokens >= 9 && stats.prompt_tokens >= 7);

@@ -274,6 +274,114 @@ static void a_device_that_fails_during_a_rollback_loses_the_session(void **state
 	fixture_close(&f);
 }
 
+/* --- automatic snapshots ---------------------------------------------------------------- */
+
+/* Generate n tokens after a prompt, with an automatic snapshot at every multiple. */
+static void generate_every(fixture *f, session *x, client *c, const int32_t *ids, int64_t n_ids, int64_t n,
+                           int64_t every)
+{
+	generation_request r = request(c, ids, n_ids, n);
+	r.snapshot_every = every;
+	run(f, x, c, &r);
+	assert_int_equal(c->result.status, STATUS_OK);
+}
+
+/* Check that x has the automatic snapshots after these numbers of tokens, oldest first, and that the model counts their
+ * bytes. */
+static void assert_automatic(const fixture *f, const session *x, const int64_t *tokens, int n)
+{
+	session_info info;
+	int64_t bytes = 0;
+	char id[SCHEDULER_ID_BYTES];
+	scheduler_session_info(x, &info);
+	assert_int_equal(info.n_automatic, n);
+	for (int i = 0; i < n; i++) {
+		snprintf(id, sizeof id, "auto-%lld", (long long)tokens[i]);
+		assert_string_equal(info.automatic[i].id, id);
+		assert_int_equal(info.automatic[i].tokens, tokens[i]);
+		bytes += info.automatic[i].bytes;
+	}
+	assert_int_equal(f->model->automatic_bytes, bytes);
+}
+
+static void an_automatic_snapshot_is_the_session_after_its_tokens(void **state)
+{
+	fixture *f = *state;
+	enum { EVERY = 5, MORE = 13 };
+	static const int64_t expected[] = {BEFORE, 15, 20, 25};
+	static client c;
+	int32_t ids[BEFORE + MORE];
+	random_tokens(ids, BEFORE, 41);
+	session *x = open_session(f, "x", POSITION_CLAMP, false);
+	generate_every(f, x, &c, ids, BEFORE, MORE, EVERY); /* the prompt is one piece */
+	memcpy(ids + BEFORE, c.tokens, MORE * sizeof *ids);
+	assert_int_equal(x->tokens, BEFORE + MORE);
+	assert_automatic(f, x, expected, 4);
+	for (int i = 0; i < 4; i++) {
+		char id[SCHEDULER_ID_BYTES];
+		snprintf(id, sizeof id, "auto-%lld", (long long)expected[i]);
+		session *y = open_session(f, "y", POSITION_CLAMP, false), *z = fork_snapshot(f, x, id, "z");
+		append(f, y, ids, expected[i]);
+		assert_same_state(f, z, y);
+		drop(f, y);
+		drop(f, z);
+	}
+	rollback(f, x, "auto-15");
+	generate_every(f, x, &c, ids, 0, 10, EVERY); /* 20 and 25 are made again */
+	assert_memory_equal(c.tokens, ids + 15, 10 * sizeof *ids);
+	assert_automatic(f, x, expected, 4);
+	drop(f, x);
+	assert_int_equal(f->model->automatic_bytes, 0);
+}
+
+static void the_oldest_automatic_snapshots_go_first_and_named_ones_stay(void **state)
+{
+	fixture *f = *state;
+	static client c;
+	int32_t ids[3];
+	int64_t expected[SCHEDULER_AUTOMATIC];
+	session *named;
+	random_tokens(ids, 3, 42);
+	session *x = open_session(f, "x", POSITION_CLAMP, false);
+	append(f, x, ids, 3);
+	snapshot(f, x, "named");
+	generate_every(f, x, &c, NULL, 0, 3 * SCHEDULER_AUTOMATIC, 1);
+	for (int i = 0; i < SCHEDULER_AUTOMATIC; i++)
+		expected[i] = x->tokens - SCHEDULER_AUTOMATIC + 1 + i;
+	assert_automatic(f, x, expected, SCHEDULER_AUTOMATIC);
+	assert_int_equal(scheduler_session_snapshot(x, "named", &named, NULL), STATUS_OK);
+	drop(f, x);
+}
+
+static void automatic_snapshots_of_all_sessions_keep_their_limit_of_bytes(void **state)
+{
+	static client c;
+	(void)state;
+	for (int fit = 0; fit < 4; fit++) {
+		fixture f;
+		int32_t ids[3];
+		scheduler_limits limits = roomy;
+		fixture_folder(&f);
+		fixture_serve(&f, &roomy);
+		session *x = open_session(&f, "x", POSITION_CLAMP, false);
+		random_tokens(ids, 3, 43);
+		limits.automatic_bytes = fit * (session_snapshot_bytes(x) + 64);
+		scheduler_free(f.scheduler);
+		fixture_serve(&f, &limits);
+		x = open_session(&f, "x", POSITION_CLAMP, false);
+		generate_every(&f, x, &c, ids, 3, 9, 3);
+		static const int64_t expected[] = {3, 6, 9, 12};
+		assert_automatic(&f, x, expected + 4 - fit, fit);
+		session *y = open_session(&f, "y", POSITION_CLAMP, false);
+		generate_every(&f, y, &c, ids, 3, 9, 3); /* those of x are not removed for y */
+		session_info info;
+		scheduler_session_info(y, &info);
+		assert_int_equal(info.n_automatic, 0);
+		assert_automatic(&f, x, expected + 4 - fit, fit);
+		fixture_close(&f);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -289,6 +397,10 @@ int main(void)
 	                                    teardown),
 	    cmocka_unit_test_setup_teardown(a_snapshot_takes_no_place_of_a_session, setup, teardown),
 	    cmocka_unit_test(a_device_that_fails_during_a_rollback_loses_the_session),
+	    cmocka_unit_test_setup_teardown(an_automatic_snapshot_is_the_session_after_its_tokens, setup, teardown),
+	    cmocka_unit_test_setup_teardown(the_oldest_automatic_snapshots_go_first_and_named_ones_stay, setup,
+	                                    teardown),
+	    cmocka_unit_test(automatic_snapshots_of_all_sessions_keep_their_limit_of_bytes),
 	};
 	return RUN_ALL_WAYS(tests);
 }

@@ -26,6 +26,7 @@ typedef struct peer {
 	frame_decoder decoder;
 	char buffer[4096];
 	frame seen[32]; /* headers only */
+	char payload[256]; /* the latest frame's */
 	int n_seen;
 	char folder[64], path[96], address[128];
 	engine_link *link;
@@ -74,6 +75,7 @@ static void peer_read(uv_stream_t *stream, ssize_t got, const uv_buf_t *data)
 	while (frame_decoder_next(&p->decoder, &f, &err) == FRAME_OK) {
 		assert_true(p->n_seen < 32);
 		p->seen[p->n_seen++] = f;
+		snprintf(p->payload, sizeof p->payload, "%.*s", (int)f.payload_bytes, (const char *)f.payload);
 	}
 }
 
@@ -88,14 +90,25 @@ static void peer_accept(uv_stream_t *listener, int status)
 	p->connected = true;
 }
 
-static void peer_send(peer *p, frame_type type, uint64_t stream, uint32_t credit, const char *json)
+static void peer_answer(peer *p, frame_type type, uint64_t stream, uint32_t credit, const char *json,
+                        const char *payload)
 {
 	unsigned char head[FRAME_HEADER_BYTES];
-	frame f = {
-	    .type = type, .stream = stream, .credit = credit, .json = json, .json_bytes = json ? strlen(json) : 0};
+	frame f = {.type = type,
+	           .stream = stream,
+	           .credit = credit,
+	           .json_bytes = json ? strlen(json) : 0,
+	           .payload_bytes = strlen(payload)};
 	frame_encode_header(&f, head);
-	uv_buf_t pieces[] = {uv_buf_init((char *)head, sizeof head), uv_buf_init((char *)json, (unsigned)f.json_bytes)};
-	assert_int_equal(uv_try_write((uv_stream_t *)&p->connection, pieces, 2), (int)(sizeof head + f.json_bytes));
+	uv_buf_t pieces[] = {uv_buf_init((char *)head, sizeof head), uv_buf_init((char *)json, (unsigned)f.json_bytes),
+	                     uv_buf_init((char *)payload, (unsigned)f.payload_bytes)};
+	assert_int_equal(uv_try_write((uv_stream_t *)&p->connection, pieces, 3),
+	                 (int)(sizeof head + f.json_bytes + f.payload_bytes));
+}
+
+static void peer_send(peer *p, frame_type type, uint64_t stream, uint32_t credit, const char *json)
+{
+	peer_answer(p, type, stream, credit, json, "");
 }
 
 /* Turn the loop until nothing happens for a moment. */
@@ -222,6 +235,44 @@ static void a_call_gets_its_events_and_one_end(void **state)
 	assert_string_equal(a->json, "{\"ok\":1}");
 	assert_int_equal(b->ended_with, FRAME_ERROR);
 	assert_true(engine_link_up(p->link));
+}
+
+static void a_caller_is_named_and_gets_the_times_of_the_answer(void **state)
+{
+	peer *p = *state;
+	owner *o = p->owners;
+	engine_times times = {.called_ns = 7};
+	const engine_caller named = {.request_id = "req_1"}, timed = {.request_id = "req_2", .times = &times};
+	greet(p);
+	assert_non_null(engine_link_call(p->link, "m", NULL, NULL, NULL, 0, false, 0, &events, o));
+	settle(p);
+	assert_string_equal(p->payload, "");
+	assert_non_null(engine_link_call(p->link, "m", &named, NULL, NULL, 0, false, 0, &events, o));
+	settle(p);
+	assert_string_equal(p->payload, "{\"request_id\":\"req_1\"}");
+	assert_non_null(engine_link_call(p->link, "m", &timed, NULL, NULL, 0, false, 0, &events, o));
+	settle(p);
+	assert_string_equal(p->payload, "{\"request_id\":\"req_2\",\"times\":true}");
+	peer_answer(p, FRAME_RESULT, p->seen[1].stream, 0, "{}", "{\"answered_ms\":3}");
+	peer_answer(p, FRAME_ERROR, p->seen[2].stream, 0, "{\"status\":500}",
+	            "{\"queued_ms\":0.5,\"started_ms\":\"x\",\"ended_ms\":2,\"answered_ms\":2.25}");
+	settle(p);
+	assert_int_equal(o->ends, 2);
+	assert_true(times.called_ns == 7 && times.queued_ms == 0.5 && times.started_ms < 0);
+	assert_true(times.first_token_ms < 0 && times.ended_ms == 2 && times.answered_ms == 2.25);
+}
+
+static void times_of_a_cancelled_call_are_not_written(void **state)
+{
+	peer *p = *state;
+	engine_times times = {0};
+	const engine_caller timed = {.request_id = "req_2", .times = &times};
+	greet(p);
+	engine_call_cancel(engine_link_call(p->link, "m", &timed, NULL, NULL, 0, false, 0, &events, p->owners));
+	settle(p);
+	peer_answer(p, FRAME_ERROR, p->seen[0].stream, 0, "{}", "{\"answered_ms\":2}");
+	settle(p);
+	assert_true(times.answered_ms == 0);
 }
 
 static void credit_is_exchanged_in_both_directions(void **state)
@@ -357,6 +408,8 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(no_call_is_made_before_the_link_is_up, setup, teardown),
 	    cmocka_unit_test_setup_teardown(another_protocol_is_refused_with_a_message, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_call_gets_its_events_and_one_end, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_caller_is_named_and_gets_the_times_of_the_answer, setup, teardown),
+	    cmocka_unit_test_setup_teardown(times_of_a_cancelled_call_are_not_written, setup, teardown),
 	    cmocka_unit_test_setup_teardown(credit_is_exchanged_in_both_directions, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_cancelled_call_gets_no_more_events, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_call_may_have_a_deadline, setup, teardown),

@@ -1,80 +1,6 @@
-/* Constrained texts: the tokens that may come next, by the grammar of a JSON Schema, a regular expression or GBNF. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <setjmp.h>
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <jansson.h>
-
-#include "engine/base/philox.h"
-#include "engine/base/utf8.h"
-#include "engine/text/grammar/constraint.h"
-#include "engine/text/grammar/gbnf.h"
-#include "engine/text/grammar/json_grammar.h"
-#include "engine/text/grammar/plain_grammar.h"
+/* Texts constrained by the grammar of a JSON Schema: the tokens that may come next. */
 #include "tests/unit/support/allocations.h"
-
-/* --- a vocabulary with tokens of one byte and of many ----------------------------------------- */
-
-static const char *const corpus[] = {"{\"name\": \"Ann\", \"age\": 30}, {\"name\": \"Bo\", \"age\": 41}",
-                                     "[{\"a\":1},{\"a\":2},{\"a\":-1.5e3}]",
-                                     "{\"tags\": [\"red\", \"green\"], \"next\": null, \"ok\": true}",
-                                     "\"\\u00e9\\n\", \"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\"",
-                                     "{\"name\":\"x\",\"children\":[{\"name\":\"y\",\"children\":[]}]}"};
-
-static status next_text(void *context, const char **text, size_t *bytes, error *err)
-{
-	size_t *at = context;
-	(void)err;
-	*text = *at < 4 * sizeof corpus / sizeof *corpus ? corpus[*at % (sizeof corpus / sizeof *corpus)] : NULL;
-	*bytes = *text ? strlen(*text) : 0;
-	(*at)++;
-	return STATUS_OK;
-}
-
-typedef struct vocabulary {
-	tokenizer *tokenizer;
-	token_trie *trie;
-} vocabulary;
-
-static vocabulary vocabularies[2];
-
-static int make_vocabularies(void **state)
-{
-	(void)state;
-	json_t *spec = json_pack("{s:s, s:i}", "type", "bpe", "vocab_size", 320);
-	size_t at = 0;
-	assert_int_equal(tokenizer_new(&vocabularies[0].tokenizer, NULL, NULL), STATUS_OK);
-	error err = ERROR_INIT;
-	if (tokenizer_train(&vocabularies[1].tokenizer, spec, &(text_source){next_text, &at}, &err) != STATUS_OK)
-		fail_msg("%s", error_message(&err));
-	json_decref(spec);
-	for (int i = 0; i < 2; i++) /* models may have more ids than their tokenizers */
-		assert_int_equal(token_trie_new(&vocabularies[i].trie, vocabularies[i].tokenizer,
-		                                tokenizer_size(vocabularies[i].tokenizer) + 5),
-		                 STATUS_OK);
-	return 0;
-}
-
-static int free_vocabularies(void **state)
-{
-	(void)state;
-	for (int i = 0; i < 2; i++) {
-		token_trie_free(vocabularies[i].trie);
-		tokenizer_free(vocabularies[i].tokenizer);
-	}
-	return 0;
-}
-
-static bool is_allowed(const constrained_text *x, int32_t token)
-{
-	return constrained_text_allowed(x)[token >> 5] >> (token & 31) & 1;
-}
+#include "tests/unit/text/grammar.h"
 
 static constraint *constraint_of(const vocabulary *v, const char *schema_text)
 {
@@ -88,13 +14,6 @@ static constraint *constraint_of(const vocabulary *v, const char *schema_text)
 	json_decref(schema);
 	assert_int_equal(constraint_new(&c, g, v->trie), STATUS_OK);
 	return c;
-}
-
-static constrained_text *text_of(constraint *c)
-{
-	constrained_text *x;
-	assert_int_equal(constrained_text_new(&x, c, NULL, 0, false), STATUS_OK);
-	return x;
 }
 
 /* --- an independent check of a value ---------------------------------------------------------- */
@@ -202,50 +121,6 @@ static const char *const schemas[] = {
 };
 enum { SCHEMAS = sizeof schemas / sizeof *schemas };
 
-typedef struct written {
-	char text[8192];
-	size_t bytes;
-	int32_t tokens[4096];
-	int n;
-	bool in_string, escaped;
-} written;
-
-static void append(written *w, const vocabulary *v, int32_t token)
-{
-	const size_t from = w->bytes;
-	w->bytes += tokenizer_token_bytes(v->tokenizer, token, w->text + w->bytes, sizeof w->text - w->bytes - 1);
-	assert_true(w->bytes < sizeof w->text - 1);
-	w->text[w->bytes] = '\0';
-	w->tokens[w->n++] = token;
-	for (size_t i = from; i < w->bytes; i++) {
-		const bool escape = w->in_string && !w->escaped && w->text[i] == '\\';
-		w->in_string ^= w->text[i] == '"' && !w->escaped;
-		w->escaped = escape;
-	}
-}
-
-/* Choose an allowed token: a random one, or one that leads closer to the end. */
-static int32_t choose(const constrained_text *x, const vocabulary *v, const written *w, uint64_t seed, bool end)
-{
-	const int32_t n = v->trie->vocab;
-	if (end) {
-		for (const char *p = w->in_string ? "\"nu0" : "}]ntf\"0"; *p; p++)
-			for (int32_t id = 0; id < n; id++) {
-				char byte;
-				if (is_allowed(x, id) &&
-				    (tokenizer_ends(v->tokenizer, id) ||
-				     (tokenizer_token_bytes(v->tokenizer, id, &byte, 1) == 1 && byte == *p)))
-					return id;
-			}
-	}
-	const int32_t from = (int32_t)(philox(seed, 5, 0, (uint64_t)w->n).word[0] % (uint32_t)n);
-	for (int32_t i = 0; i < n; i++)
-		if (is_allowed(x, (from + i) % n))
-			return (from + i) % n;
-	fail_msg("nothing may follow \"%s\"", w->text);
-	return -1;
-}
-
 static void assert_fits(const char *schema_text, const written *w)
 {
 	json_error_t e;
@@ -257,22 +132,6 @@ static void assert_fits(const char *schema_text, const written *w)
 		fail_msg("\"%s\" does not fit %s", w->text, schema_text);
 	json_decref(value);
 	json_decref(schema);
-}
-
-/* Check for each token of the vocabulary that pushing it agrees with the mask. */
-static void assert_mask(constraint *c, const constrained_text *x, const vocabulary *v, const written *w)
-{
-	for (int32_t id = 0; id < v->trie->vocab; id++) {
-		if (tokenizer_ends(v->tokenizer, id))
-			continue;
-		constrained_text *again = text_of(c);
-		for (int i = 0; i < w->n; i++)
-			assert_int_equal(constrained_text_push(again, w->tokens[i]), STATUS_OK);
-		const status s = constrained_text_push(again, id);
-		constrained_text_free(again);
-		if ((s == STATUS_OK) != is_allowed(x, id))
-			fail_msg("token %d behind \"%s\": %s, and %d", id, w->text, status_name(s), is_allowed(x, id));
-	}
 }
 
 static void every_text_of_allowed_tokens_ends_and_fits_its_schema(void **state)
@@ -553,151 +412,6 @@ static void alternatives_that_take_too_long_are_refused(void **state)
 	json_decref(schema);
 }
 
-/* --- plain texts -------------------------------------------------------------------------------------- */
-
-static constraint *plain_constraint(const vocabulary *v, const char *gbnf, const char *regex)
-{
-	error err = ERROR_INIT;
-	grammar *g;
-	constraint *c;
-	if ((gbnf ? gbnf_grammar_new(&g, gbnf, strlen(gbnf), &err)
-	          : regex_grammar_new(&g, regex, strlen(regex), &err)) != STATUS_OK)
-		fail_msg("%s: %s", gbnf ? gbnf : regex, error_message(&err));
-	assert_int_equal(constraint_new(&c, g, v->trie), STATUS_OK);
-	return c;
-}
-
-/* Texts of 2 to 4 of these characters in quotation marks, with tokens that are parts of characters. */
-static void tokens_may_be_parts_of_characters(void **state)
-{
-	(void)state;
-	static const char *const grammars[][2] = {
-	    {"root ::= \"\\\"\" any{2,4} \"\\\"\"\nany ::= [\u00e9\u20ac] | \"\\U0001f600\"", NULL},
-	    {"root ::= [\"] rest\nrest ::= [\u00e9\u20ac\xf0\x9f\x98\x80] next\nnext ::= "
-	     "[^\\x00-\\xe8\\xea-\\u20ab\\u20ad-\\U0001f5ff"
-	     "\\U0001f601-\\U0010ffff] ([\u00e9\u20ac\xf0\x9f\x98\x80]{0,2} | next{0}) \"\\x22\"",
-	     NULL},
-	    {NULL, "\"[\u00e9\u20ac\xf0\x9f\x98\x80]{2,4}\""}};
-	for (uint64_t seed = 0; seed < 120; seed++) {
-		const vocabulary *v = &vocabularies[seed % 2];
-		constraint *c = plain_constraint(v, grammars[seed % 3][0], grammars[seed % 3][1]);
-		constrained_text *x = text_of(c);
-		static written w;
-		memset(&w, 0, sizeof w);
-		while (!constrained_text_done(x)) {
-			assert_true(constrained_text_continues(x) && w.n < 30);
-			if (seed < 6)
-				assert_mask(c, x, v, &w);
-			const int32_t token = choose(x, v, &w, seed, false);
-			assert_false(tokenizer_ends(v->tokenizer, token));
-			append(&w, v, token);
-			assert_int_equal(constrained_text_push(x, token), STATUS_OK);
-		}
-		size_t n = 0;
-		const char *p = w.text + 1;
-		for (; *p != '"'; n++) {
-			static const char *const characters[] = {"\u00e9", "\u20ac", "\xf0\x9f\x98\x80"};
-			int k = 0;
-			while (k < 3 && strncmp(p, characters[k], strlen(characters[k])) != 0)
-				k++;
-			assert_true(k < 3);
-			p += strlen(characters[k]);
-		}
-		assert_true(n >= 2 && n <= 4 && w.text[0] == '"' && !p[1]);
-		constrained_text_free(x);
-		constraint_free(c);
-	}
-}
-
-static void a_text_may_end_where_it_is_whole(void **state)
-{
-	(void)state;
-	const vocabulary *v = &vocabularies[0];
-	const int32_t end = tokenizer_end(v->tokenizer);
-	static const struct {
-		const char *gbnf, *regex, *text;
-		bool ends[6], done; /* ends: after each byte */
-	} cases[] = {{NULL, "a|abc?", "abc", {false, true, true, true}, true},
-	             {NULL, "(ab)*", "abab", {true, false, true, false, true}, false},
-	             {NULL, "", "", {true}, true},
-	             {"root ::= \"a\" root? \"b\"?", NULL, "aab", {false, true, true, true}, false},
-	             {"root ::= (\"a\"? \"b\"?)*", NULL, "bab", {true, true, true, true}, false},
-	             {"root ::= \"\" | \"x\" root \"y\"", NULL, "xxyy", {true, false, false, false, true}, true}};
-	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		constraint *c = plain_constraint(v, cases[i].gbnf, cases[i].regex);
-		constrained_text *x = text_of(c);
-		for (size_t k = 0; k <= strlen(cases[i].text); k++) {
-			assert_int_equal(is_allowed(x, end), cases[i].ends[k]);
-			if (cases[i].text[k])
-				assert_int_equal(constrained_text_push(x, 3 + (unsigned char)cases[i].text[k]),
-				                 STATUS_OK);
-		}
-		assert_int_equal(constrained_text_done(x), cases[i].done);
-		assert_int_equal(constrained_text_push(x, 3 + 'z'), STATUS_INVALID);
-		constrained_text_free(x);
-		constraint_free(c);
-	}
-}
-
-/* Push a byte until it fails or there are `most`. */
-static status push_many(constraint *c, char byte, int most, int *pushed)
-{
-	constrained_text *x;
-	status s = constrained_text_new(&x, c, NULL, 0, false);
-	for (*pushed = 0; s == STATUS_OK && *pushed < most; ++*pushed)
-		s = constrained_text_push(x, 3 + (unsigned char)byte);
-	constrained_text_free(x);
-	return s;
-}
-
-/* Grammars whose stacks multiply or get deep: they are followed as far as the bounds allow. */
-static void ambiguous_grammars_are_bounded(void **state)
-{
-	(void)state;
-	static const struct {
-		const char *gbnf;
-		int most;
-		status ends;
-	} cases[] = {
-	    {"root ::= \"a\" (root \"x\"? | root \"y\"?)?", 100, STATUS_TOO_LARGE},
-	    {"root ::= \"a\" root? \"b\"?", 20000, STATUS_TOO_LARGE},
-	    {"root ::= \"a\" root \"b\" | \"c\"", 3000, STATUS_OK},
-	    {"root ::= \"a\" root?", 3000, STATUS_OK},
-	    {"root ::= r | r\nr ::= s | s\ns ::= t | t\nt ::= \"a\" root? root?", 1000, STATUS_TOO_LARGE},
-	    {"root ::= x* \"b\"\nx ::= \"a\" | \"aa\" | [a]{3} | \"(\" root \")\"", 3000, STATUS_OK},
-	    {"root ::= [ab]* \"a\" [ab]{3000}", 400, STATUS_OK},
-	};
-	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		constraint *c = plain_constraint(&vocabularies[0], cases[i].gbnf, NULL);
-		int pushed;
-		const status s = push_many(c, 'a', cases[i].most, &pushed);
-		if (s != cases[i].ends)
-			fail_msg("%s: %s after %d", cases[i].gbnf, status_name(s), pushed);
-		constraint_free(c);
-	}
-}
-
-/* 2^18 ways to a node, each through a hundred repetitions. */
-static void an_expansion_is_bounded(void **state)
-{
-	(void)state;
-	char text[2048], *at = text + sprintf(text, "root ::= r1 | r1\n");
-	for (int i = 1; i < 18; i++)
-		at += sprintf(at, "r%d ::= r%d | r%d\n", i, i + 1, i + 1);
-	at += sprintf(at, "r18 ::= (\"x\" root | \"x\")");
-	for (int i = 0; i < 100; i++)
-		at += sprintf(at, "{1}");
-	grammar *g;
-	grammar_stacks stacks = {0};
-	bool ends = false;
-	assert_int_equal(gbnf_grammar_new(&g, text, strlen(text), NULL), STATUS_OK);
-	const int32_t top = grammar_push(&stacks, grammar_root(g), 0, FRAME_NONE);
-	assert_int_equal(grammar_expand(g, &stacks, top, &ends), STATUS_TOO_LARGE);
-	assert_true(stacks.work <= GRAMMAR_MOST_WORK + 1);
-	grammar_stacks_fini(&stacks);
-	grammar_free(g);
-}
-
 /* --- memory ------------------------------------------------------------------------------------------- */
 
 static status write_something(const json_t *schema, const vocabulary *v)
@@ -740,37 +454,6 @@ static void every_allocation_may_fail(void **state)
 	json_decref(schema);
 }
 
-static status make_plain(int kind, const json_t *listed)
-{
-	static const char gbnf[] = "root ::= \"a\" root [b-\u20ac] | [x] [y]? | (\"ab\" | \"c\"){2,3}",
-	                  regex[] = "^(?=a)[a-z\u20ac]*";
-	grammar *g = NULL;
-	error err = ERROR_INIT;
-	const status s = kind == 0   ? gbnf_grammar_new(&g, gbnf, strlen(gbnf), &err)
-	                 : kind == 1 ? regex_grammar_new(&g, regex, strlen(regex), &err)
-	                             : choice_grammar_new(&g, listed, &err);
-	grammar_free(g);
-	return s;
-}
-
-static void every_allocation_of_a_plain_grammar_may_fail(void **state)
-{
-	(void)state;
-	json_t *listed = json_pack("[s, s, s]", "a", "ab", "\u20ac");
-	for (int kind = 0; kind < 3; kind++) {
-		status s = STATUS_NOMEM;
-		int64_t n = 0;
-		for (; s == STATUS_NOMEM; n++) {
-			allocations_fail(n, true);
-			s = make_plain(kind, listed);
-			allocations_limit(-1);
-		}
-		assert_int_equal(s, STATUS_OK);
-		assert_true(n > 8);
-	}
-	json_decref(listed);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -781,12 +464,7 @@ int main(void)
 	    cmocka_unit_test(schemas_that_are_too_large_are_refused),
 	    cmocka_unit_test(many_properties_may_begin_alike),
 	    cmocka_unit_test(alternatives_that_take_too_long_are_refused),
-	    cmocka_unit_test(tokens_may_be_parts_of_characters),
-	    cmocka_unit_test(a_text_may_end_where_it_is_whole),
-	    cmocka_unit_test(ambiguous_grammars_are_bounded),
-	    cmocka_unit_test(an_expansion_is_bounded),
 	    cmocka_unit_test(every_allocation_may_fail),
-	    cmocka_unit_test(every_allocation_of_a_plain_grammar_may_fail),
 	};
 	return cmocka_run_group_tests(tests, make_vocabularies, free_vocabularies);
 }
