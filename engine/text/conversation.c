@@ -45,7 +45,7 @@ static status find_common(const division *d, size_t n, bool answers, size_t *out
 	for (size_t i = 0; first && i < n; i++)
 		json_array_append(first, json_array_get(d->messages, i));
 	status s = first && json_array_size(first) == n
-	               ? chat_template_render(d->chat, first, false, answers, &part, err)
+	               ? chat_template_render(d->chat, first, NULL, false, answers, &part, err)
 	               : STATUS_NOMEM;
 	*out = 0;
 	while (*out < part.bytes && *out < d->whole.bytes && part.text[*out] == d->whole.text[*out])
@@ -73,7 +73,7 @@ static status divide(division *d, error *err)
 
 static status render_and_divide(division *d, error *err)
 {
-	TRY(chat_template_render(d->chat, d->messages, false, false, &d->whole, err));
+	TRY(chat_template_render(d->chat, d->messages, NULL, false, false, &d->whole, err));
 	d->trusted = memory_new(d->whole.n_trusted, sizeof *d->trusted);
 	return d->trusted ? divide(d, err) : STATUS_NOMEM;
 }

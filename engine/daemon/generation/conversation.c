@@ -131,7 +131,8 @@ static void rename_message(const choices_plan *p, error *err)
 static status read_messages(choices_plan *p, error *err)
 {
 	chat_text x;
-	status rendered = chat_template_render(p->model->chat, p->prompt.unread, p->prompt.continues, true, &x, err);
+	status rendered =
+	    chat_template_render(p->model->chat, p->prompt.unread, NULL, p->prompt.continues, true, &x, err);
 	if (rendered != STATUS_OK)
 		rename_message(p, err);
 	TRY(rendered);

@@ -45,13 +45,13 @@ static void check(const char *name, const chat_template *t, const json_t *messag
 	json_t *first = json_copy((json_t *)(uintptr_t)messages);
 	if (conversation_pieces(&(conversation_template){t, &none}, messages, 7, collect, &h, &err) != STATUS_OK)
 		fail_msg("%s: %s", name, error_message(&err));
-	assert_int_equal(chat_template_render(t, messages, false, false, &whole, NULL), STATUS_OK);
+	assert_int_equal(chat_template_render(t, messages, NULL, false, false, &whole, NULL), STATUS_OK);
 	for (size_t i = 0; i < whole.n_trusted; i++)
 		trusted += whole.trusted[i].bytes;
 	if (strcmp(h.all, whole.text) != 0 || h.answered != 2 || h.last != 1 || h.trusted != trusted)
 		fail_msg("%s: %d answers in\n%s\ninstead of\n%s", name, h.answered, h.all, whole.text);
 	json_array_remove(first, 3);
-	assert_int_equal(chat_template_render(t, first, false, true, &prompt, NULL), STATUS_OK);
+	assert_int_equal(chat_template_render(t, first, NULL, false, true, &prompt, NULL), STATUS_OK);
 	if (!strstr(h.answers[0], "FIRST") || strstr(h.answers[0], "again") || !strstr(h.answers[1], "SECOND") ||
 	    strstr(h.before[1], "SECOND") || strncmp(prompt.text, h.before[1], strlen(h.before[1])) != 0)
 		fail_msg("%s: answers \"%s\" and \"%s\" behind \"%s\"", name, h.answers[0], h.answers[1], h.before[1]);
