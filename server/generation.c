@@ -14,6 +14,7 @@
 #include "server/forward.h"
 #include "server/idempotency.h"
 #include "server/sse.h"
+#include "server/tool_calls.h"
 
 enum {
 	GENERATION_MAX_CHOICES = 4096,
@@ -35,6 +36,7 @@ static const generation_form chat_form = {"chat.completion", "chat.completion.ch
 typedef struct choice {
 	buffer text;
 	json_t *logprobs, *alpha, *prompt_logprobs; /* arrays concatenated; NULL: none came */
+	tool_calls calls;
 } choice;
 
 typedef struct generation {
@@ -62,6 +64,7 @@ static void generation_release(request *r)
 		json_decref(g->choices[i].logprobs);
 		json_decref(g->choices[i].alpha);
 		json_decref(g->choices[i].prompt_logprobs);
+		tool_calls_fini(&g->choices[i].calls);
 	}
 	free(g->choices);
 	buffer_fini(&g->envelope);
@@ -186,7 +189,11 @@ static void generation_send_event(request *r, const json_t *event)
 	generation *g = r->state;
 	if (!r->streaming)
 		generation_begin_stream(r);
-	json_t *piece = generation_piece(g, event, generation_copy(event, "text"), json_null());
+	const json_t *calls = json_object_get(event, "tool_calls");
+	const bool text = !calls || json_string_length(json_object_get(event, "text")) > 0;
+	json_t *piece = generation_piece(g, event, text ? generation_copy(event, "text") : NULL, json_null());
+	if (piece && calls)
+		json_object_set_new(json_object_get(piece, "delta"), "tool_calls", tool_calls_delta(calls));
 	if (piece && json_object_get(event, "alpha"))
 		json_object_set(piece, "alpha", json_object_get(event, "alpha"));
 	generation_send(r, generation_chunk(g, piece));
@@ -203,8 +210,8 @@ static void generation_send_result(request *r, const json_t *result)
 		generation_begin_stream(r);
 	json_array_foreach(choices, i, ended)
 	{
-		if (json_object_get(ended, "echo"))
-			generation_send_event(r, json_object_get(ended, "echo"));
+		if (json_object_get(ended, "event"))
+			generation_send_event(r, json_object_get(ended, "event"));
 		json_t *piece = generation_piece(g, ended, NULL, generation_copy(ended, "finish_reason"));
 		json_t *chunk = generation_chunk(g, piece);
 		bool last = i + 1 == json_array_size(choices);
@@ -334,6 +341,7 @@ static void generation_keep_event(request *r, const json_t *event)
 			c->alpha = json_array();
 		ok = json_array_append(c->alpha, (json_t *)alpha) == 0;
 	}
+	ok = ok && tool_calls_add(&c->calls, json_object_get(event, "tool_calls"));
 	json_t *scored = json_object_get(event, "prompt_logprobs");
 	if (ok && json_is_array(scored)) {
 		if (!c->prompt_logprobs)
@@ -354,14 +362,17 @@ static json_t *generation_prompt_logprobs(const choice *c)
 
 static json_t *generation_whole_choice(const generation *g, const json_t *ended)
 {
-	static const choice none = {0};
+	choice none = {0};
 	json_int_t index = json_integer_value(json_object_get(ended, "index"));
 	const json_t *sample = json_object_get(ended, "sample"); /* present with best_of; otherwise it is the index */
 	json_int_t from = json_is_integer(sample) ? json_integer_value(sample) : index;
-	const choice *c = from >= 0 && (size_t)from < g->n_choices ? &g->choices[from] : &none;
-	json_t *text = json_stringn(c->text.data ? c->text.data : "", c->text.used);
+	choice *c = from >= 0 && (size_t)from < g->n_choices ? &g->choices[from] : &none;
+	json_t *calls = tool_calls_finish(&c->calls);
+	json_t *text =
+	    calls && c->text.used == 0 ? json_null() : json_stringn(c->text.data ? c->text.data : "", c->text.used);
 	if (g->form->chat)
-		text = json_pack("{s:s, s:o, s:n}", "role", "assistant", "content", text, "refusal");
+		text = json_pack("{s:s, s:o, s:n, s:O*}", "role", "assistant", "content", text, "refusal", "tool_calls",
+		                 calls);
 	json_t *json = json_pack("{s:I, s:o, s:o, s:O?}", "index", index, g->form->chat ? "message" : "text", text,
 	                         "finish_reason", generation_copy(ended, "finish_reason"), "logprobs", c->logprobs);
 	if (json && c->alpha)
@@ -379,8 +390,8 @@ static void generation_reply(request *r, const json_t *result)
 	json_t *ended, *choices = json_array();
 	json_array_foreach(json_object_get(result, "choices"), i, ended)
 	{
-		if (json_object_get(ended, "echo"))
-			generation_keep_event(r, json_object_get(ended, "echo"));
+		if (json_object_get(ended, "event"))
+			generation_keep_event(r, json_object_get(ended, "event"));
 		json_array_append_new(choices, generation_whole_choice(g, ended));
 	}
 	json_t *answer = generation_envelope(g, g->form->object, choices);

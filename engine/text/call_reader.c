@@ -16,13 +16,13 @@ struct call_reader {
 	bool calls;
 	/* constant texts of a call: their bytes */
 	size_t opening, key, closing;
-	size_t left;           /* of a constant text */
+	size_t left;           /* bytes of a constant text still to come */
 	char name[NAME_BYTES]; /* NAME: so far */
 	size_t name_bytes;
 	int depth; /* ARGUMENTS: open brackets */
 	bool quoted, escaped;
-	int begun, ended; /* calls */
-	char *text;       /* [given] final bytes that the last call returned, then those held back */
+	int started, ended; /* calls */
+	char *text;         /* [given] final bytes that the last call returned, then those held back */
 	size_t given, used, capacity;
 	char *arguments; /* that came since the last delta */
 	size_t arguments_bytes, arguments_capacity;
@@ -70,7 +70,7 @@ static status add_delta(call_reader *r, json_t **calls, bool name)
 {
 	if (!*calls)
 		*calls = json_array();
-	json_t *delta = json_pack("{s:i}", "index", r->begun - 1);
+	json_t *delta = json_pack("{s:i}", "index", r->started - 1);
 	json_t *value = name ? json_stringn(r->name, r->name_bytes) : json_stringn(r->arguments, r->arguments_bytes);
 	const int failed = json_object_set_new(delta, name ? "name" : "arguments", value);
 	r->arguments_bytes = 0;
@@ -153,7 +153,7 @@ static status name_byte(call_reader *r, char byte, json_t **calls)
 			r->name[r->name_bytes++] = byte;
 		return STATUS_OK;
 	}
-	r->begun++;
+	r->started++;
 	go_to(r, KEY, r->key);
 	return add_delta(r, calls, true);
 }
@@ -194,7 +194,7 @@ static status call_byte(call_reader *r, char byte, json_t **calls)
 	return STATUS_OK;
 }
 
-static status push(call_reader *r, const char *part, size_t bytes, bool last, json_t **calls)
+static status read_bytes(call_reader *r, const char *part, size_t bytes, bool last, json_t **calls)
 {
 	for (size_t i = 0; i < bytes; i++)
 		TRY(r->stage == TEXT ? text_byte(r, part[i]) : call_byte(r, part[i], calls));
@@ -211,7 +211,7 @@ status call_reader_push(call_reader *r, const char *part, size_t bytes, bool las
 	r->used -= r->given;
 	r->given = 0;
 	*calls = NULL;
-	const status s = push(r, part, bytes, last, calls);
+	const status s = read_bytes(r, part, bytes, last, calls);
 	if (s != STATUS_OK) {
 		json_decref(*calls);
 		*calls = NULL;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint16_t advance(const call_search *s, int i, uint16_t at, unsigned char byte)
+static uint16_t advance_text(const call_search *s, int i, uint16_t at, unsigned char byte)
 {
 	while (at > 0 && (at == s->bytes[i] || (unsigned char)s->text[i][at] != byte))
 		at = s->fail[i][at];
@@ -21,7 +21,7 @@ static status add(call_search *s, const char *text, size_t bytes, error *err)
 	s->bytes[i] = (uint16_t)bytes;
 	s->n++;
 	for (uint16_t n = 1; n < bytes; n++)
-		s->fail[i][n + 1] = advance(s, i, s->fail[i][n], (unsigned char)text[n]);
+		s->fail[i][n + 1] = advance_text(s, i, s->fail[i][n], (unsigned char)text[n]);
 	return STATUS_OK;
 }
 
@@ -43,7 +43,7 @@ int call_search_step(const call_search *s, call_search_state *state, unsigned ch
 	for (int i = 0; i < s->n; i++) {
 		uint16_t *at = &state->at[i];
 		if (i > 0 || !s->first)
-			*at = advance(s, i, *at, byte);
+			*at = advance_text(s, i, *at, byte);
 		else if (*at != UINT16_MAX)
 			*at = (unsigned char)s->text[i][*at] == byte ? (uint16_t)(*at + 1) : UINT16_MAX;
 		if (*at == s->bytes[i] && (found < 0 || s->bytes[i] > s->bytes[found]))

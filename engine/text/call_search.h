@@ -33,7 +33,8 @@ int call_search_step(const call_search *s, call_search_state *state, unsigned ch
 /* Bytes at the end of the answer that may begin a text. */
 size_t call_search_held(const call_search *s, const call_search_state *state);
 
-/* What follows the mark of a call, up to the function's name: the rest of form->open, and the beginning of the JSON. */
+/* Get the text between the mark of a call and the function's name: the rest of form->open, and the beginning of the
+ * JSON. Freed by the caller. STATUS_NOMEM. */
 status call_search_rest(const call_search *s, const chat_call_form *form, char **out);
 
 /* The beginning of a call's JSON. */

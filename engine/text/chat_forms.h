@@ -30,7 +30,7 @@ typedef struct chat_tools {
 	const char *gap;      /* before the list, after text of the system */
 	chat_turn list;       /* around all functions */
 	chat_turn tool;       /* around each, which is JSON */
-	int indent;           /* of that JSON; 0: one line */
+	int indent;           /* spaces for each level of that JSON; 0: one line */
 	bool with_user;       /* the list begins the first message of the user; otherwise it ends the system's */
 	chat_turn call;       /* prefix NULL: an answer that begins with the JSON of a call is one */
 	const char *key;      /* "arguments" */

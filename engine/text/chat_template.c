@@ -13,7 +13,7 @@
 struct chat_template {
 	chat_form form;
 	json_t *declared; /* owns the form's texts; NULL: they are static */
-	chat_tools tools; /* of a declared form */
+	chat_tools tools; /* those of a declared form */
 	char *begin, *end;
 	char *stops[CHAT_TEMPLATE_STOPS + 1];
 };

@@ -21,7 +21,7 @@ static status refuse(error *err, const char *words, const char *param, ...)
 	return error_set(err, STATUS_INVALID, full, "%s", words);
 }
 
-/* Names stand in calls without quotes or escapes. */
+/* True if a name needs no escape in JSON. */
 static bool is_name(const json_t *name)
 {
 	static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";

@@ -9,7 +9,7 @@ enum { CHAT_MAX_TOOLS = 128, CHAT_MAX_CALLS = 128 };
 /* Calls whose results are still to come. */
 typedef struct chat_calls {
 	const json_t *list; /* an assistant's tool_calls; NULL: none */
-	size_t index;       /* of that message */
+	size_t index;       /* index of that message */
 	bool answered[CHAT_MAX_CALLS];
 } chat_calls;
 

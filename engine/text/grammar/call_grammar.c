@@ -84,7 +84,7 @@ static const json_t *function_of(const composer *c, size_t i)
 	return json_object_get(json_array_get(c->rules->tools, i), "function");
 }
 
-static const char *name_of(const composer *c, size_t i)
+static const char *function_name(const composer *c, size_t i)
 {
 	return json_string_value(json_object_get(function_of(c, i), "name"));
 }
@@ -121,7 +121,7 @@ static status all_arguments(composer *c, error *err)
 	bool any = false;
 	for (size_t i = 0; i < json_array_size(c->rules->tools); i++) {
 		c->arguments[i] = -1;
-		if (c->rules->function && strcmp(name_of(c, i), c->rules->function) != 0)
+		if (c->rules->function && strcmp(function_name(c, i), c->rules->function) != 0)
 			continue;
 		any = true;
 		const status s = arguments(c, i, &budget, err);
@@ -139,13 +139,13 @@ static grammar_node call_tail(const composer *c)
 	int n = 0;
 	for (size_t i = 0; i < json_array_size(c->rules->tools); i++)
 		if (c->arguments[i] >= 0)
-			c->tails[n++] = grammar_sequence(g, NODES(text(c, name_of(c, i)), text(c, "\", \""),
+			c->tails[n++] = grammar_sequence(g, NODES(text(c, function_name(c, i)), text(c, "\", \""),
 			                                          text(c, c->rules->form.key), text(c, "\": "),
 			                                          c->arguments[i], text(c, "}")));
 	return grammar_sequence(g, NODES(grammar_choice(g, c->tails, n), text(c, c->rules->form.close)));
 }
 
-/* What follows the mark of the first call. */
+/* The rest of an answer after the mark of its first call. */
 static status calls_after_mark(const composer *c, grammar_node *out)
 {
 	const call_rules *r = c->rules;
