@@ -17,7 +17,7 @@ static const chat_call_form hermes = {"", "<tool_call>\n", "\n</tool_call>", "ar
 static const chat_call_form llama = {"", "", "", "parameters", "", "", true};
 static const chat_call_form plain = {" ", "<tool_call>", "</tool_call>", "arguments", "\n", "\nTool:", false};
 
-static const char *const user_stop[] = {"\nUser:", "\nTool:"};
+static const char *const user_stop[] = {"\nUser:", "\nTool:", "aab"};
 
 static const char weather[] = "[{\"function\": {\"name\": \"now\"}}, {\"function\": {\"name\": \"weather\", "
                               "\"parameters\": {\"type\": \"object\", "
@@ -44,7 +44,7 @@ static grammar *grammar_of(const chat_call_form *form, const char *tools_text, c
 	                          .choice = choice,
 	                          .parallel = parallel,
 	                          .stops = user_stop,
-	                          .n_stops = form == &plain ? 2 : 0};
+	                          .n_stops = form == &plain ? 3 : 0};
 	if (call_grammar_new(&g, &rules, &err) != STATUS_OK)
 		fail_msg("%s: %s", err.param, error_message(&err));
 	json_decref(tools);
@@ -125,6 +125,8 @@ static void a_choice_decides_whether_and_how_often_functions_are_called(void **s
 	g = grammar_of(&plain, weather, CALLS_AUTO, true);
 	assert_true(fits(g, " hi\nUser:", true));
 	assert_false(fits(g, " hi\nUser: ", false));
+	assert_true(fits(g, "aaab", true));
+	assert_false(fits(g, "aaab ", false));
 	grammar_free(g);
 }
 
@@ -233,7 +235,7 @@ static answer read_cut(const chat_call_form *form, bool may_call, const char *wo
 	call_reader *r;
 	answer a = {.calls = json_array()};
 	const size_t bytes = strlen(words), cuts[4] = {0, first, second, bytes};
-	assert_int_equal(call_reader_new(&r, form, may_call, user_stop, 2, NULL), STATUS_OK);
+	assert_int_equal(call_reader_new(&r, form, may_call, user_stop, 3, NULL), STATUS_OK);
 	for (int i = 0; i < 3; i++) {
 		const char *text;
 		size_t n;
@@ -278,6 +280,7 @@ static void an_answer_is_divided_alike_wherever_it_is_cut(void **state)
 	             "<", "[{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": \\\"}\\\\\\\\\\\\\\\"{\\\"}\"}]");
 	assert_reads(&hermes, true, "\xc3\xa9 \nUser", "\xc3\xa9 \nUser", "[]");
 	assert_reads(&hermes, true, " hi\nUser:", " hi", "[]");
+	assert_reads(&hermes, true, "aaab", "a", "[]");
 	assert_reads(&hermes, false, "{} <tool_call ", "{} <tool_call ", "[]");
 	assert_reads(&plain, true, " <tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>\nTool:", "",
 	             "[{\"name\": \"f\", \"arguments\": \"{}\"}]");

@@ -265,6 +265,7 @@ static void assert_renders_tools(const chat_template *t, const char *messages, c
 	if (chat_template_render(t, list, tools, false, true, &x, &err) != STATUS_OK)
 		fail_msg("%s: %s", err.param, error_message(&err));
 	assert_string_equal(x.text, text);
+	assert_true(strncmp(x.text + x.shared, "User: u", 7) == 0 || strncmp(x.text + x.shared, "u;", 2) == 0);
 	chat_text_fini(&x);
 	json_decref(list);
 	json_decref(tools);
