@@ -178,7 +178,8 @@ static status add_turn(chat_builder *b, const json_t *message, size_t i, chat_ro
 		b->out.shared = b->out.bytes;
 	}
 	const bool calls = role == CHAT_ASSISTANT && json_array_size(json_object_get(message, "tool_calls")) > 0;
-	if (!calls || json_object_get(message, "content"))
+	const json_t *content = json_object_get(message, "content");
+	if (!calls || (content && !json_is_null(content)))
 		TRY(add_content(b, message, i, trims && !p->system, err));
 	p->system = NULL;
 	if (trims)
@@ -194,6 +195,8 @@ static status add_message(chat_builder *b, const json_t *message, size_t i, plac
 	const chat_form *f = b->form;
 	chat_role role;
 	TRY(read_role(message, i, &role, err));
+	if (role != CHAT_ASSISTANT && json_array_size(json_object_get(message, "tool_calls")) > 0)
+		return wrong(err, i, "tool_calls", "only the assistant calls functions");
 	if (role == CHAT_TOOL)
 		return add_result(b, message, i, p, err);
 	TRY(end_results(b, p, err));

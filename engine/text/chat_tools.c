@@ -78,9 +78,11 @@ static status append_call(chat_builder *b, const json_t *call, size_t i, size_t 
 	json_t *arguments;
 	if (!is_name(name))
 		return refuse(err, name_words, "messages[%zu].tool_calls[%zu].function.name", i, k);
-	const status s = json_read(&arguments, json_string_value(text), json_string_length(text), 0, NULL);
-	if (s == STATUS_NOMEM)
-		return s;
+	/* Training data may have the object itself. */
+	if (json_is_object(text))
+		arguments = json_incref((json_t *)(uintptr_t)text);
+	else if (json_read(&arguments, json_string_value(text), json_string_length(text), 0, NULL) == STATUS_NOMEM)
+		return STATUS_NOMEM;
 	if (!json_is_object(arguments)) {
 		json_decref(arguments);
 		return refuse(err, "must be a text with a JSON object",
