@@ -219,3 +219,21 @@ def test_a_template_without_a_form_for_functions_refuses_them(service):
     done = service.wait_job(service.job(steps=2, config=config)["id"])
     error = refused(service, done["fine_tuned_model"], tools=[NOW])
     assert error["param"] == "tools" and "no form for functions" in error["message"]
+
+
+# --- what is learned -------------------------------------------------------------------------------------
+
+
+def test_a_model_learns_to_call_from_conversations_and_calls_by_itself(service, client):
+    calls = [{"id": "a", "type": "function", "function": {"name": "now", "arguments": "{}"}}]
+    line = {"tools": [NOW], "messages": [user("time?"), {"role": "assistant", "content": None, "tool_calls": calls},
+                                         {"role": "tool", "tool_call_id": "a", "content": "7"}, {"role": "assistant", "content": "It is 7."}]}
+    config = {**SMALL["config"], "n_positions": 512, "window_sizes": [4, 7, 512]}
+    done = service.wait_job(service.job(steps=300, text=(json.dumps(line) + "\n") * 200, config=config, sequence_length=256)["id"])
+    assert done["status"] == "succeeded", done
+    ask = dict(model=done["fine_tuned_model"], tools=[NOW], parallel_tool_calls=False, temperature=0, max_completion_tokens=100)
+    first = client.chat.completions.create(messages=line["messages"][:1], **ask).choices[0]
+    assert first.finish_reason == "tool_calls" and [c.function.name for c in first.message.tool_calls] == ["now"], first
+    result = {"role": "tool", "tool_call_id": first.message.tool_calls[0].id, "content": "7"}
+    second = client.chat.completions.create(messages=[line["messages"][0], first.message, result], **ask).choices[0]
+    assert second.finish_reason == "stop" and second.message.content.strip() == "It is 7.", second
