@@ -430,7 +430,7 @@ FAULTS_ALL := $(if $(filter aarch64 tsan,$(BUILD)),,$(FAULTS))
 # Answers questions about grammars of JSON Schemas, for tests/api.
 GRAMMAR_TEXTS := $(OUT)/tests/grammar_texts
 $(GRAMMAR_TEXTS): $(OUT)/obj/tests/api/grammar_texts.o $(UNIT_SUPPORT) \
-                  $(filter-out %/constraint.o %/token_trie.o,$(call objects,$(call sources,engine/text/grammar engine/base) proto/nearest.c))
+                  $(filter-out %/constraint.o %/token_trie.o,$(call objects,$(call sources,engine/text/grammar engine/base) engine/text/call_search.c proto/nearest.c))
 	@mkdir -p $(@D)
 	$(call say,link,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(UNIT_SUPPORT) -ljansson -lnettle -lm

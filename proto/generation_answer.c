@@ -60,7 +60,8 @@ bool generation_answer_begin(generation_answer *a, generation_form form, const j
 void generation_answer_fini(generation_answer *a)
 {
 	for (size_t i = 0; i < a->n_choices; i++) {
-		free(a->choices[i].text);
+		free(a->choices[i].text.data);
+		answer_calls_fini(&a->choices[i].calls);
 		json_decref(a->choices[i].logprobs);
 		json_decref(a->choices[i].alpha);
 		json_decref(a->choices[i].prompt_logprobs);
@@ -86,22 +87,6 @@ static generation_text *choice_at(generation_answer *a, json_int_t index)
 		a->n_choices = needed;
 	}
 	return &a->choices[index];
-}
-
-static bool append_text(generation_text *c, const char *text, size_t bytes)
-{
-	if (c->capacity - c->bytes < bytes) {
-		const size_t capacity = 2 * (c->bytes + bytes) + 64;
-		char *grown = realloc(c->text, capacity);
-		if (!grown)
-			return false;
-		c->text = grown;
-		c->capacity = capacity;
-	}
-	if (bytes > 0)
-		memcpy(c->text + c->bytes, text, bytes);
-	c->bytes += bytes;
-	return true;
 }
 
 /* Append each array of `more` to the array of that name in *all. */
@@ -132,7 +117,8 @@ generation_added generation_answer_add(generation_answer *a, const json_t *event
 	const json_t *text = json_object_get(event, "text");
 	json_t *logprobs = json_object_get(event, "logprobs"), *alpha = json_object_get(event, "alpha");
 	json_t *scored = json_object_get(event, "prompt_logprobs");
-	bool ok = c && append_text(c, json_string_value(text), json_string_length(text));
+	bool ok = c && grown_text_append(&c->text, json_string_value(text), json_string_length(text)) &&
+	          answer_calls_add(&c->calls, a->id, index, json_object_get(event, "tool_calls"));
 	if (ok && json_is_object(logprobs))
 		ok = join_logprobs(&c->logprobs, logprobs);
 	if (ok && json_is_array(alpha)) {
@@ -160,11 +146,10 @@ json_t *generation_answer_envelope(const generation_answer *a, const char *objec
 	return json;
 }
 
-static const generation_text no_choice;
-
-static const generation_text *find_choice(const generation_answer *a, json_int_t index)
+static generation_text *find_choice(const generation_answer *a, json_int_t index)
 {
-	return index >= 0 && (size_t)index < a->n_choices ? &a->choices[index] : &no_choice;
+	static generation_text none; /* stays empty */
+	return index >= 0 && (size_t)index < a->n_choices ? &a->choices[index] : &none;
 }
 
 /* The list of a choice. A prompt of one token has no event, so its list is null alone. */
@@ -178,10 +163,12 @@ static json_t *whole_choice(const generation_answer *a, const json_t *ended)
 	const bool chat = a->form == GENERATION_CHAT;
 	const json_int_t index = json_integer_value(json_object_get(ended, "index"));
 	const json_t *sample = json_object_get(ended, "sample"); /* present with best_of; otherwise it is the index */
-	const generation_text *c = find_choice(a, json_is_integer(sample) ? json_integer_value(sample) : index);
-	json_t *text = json_stringn(c->text ? c->text : "", c->bytes);
+	generation_text *c = find_choice(a, json_is_integer(sample) ? json_integer_value(sample) : index);
+	json_t *calls = answer_calls_finish(&c->calls);
+	json_t *text = calls && c->text.bytes == 0 ? json_null() : grown_text_json(&c->text);
 	if (chat)
-		text = json_pack("{s:s, s:o, s:n}", "role", "assistant", "content", text, "refusal");
+		text = json_pack("{s:s, s:o, s:n, s:O*}", "role", "assistant", "content", text, "refusal", "tool_calls",
+		                 calls);
 	json_t *json = json_pack("{s:I, s:o, s:o, s:O?}", "index", index, chat ? "message" : "text", text,
 	                         "finish_reason", value_or_null(ended, "finish_reason"), "logprobs", c->logprobs);
 	if (json && c->alpha)
@@ -199,8 +186,8 @@ static json_t *whole_completion(generation_answer *a, const json_t *result)
 	json_t *ended, *choices = json_array();
 	json_array_foreach(json_object_get(result, "choices"), i, ended)
 	{
-		const json_t *echo = json_object_get(ended, "echo");
-		if (echo && generation_answer_add(a, echo) != GENERATION_ADDED) {
+		const json_t *event = json_object_get(ended, "event");
+		if (event && generation_answer_add(a, event) != GENERATION_ADDED) {
 			json_decref(choices);
 			return NULL;
 		}
@@ -231,8 +218,7 @@ json_t *generation_answer_part(json_t *text, json_t *logprobs)
 
 json_t *generation_answer_text(const generation_answer *a)
 {
-	const generation_text *c = find_choice(a, 0);
-	return json_stringn(c->text ? c->text : "", c->bytes);
+	return grown_text_json(&find_choice(a, 0)->text);
 }
 
 json_t *generation_answer_message(const generation_answer *a, const char *status, json_t *content)

@@ -6,9 +6,7 @@
 #ifndef PROTO_GENERATION_ANSWER_H
 #define PROTO_GENERATION_ANSWER_H
 
-#include <jansson.h>
-#include <stdbool.h>
-#include <stddef.h>
+#include "proto/answer_calls.h"
 
 enum { GENERATION_ANSWER_ID_BYTES = 64, GENERATION_ANSWER_FINGERPRINT_BYTES = 24, GENERATION_ANSWER_CHOICES = 4096 };
 
@@ -16,8 +14,8 @@ typedef enum generation_form { GENERATION_COMPLETION, GENERATION_CHAT, GENERATIO
 
 /* One choice so far. */
 typedef struct generation_text {
-	char *text; /* may hold U+0000 */
-	size_t bytes, capacity;
+	grown_text text;
+	answer_calls calls;
 	json_t *logprobs, *alpha, *prompt_logprobs; /* arrays concatenated; NULL: none came */
 } generation_text;
 

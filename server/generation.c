@@ -159,7 +159,13 @@ static void generation_send_event(request *r, const json_t *event)
 	generation *g = r->state;
 	if (!r->streaming)
 		generation_begin_stream(r);
-	json_t *piece = generation_piece(g, event, generation_copy(event, "text"), json_null());
+	const json_t *calls = json_object_get(event, "tool_calls");
+	const bool text = !calls || json_string_length(json_object_get(event, "text")) > 0;
+	json_t *piece = generation_piece(g, event, text ? generation_copy(event, "text") : NULL, json_null());
+	if (piece && calls)
+		json_object_set_new(json_object_get(piece, "delta"), "tool_calls",
+		                    answer_calls_delta(g->answer.id, json_integer_value(json_object_get(event, "index")),
+		                                       calls));
 	if (piece && json_object_get(event, "alpha"))
 		json_object_set(piece, "alpha", json_object_get(event, "alpha"));
 	generation_send(r, generation_chunk(g, piece));
@@ -176,8 +182,8 @@ static void generation_send_result(request *r, const json_t *result)
 		generation_begin_stream(r);
 	json_array_foreach(choices, i, ended)
 	{
-		if (json_object_get(ended, "echo"))
-			generation_send_event(r, json_object_get(ended, "echo"));
+		if (json_object_get(ended, "event"))
+			generation_send_event(r, json_object_get(ended, "event"));
 		json_t *piece = generation_piece(g, ended, NULL, generation_copy(ended, "finish_reason"));
 		json_t *chunk = generation_chunk(g, piece);
 		bool last = i + 1 == json_array_size(choices);

@@ -9,7 +9,6 @@
 	          {"<|im_start|>user\n", "<|im_end|>\n"},                                                              \
 	          {"<|im_start|>assistant\n", "<|im_end|>\n"}},                                                        \
 	.answer = "<|im_start|>assistant\n", .stops = {"<|im_end|>"}
-#define CHATML_SYSTEM(text) .default_system = "<|im_start|>system\n" text "<|im_end|>\n"
 #define LLAMA_3_TURN(role)                                                                                             \
 	{                                                                                                              \
 		"<|start_header_id|>" role "<|end_header_id|>\n\n", "<|eot_id|>"                                       \
@@ -32,21 +31,69 @@
 		"GPT4 Correct " role ": ", "<|end_of_turn|>"                                                           \
 	}
 
+#define CALL_FORMAT "{\"name\": <function-name>, \"arguments\": <args-json-object>}"
+
+static const chat_tools plain_tools = {
+    .gap = "\n\n",
+    .list = {"Tools:", NULL},
+    .tool = {"\n", NULL},
+    .call = {"<tool_call>", "</tool_call>"},
+    .key = "arguments",
+    .between = "\n",
+    .result = {"Tool: ", "\n"},
+    .stop = "\nTool:",
+};
+static const chat_tools hermes_tools = {
+    .list =
+        {"\n\n# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are provided with "
+         "function signatures within <tools></tools> XML tags:\n<tools>",
+         "\n</tools>\n\nFor each function call, return a json object with function name and arguments within "
+         "<tool_call></tool_call> XML tags:\n<tool_call>\n" CALL_FORMAT "\n</tool_call>"},
+    .tool = {"\n", NULL},
+    .call = {"<tool_call>\n", "\n</tool_call>"},
+    .key = "arguments",
+    .between = "\n",
+    .results = {"<|im_start|>user", "<|im_end|>\n"},
+    .result = {"\n<tool_response>\n", "\n</tool_response>"},
+};
+static const chat_tools llama_tools = {
+    .preamble = "Environment: ipython\n",
+    .with_user = true,
+    .list = {"Given the following functions, please respond with a JSON for a function call with its proper arguments "
+             "that best answers the given prompt.\n\nRespond in the format {\"name\": function name, \"parameters\": "
+             "dictionary of argument name and its value}.Do not use variables.\n\n",
+             NULL},
+    .tool = {NULL, "\n\n"},
+    .indent = 4,
+    .key = "parameters",
+    .single = true,
+    .result = {"<|start_header_id|>ipython<|end_header_id|>\n\n", "<|eot_id|>"},
+    .json_results = true,
+};
+
 const chat_form chat_forms_plain = {
     .name = "plain",
     .turns = {{NULL, "\n\n"}, {"User: ", "\n"}, {"Assistant: ", "\n"}},
     .answer = "Assistant:",
     .stops = {"\nUser:"},
     .rules = CHAT_TRIMS,
+    .tools = &plain_tools,
 };
 
 static const chat_form chatml = {.name = "chatml", CHATML_TURNS};
-static const chat_form qwen_1_5 = {.name = "qwen-1.5", CHATML_TURNS, CHATML_SYSTEM("You are a helpful assistant")};
-static const chat_form qwen_2 = {.name = "qwen-2", CHATML_TURNS, CHATML_SYSTEM("You are a helpful assistant.")};
-static const chat_form smollm_2 = {
-    .name = "smollm-2",
-    CHATML_TURNS,
-    CHATML_SYSTEM("You are a helpful AI assistant named SmolLM, trained by Hugging Face")};
+static const chat_form qwen_1_5 = {.name = "qwen-1.5", CHATML_TURNS, .default_system = "You are a helpful assistant"};
+static const chat_form qwen_2 = {.name = "qwen-2", CHATML_TURNS, .default_system = "You are a helpful assistant."};
+static const chat_form qwen_2_5 = {.name = "qwen-2.5",
+                                   CHATML_TURNS,
+                                   .default_system =
+                                       "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.",
+                                   .tools = &hermes_tools};
+static const chat_form qwen_2_5_base = {
+    .name = "qwen-2.5", CHATML_TURNS, .default_system = "You are a helpful assistant.", .tools = &hermes_tools};
+static const chat_form smollm_2 = {.name = "smollm-2",
+                                   CHATML_TURNS,
+                                   .default_system =
+                                       "You are a helpful AI assistant named SmolLM, trained by Hugging Face"};
 static const chat_form llama_2 = {
     .name = "llama-2",
     .turns = {{"<<SYS>>\n", "\n<</SYS>>\n\n"}, {CHAT_BEGIN "[INST] ", " [/INST]"}, {" ", " " CHAT_END}},
@@ -58,6 +105,11 @@ static const chat_form llama_3_answers = {/* the first edition writes the answer
                                           .name = "llama-3",
                                           LLAMA_3,
                                           .unanswered = "<|start_header_id|>assistant<|end_header_id|>\n\n"};
+static const chat_form llama_3_1 = {.name = "llama-3.1",
+                                    LLAMA_3,
+                                    .preamble = "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n",
+                                    .default_system = "",
+                                    .tools = &llama_tools};
 static const chat_form mistral_0_1 = {
     .name = "mistral-0.1",
     .begin = CHAT_BEGIN,
@@ -143,14 +195,19 @@ static const struct {
 	uint64_t digest;
 	const chat_form *form;
 } published[] = {
-    {0x8ba09d39aa2c6bf5, &chatml}, {0xc3d5eac599433acd, &qwen_1_5}, {0x71ef3492cdd5fdd3, &qwen_2},
-    {0x4fe6efd851f0f8b0, &smollm_2}, {0x644114f2846a583e, &llama_2}, {0x72988483c7369e25, &llama_3},
-    {0xf99c31519417e7ea, &llama_3_answers}, {0xba1d08981bb58ed4, &mistral_0_1}, {0xedeaf173199eb486, &mistral_0_2},
-    {0x03f868c25825e53e, &mistral_v1}, {0xb1b2d619bc17e1dc, &zephyr}, {0x204769f3ab544938, &gemma},
-    {0x05a1e4f5fb5880ac, &phi_3_mini}, {0x7670c3aba36f421a, &phi_3_medium}, {0x1a98bc0756d151d6, &phi_3_small},
-    {0xe95a28ab9ffe1045, &phi_3_5}, {0x81870532f7ff9cc2, &vicuna}, {0xd519a3dbf447cb65, &orca_vicuna},
-    {0x142b3609a6bed82c, &deepseek_2}, {0x139be8767a10d955, &openchat}, {0xf747c4acdea85e44, &monarch},
-    {0x0a033e910ff81f19, &granite_3}, {0x84af9d74d4c6b350, &chatml} /* with add_generation_prompt set first */,
+    {0x8ba09d39aa2c6bf5, &chatml},          {0xc3d5eac599433acd, &qwen_1_5},
+    {0x71ef3492cdd5fdd3, &qwen_2},          {0x4fe6efd851f0f8b0, &smollm_2},
+    {0x644114f2846a583e, &llama_2},         {0x72988483c7369e25, &llama_3},
+    {0xf99c31519417e7ea, &llama_3_answers}, {0xba1d08981bb58ed4, &mistral_0_1},
+    {0xedeaf173199eb486, &mistral_0_2},     {0x03f868c25825e53e, &mistral_v1},
+    {0xb1b2d619bc17e1dc, &zephyr},          {0x204769f3ab544938, &gemma},
+    {0x05a1e4f5fb5880ac, &phi_3_mini},      {0x7670c3aba36f421a, &phi_3_medium},
+    {0x1a98bc0756d151d6, &phi_3_small},     {0xe95a28ab9ffe1045, &phi_3_5},
+    {0x81870532f7ff9cc2, &vicuna},          {0xd519a3dbf447cb65, &orca_vicuna},
+    {0x142b3609a6bed82c, &deepseek_2},      {0x139be8767a10d955, &openchat},
+    {0xf747c4acdea85e44, &monarch},         {0x0a033e910ff81f19, &granite_3},
+    {0xe5b6b54060b30dff, &qwen_2_5},        {0x8bea677696b3a4da, &qwen_2_5_base},
+    {0x1f93fc5ace0f643a, &llama_3_1},       {0x84af9d74d4c6b350, &chatml} /* with add_generation_prompt set first */,
 };
 
 status chat_forms_find(const char *program, const chat_form **out)

@@ -10,7 +10,7 @@
 #define CHAT_BEGIN "\x01"
 #define CHAT_END "\x02"
 
-typedef enum chat_role { CHAT_SYSTEM, CHAT_USER, CHAT_ASSISTANT, CHAT_ROLES } chat_role;
+typedef enum chat_role { CHAT_SYSTEM, CHAT_USER, CHAT_ASSISTANT, CHAT_ROLES, CHAT_TOOL = CHAT_ROLES } chat_role;
 
 typedef enum chat_rule {
 	CHAT_TRIMS = 1,      /* white space around a message is dropped */
@@ -24,16 +24,36 @@ typedef struct chat_turn {
 	const char *prefix, *suffix;
 } chat_turn;
 
+/* Functions, their calls and results. A call is {"name": NAME, KEY: ARGUMENTS} between the texts of `call`. */
+typedef struct chat_tools {
+	const char *preamble; /* begins the system's message */
+	const char *gap;      /* before the list, after text of the system */
+	chat_turn list;       /* around all functions */
+	chat_turn tool;       /* around each, which is JSON */
+	int indent;           /* spaces for each level of that JSON; 0: one line */
+	bool with_user;       /* the list begins the first message of the user; otherwise it ends the system's */
+	chat_turn call;       /* prefix NULL: an answer that begins with the JSON of a call is one */
+	const char *key;      /* "arguments" */
+	const char *between;  /* before a call, after text or another call */
+	bool single;          /* an answer is a text or one call */
+	chat_turn results;    /* around successive results */
+	chat_turn result;
+	bool json_results; /* a result is a JSON string */
+	const char *stop;  /* ends an answer, in addition to the form's stops */
+} chat_tools;
+
 /* A NULL text is empty. */
 typedef struct chat_form {
 	const char *name;
 	const char *begin;          /* before everything */
-	const char *default_system; /* inserted if the first message is not a system message */
+	const char *preamble;       /* begins the first system message */
+	const char *default_system; /* text of a system message, inserted if the first message is not one; NULL: none */
 	chat_turn turns[CHAT_ROLES];
 	const char *answer;     /* before the model's answer */
 	const char *unanswered; /* replaces `answer` if none follows */
 	const char *stops[CHAT_TEMPLATE_STOPS + 1];
 	unsigned rules;
+	const chat_tools *tools; /* NULL: the form has none */
 } chat_form;
 
 extern const chat_form chat_forms_plain;

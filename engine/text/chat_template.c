@@ -1,5 +1,4 @@
-/* A text is built in one pass over the messages. Whatever is appended is either the template's or a message's; ranges
- * that touch are one. */
+/* A text is built in one pass over the messages (chat_builder.h). */
 #include "engine/text/chat_template.h"
 
 #include <stdio.h>
@@ -7,119 +6,17 @@
 #include <string.h>
 
 #include "engine/base/memory.h"
-#include "engine/text/chat_forms.h"
-
-enum { MOST_ADDED = 1 << 20, MOST_ADDED_EACH = 16 /* bytes for each of the messages' */ };
+#include "engine/text/chat_builder.h"
+#include "engine/text/chat_json.h"
+#include "engine/text/chat_tools.h"
 
 struct chat_template {
 	chat_form form;
 	json_t *declared; /* owns the form's texts; NULL: they are static */
+	chat_tools tools; /* those of a declared form */
 	char *begin, *end;
 	char *stops[CHAT_TEMPLATE_STOPS + 1];
 };
-
-/* --- texts --------------------------------------------------------------------------- */
-
-typedef struct builder {
-	const chat_template *t;
-	chat_text out;
-	size_t room, ranges_room;
-	size_t given, added; /* bytes of messages, and of the template */
-	bool failed, grown;  /* grown: failed, since the template adds too much */
-} builder;
-
-static bool chat_template_reserve(builder *b, size_t bytes)
-{
-	b->failed = b->failed || !MEMORY_ROOM(b->out.text, b->room, b->out.bytes + bytes + 1);
-	return !b->failed;
-}
-
-static void chat_template_append(builder *b, const char *text, size_t bytes)
-{
-	if (!chat_template_reserve(b, bytes))
-		return;
-	memcpy(b->out.text + b->out.bytes, text, bytes);
-	b->out.bytes += bytes;
-	b->out.text[b->out.bytes] = 0;
-}
-
-static void trust(builder *b, size_t first, size_t bytes)
-{
-	byte_range *last = b->out.n_trusted ? &b->out.trusted[b->out.n_trusted - 1] : NULL;
-	if (b->failed || bytes == 0)
-		return;
-	if (last && last->first + last->bytes == first) {
-		last->bytes += bytes;
-		return;
-	}
-	b->failed = !MEMORY_ROOM(b->out.trusted, b->ranges_room, b->out.n_trusted + 1);
-	if (!b->failed)
-		b->out.trusted[b->out.n_trusted++] = (byte_range){first, bytes};
-}
-
-/* A text of the form, with the names of the tokens that begin and end a text. */
-static void markup(builder *b, const char *text)
-{
-	size_t first = b->out.bytes;
-	for (; text && *text; text++) {
-		const char *name = *text == *CHAT_BEGIN ? b->t->begin : *text == *CHAT_END ? b->t->end : NULL;
-		/* Append what the template adds, within a bound. */
-		const size_t bytes = name ? strlen(name) : 1;
-		b->added += bytes;
-		b->grown |= b->added > MOST_ADDED + MOST_ADDED_EACH * b->given;
-		b->failed |= b->grown;
-		chat_template_append(b, name ? name : text, bytes);
-	}
-	trust(b, first, b->out.bytes - first);
-}
-
-/* Bytes of the character of white space that a text begins with, or (last) ends with, as Python's str.strip sees it;
- * 0: none. */
-static size_t space(const char *text, size_t bytes, bool last)
-{
-	static const char *const wide[] = {"\xc2\x85", "\u00a0", "\u1680", "\u2000", "\u2001", "\u2002", "\u2003",
-	                                   "\u2004",   "\u2005", "\u2006", "\u2007", "\u2008", "\u2009", "\u200a",
-	                                   "\u2028",   "\u2029", "\u202f", "\u205f", "\u3000"};
-	if (bytes == 0)
-		return 0;
-	unsigned char c = (unsigned char)text[last ? bytes - 1 : 0];
-	if (c == ' ' || (c >= '\t' && c <= '\r') || (c >= 0x1c && c <= 0x1f))
-		return 1;
-	for (size_t i = 0; c >= 0x80 && i < sizeof wide / sizeof *wide; i++) {
-		size_t n = strlen(wide[i]);
-		if (n <= bytes && memcmp(last ? text + bytes - n : text, wide[i], n) == 0)
-			return n;
-	}
-	return 0;
-}
-
-/* Drop the white space at the end of what was built from `first` on. */
-static void trim_end(builder *b, size_t first)
-{
-	size_t n;
-	while (!b->failed && (n = space(b->out.text + first, b->out.bytes - first, true)) > 0)
-		b->out.bytes -= n;
-	if (!b->failed && b->out.text)
-		b->out.text[b->out.bytes] = 0;
-	while (b->out.n_trusted > 0) {
-		byte_range *last = &b->out.trusted[b->out.n_trusted - 1];
-		if (last->first + last->bytes <= b->out.bytes)
-			return;
-		last->bytes = last->first < b->out.bytes ? b->out.bytes - last->first : 0;
-		b->out.n_trusted -= last->bytes == 0;
-	}
-}
-
-static void append_trimmed(builder *b, const char *text, size_t bytes, bool trims)
-{
-	size_t n;
-	while (trims && (n = space(text, bytes, false)) > 0) {
-		text += n;
-		bytes -= n;
-	}
-	b->given += bytes;
-	chat_template_append(b, text, bytes);
-}
 
 /* --- messages -------------------------------------------------------------------------- */
 
@@ -135,23 +32,26 @@ static status read_role(const json_t *message, size_t i, chat_role *out, error *
 	static const struct {
 		const char *word;
 		chat_role role;
-	} words[] = {
-	    {"system", CHAT_SYSTEM}, {"developer", CHAT_SYSTEM}, {"user", CHAT_USER}, {"assistant", CHAT_ASSISTANT}};
+	} words[] = {{"system", CHAT_SYSTEM},
+	             {"developer", CHAT_SYSTEM},
+	             {"user", CHAT_USER},
+	             {"assistant", CHAT_ASSISTANT},
+	             {"tool", CHAT_TOOL}};
 	const char *word = json_string_value(json_object_get(message, "role"));
 	for (size_t k = 0; word && k < sizeof words / sizeof *words; k++)
 		if (strcmp(words[k].word, word) == 0) {
 			*out = words[k].role;
 			return STATUS_OK;
 		}
-	return wrong(err, i, "role", "a message is of the system (or developer), the user or the assistant");
+	return wrong(err, i, "role", "a message is of the system (or developer), the user, the assistant or a tool");
 }
 
 /* Append the text of a message: its parts, concatenated. */
-static status add_content(builder *b, const json_t *message, size_t i, bool trims, error *err)
+static status add_content(chat_builder *b, const json_t *message, size_t i, bool trims, error *err)
 {
 	const json_t *content = json_object_get(message, "content");
 	if (json_is_string(content)) {
-		append_trimmed(b, json_string_value(content), json_string_length(content), trims);
+		chat_builder_append(b, json_string_value(content), json_string_length(content), trims);
 		return STATUS_OK;
 	}
 	if (!json_is_array(content))
@@ -162,7 +62,8 @@ static status add_content(builder *b, const json_t *message, size_t i, bool trim
 		const char *type = json_string_value(json_object_get(part, "type"));
 		if (!type || strcmp(type, "text") != 0 || !json_is_string(text))
 			return wrong(err, i, "content", "only parts of the type \"text\" can be read");
-		append_trimmed(b, json_string_value(text), json_string_length(text), trims && b->out.bytes == first);
+		chat_builder_append(b, json_string_value(text), json_string_length(text),
+		                    trims && b->out.bytes == first);
 	}
 	return STATUS_OK;
 }
@@ -172,6 +73,10 @@ typedef struct place {
 	size_t turns;         /* messages before it that are no system message */
 	const json_t *system; /* to be folded into it; NULL: none */
 	size_t system_index;
+	const json_t *tools; /* to be listed; NULL: none, or they have been */
+	chat_calls calls;
+	bool results; /* the message before it is a result */
+	bool open;    /* so are all messages before it, which continue a conversation */
 } place;
 
 static status check_order(const chat_form *f, chat_role role, size_t i, const place *p, error *err)
@@ -192,33 +97,110 @@ static status check_order(const chat_form *f, chat_role role, size_t i, const pl
 	return wrong(err, i, "role", words);
 }
 
-static status add_turn(builder *b, const json_t *message, size_t i, chat_role role, place *p, error *err)
+static void list_tools(chat_builder *b, place *p)
 {
-	const chat_form *f = &b->t->form;
-	bool trims = f->rules & CHAT_TRIMS;
-	markup(b, f->turns[role].prefix);
-	size_t first = b->out.bytes;
-	if (p->system) {
-		markup(b, f->turns[CHAT_SYSTEM].prefix);
-		TRY(add_content(b, p->system, p->system_index, false, err));
-		markup(b, f->turns[CHAT_SYSTEM].suffix);
-		b->out.shared = b->out.bytes;
-	}
-	TRY(add_content(b, message, i, trims && !p->system, err));
-	p->system = NULL;
+	chat_tools_append_list(b, p->tools);
+	p->tools = NULL;
+}
+
+/* Append the system's message at the beginning; message NULL: the form's own, or only functions. */
+static status add_system(chat_builder *b, const json_t *message, place *p, error *err)
+{
+	const chat_form *f = b->form;
+	const bool trims = f->rules & CHAT_TRIMS, tools = p->tools;
+	chat_builder_markup(b, f->turns[CHAT_SYSTEM].prefix);
+	if (tools)
+		chat_builder_markup(b, f->tools->preamble);
+	chat_builder_markup(b, f->preamble);
+	const size_t first = b->out.bytes;
+	if (message)
+		TRY(add_content(b, message, 0, trims, err));
+	else
+		chat_builder_markup(b, f->default_system);
 	if (trims)
-		trim_end(b, first);
-	markup(b, f->turns[role].suffix);
-	if (i == 0 && role == CHAT_SYSTEM)
+		chat_builder_trim_end(b, first);
+	if (tools && !f->tools->with_user) {
+		if (b->out.bytes > first)
+			chat_builder_markup(b, f->tools->gap);
+		list_tools(b, p);
+	}
+	chat_builder_markup(b, f->turns[CHAT_SYSTEM].suffix);
+	if (message || tools)
 		b->out.shared = b->out.bytes;
 	return STATUS_OK;
 }
 
-static status add_message(builder *b, const json_t *message, size_t i, place *p, error *err)
+static status add_result(chat_builder *b, const json_t *message, size_t i, place *p, error *err)
 {
-	const chat_form *f = &b->t->form;
+	const chat_tools *t = b->form->tools;
+	TRY(chat_tools_take_result(b->form, message, i, &p->calls, p->open, err));
+	if (!p->results)
+		chat_builder_markup(b, t->results.prefix);
+	p->results = true;
+	chat_builder_markup(b, t->result.prefix);
+	const size_t first = b->out.bytes;
+	const bool trims = b->form->rules & CHAT_TRIMS && !t->json_results;
+	TRY(add_content(b, message, i, trims, err));
+	if (trims)
+		chat_builder_trim_end(b, first);
+	if (t->json_results && !b->failed) {
+		json_t *text = json_stringn(b->out.text ? b->out.text + first : "", b->out.bytes - first);
+		if (!text)
+			return STATUS_NOMEM;
+		b->out.bytes = first;
+		chat_json_append(b, text, 0);
+		json_decref(text);
+	}
+	chat_builder_markup(b, t->result.suffix);
+	return STATUS_OK;
+}
+
+static status end_results(chat_builder *b, place *p, error *err)
+{
+	if (p->results)
+		chat_builder_markup(b, b->form->tools->results.suffix);
+	p->results = p->open = false;
+	return chat_tools_check_answered(&p->calls, err);
+}
+
+static status add_turn(chat_builder *b, const json_t *message, size_t i, chat_role role, place *p, error *err)
+{
+	const chat_form *f = b->form;
+	bool trims = f->rules & CHAT_TRIMS;
+	chat_builder_markup(b, f->turns[role].prefix);
+	if (p->tools)
+		list_tools(b, p);
+	size_t first = b->out.bytes;
+	if (p->system) {
+		chat_builder_markup(b, f->turns[CHAT_SYSTEM].prefix);
+		TRY(add_content(b, p->system, p->system_index, false, err));
+		chat_builder_markup(b, f->turns[CHAT_SYSTEM].suffix);
+		b->out.shared = b->out.bytes;
+	}
+	const bool calls = role == CHAT_ASSISTANT && json_array_size(json_object_get(message, "tool_calls")) > 0;
+	const json_t *content = json_object_get(message, "content");
+	if (!calls || (content && !json_is_null(content)))
+		TRY(add_content(b, message, i, trims && !p->system, err));
+	p->system = NULL;
+	if (trims)
+		chat_builder_trim_end(b, first);
+	if (calls)
+		TRY(chat_tools_append_calls(b, message, i, b->out.bytes > first, &p->calls, err));
+	chat_builder_markup(b, f->turns[role].suffix);
+	return STATUS_OK;
+}
+
+static status add_message(chat_builder *b, const json_t *message, size_t i, place *p, error *err)
+{
+	const chat_form *f = b->form;
 	chat_role role;
 	TRY(read_role(message, i, &role, err));
+	if (role != CHAT_ASSISTANT && json_array_size(json_object_get(message, "tool_calls")) > 0)
+		return wrong(err, i, "tool_calls", "only the assistant calls functions");
+	if (role == CHAT_TOOL)
+		return add_result(b, message, i, p, err);
+	TRY(end_results(b, p, err));
+	p->calls.list = NULL;
 	TRY(check_order(f, role, i, p, err));
 	if (role == CHAT_SYSTEM && f->rules & CHAT_FOLDS) {
 		p->system = message;
@@ -228,33 +210,46 @@ static status add_message(builder *b, const json_t *message, size_t i, place *p,
 	const json_t *content = json_object_get(message, "content");
 	if (role == CHAT_SYSTEM && f->rules & CHAT_SKIPS && json_is_string(content) && !json_string_length(content))
 		return STATUS_OK;
-	if (i == 0 && p->turns == 0 && role != CHAT_SYSTEM)
-		markup(b, f->default_system);
+	const bool begins = i == 0 && p->turns == 0;
+	if (begins && role == CHAT_SYSTEM)
+		return add_system(b, message, p, err);
+	if (begins && (f->default_system || p->tools))
+		TRY(add_system(b, NULL, p, err));
+	if (p->tools && role != CHAT_USER)
+		return wrong(err, i, "role", "the model's chat template lists functions with a message of the user");
 	p->turns += role != CHAT_SYSTEM;
 	return add_turn(b, message, i, role, p, err);
 }
 
-static status chat_template_build(builder *b, const json_t *messages, bool continues, bool answers, error *err)
+static status chat_template_build(chat_builder *b, const json_t *messages, const json_t *tools, bool continues,
+                                  bool answers, error *err)
 {
-	const chat_form *f = &b->t->form;
-	place p = {.turns = continues ? 2 : 0};
+	const chat_form *f = b->form;
+	place p = {.turns = continues ? 2 : 0, .open = continues};
+	TRY(chat_tools_check(f, tools, err));
+	if (!continues && json_array_size(tools) > 0)
+		p.tools = tools;
 	chat_role first;
 	if (continues) {
 		TRY(read_role(json_array_get(messages, 0), 0, &first, err));
-		if (first != CHAT_USER)
-			return wrong(err, 0, "role", "a conversation goes on with a message of the user");
+		if (first != CHAT_USER && first != CHAT_TOOL)
+			return wrong(err, 0, "role", "a conversation goes on with a message of the user or a tool");
 	}
-	markup(b, continues ? f->turns[CHAT_ASSISTANT].suffix : f->begin);
+	chat_builder_markup(b, continues ? f->turns[CHAT_ASSISTANT].suffix : f->begin);
 	for (size_t i = 0; i < json_array_size(messages); i++)
 		TRY(add_message(b, json_array_get(messages, i), i, &p, err));
-	if (p.system)
+	if (p.system || p.tools)
 		return wrong(err, p.system_index, "role", "a message of the user must follow the system's");
-	markup(b, answers ? f->answer : f->unanswered);
+	if (answers)
+		TRY(end_results(b, &p, err));
+	else if (p.results)
+		chat_builder_markup(b, f->tools->results.suffix);
+	chat_builder_markup(b, answers ? f->answer : f->unanswered);
 	if (b->grown)
 		return error_set(err, STATUS_TOO_LARGE, "messages",
 		                 "the model's chat template makes the conversation grow too much");
-	return b->failed || !chat_template_reserve(b, 0) ? error_set(err, STATUS_NOMEM, NULL, "out of memory")
-	                                                 : STATUS_OK;
+	return b->failed || !chat_builder_reserve(b, 0) ? error_set(err, STATUS_NOMEM, NULL, "out of memory")
+	                                                : STATUS_OK;
 }
 
 /* For a text that follows an answer: the bytes up to the end of the stop text that it begins with, optionally after
@@ -270,12 +265,12 @@ static size_t closing_bytes(const chat_template *t, const chat_text *x)
 	return most;
 }
 
-status chat_template_render(const chat_template *t, const json_t *messages, bool continues, bool answers,
-                            chat_text *out, error *err)
+status chat_template_render(const chat_template *t, const json_t *messages, const json_t *tools, bool continues,
+                            bool answers, chat_text *out, error *err)
 {
-	builder b = {.t = t};
+	chat_builder b = {.form = &t->form, .begin = t->begin, .end = t->end};
 	*out = (chat_text){0};
-	status s = json_array_size(messages) > 0 ? chat_template_build(&b, messages, continues, answers, err)
+	status s = json_array_size(messages) > 0 ? chat_template_build(&b, messages, tools, continues, answers, err)
 	                                         : error_set(err, STATUS_INVALID, "messages", "must hold a message");
 	if (s != STATUS_OK) {
 		chat_text_fini(&b.out);
@@ -354,9 +349,33 @@ static status read_stops(const json_t *list, const char **out, error *err)
 	                 CHAT_TEMPLATE_STOPS, CHAT_TEMPLATE_STOP_BYTES - 1);
 }
 
-static status read_declared(chat_form *out, const json_t *spec, error *err)
+static status read_tools(chat_form *form, chat_tools *out, const json_t *spec, error *err)
 {
-	static const char *const keys[] = {"begin", "system", "user", "assistant", "generation", "stop", "trim", NULL};
+	static const char *const keys[] = {"list", "call", "result", NULL};
+	const json_t *object = json_object_get(spec, "tools");
+	if (!object)
+		return STATUS_OK;
+	*out = (chat_tools){.tool = {NULL, "\n"}, .key = "arguments"};
+	status s = refuse_others(object, keys, err);
+	if (s == STATUS_OK)
+		s = read_turn(object, "list", &out->list, err);
+	if (s == STATUS_OK)
+		s = read_turn(object, "call", &out->call, err);
+	if (s == STATUS_OK)
+		s = read_turn(object, "result", &out->result, err);
+	if (s == STATUS_OK && (!out->call.prefix || strlen(out->call.prefix) >= CHAT_TEMPLATE_STOP_BYTES))
+		s = error_set(err, STATUS_INVALID, "call", "needs a prefix of 1 to %d bytes",
+		              CHAT_TEMPLATE_STOP_BYTES - 1);
+	if (s != STATUS_OK)
+		error_prefix(err, "tools");
+	form->tools = out;
+	return s;
+}
+
+static status read_declared(chat_form *out, chat_tools *tools, const json_t *spec, error *err)
+{
+	static const char *const keys[] = {"begin", "system", "user",  "assistant", "generation",
+	                                   "stop",  "trim",   "tools", NULL};
 	const json_t *trim = json_object_get(spec, "trim");
 	*out = (chat_form){.name = "declared"};
 	if (!json_is_object(spec))
@@ -373,6 +392,7 @@ static status read_declared(chat_form *out, const json_t *spec, error *err)
 	if (trim && !json_is_boolean(trim))
 		return error_set(err, STATUS_INVALID, "trim", "must be true or false");
 	out->rules |= json_is_true(trim) ? CHAT_TRIMS : 0;
+	TRY(read_tools(out, tools, spec, err));
 	return read_stops(json_object_get(spec, "stop"), out->stops, err);
 }
 
@@ -383,7 +403,7 @@ static status choose_form(chat_template *t, const chat_template_source *from, er
 	const chat_form *found = &chat_forms_plain;
 	if (from->declared && !json_is_null(from->declared)) {
 		t->declared = json_incref((json_t *)(uintptr_t)from->declared);
-		status s = read_declared(&t->form, from->declared, err);
+		status s = read_declared(&t->form, &t->tools, from->declared, err);
 		if (s != STATUS_OK)
 			error_prefix(err, "chat_template");
 		return s;
@@ -401,8 +421,8 @@ static status choose_form(chat_template *t, const chat_template_source *from, er
 static status expand_stops(chat_template *t)
 {
 	for (int i = 0, n = 0; i < CHAT_TEMPLATE_STOPS && t->form.stops[i]; i++) {
-		builder b = {.t = t};
-		markup(&b, t->form.stops[i]);
+		chat_builder b = {.form = &t->form, .begin = t->begin, .end = t->end};
+		chat_builder_markup(&b, t->form.stops[i]);
 		free(b.out.trusted);
 		if (b.failed || b.out.bytes == 0 || b.out.bytes >= CHAT_TEMPLATE_STOP_BYTES)
 			free(b.out.text);
@@ -414,9 +434,14 @@ static status expand_stops(chat_template *t)
 	return STATUS_OK;
 }
 
+static const char *or_empty(const char *text)
+{
+	return text ? text : "";
+}
+
 static char *copy(const char *text)
 {
-	return strdup(text ? text : "");
+	return strdup(or_empty(text));
 }
 
 status chat_template_new(chat_template **out, const chat_template_source *from, error *err)
@@ -455,6 +480,23 @@ const char *chat_template_name(const chat_template *t)
 const char *const *chat_template_stops(const chat_template *t)
 {
 	return (const char *const *)t->stops;
+}
+
+bool chat_template_calls(const chat_template *t, chat_call_form *out)
+{
+	const chat_form *f = &t->form;
+	const char *prefix = or_empty(f->turns[CHAT_ASSISTANT].prefix), *answer = or_empty(f->answer);
+	const size_t n = strlen(answer);
+	if (!f->tools)
+		return false;
+	*out = (chat_call_form){.lead = strncmp(prefix, answer, n) == 0 ? prefix + n : "",
+	                        .open = or_empty(f->tools->call.prefix),
+	                        .close = or_empty(f->tools->call.suffix),
+	                        .key = f->tools->key,
+	                        .between = or_empty(f->tools->between),
+	                        .stop = or_empty(f->tools->stop),
+	                        .single = f->tools->single};
+	return true;
 }
 
 /* --- a tokenizer's files --------------------------------------------------------------------- */

@@ -45,6 +45,18 @@ const char *chat_template_name(const chat_template *t);
  * CHAT_TEMPLATE_STOP_BYTES bytes, NULL after the last. */
 const char *const *chat_template_stops(const chat_template *t);
 
+/* The calls of functions in an answer: `open` {"name": NAME, KEY: ARGUMENTS} `close`. */
+typedef struct chat_call_form {
+	const char *lead;         /* before a call that begins an answer */
+	const char *open, *close; /* open "": only an answer that begins with a call has one */
+	const char *key;
+	const char *between; /* between calls */
+	const char *stop;    /* ends an answer; "": none */
+	bool single;         /* an answer has one call at most */
+} chat_call_form;
+/* False: the template has no form for functions. */
+bool chat_template_calls(const chat_template *t, chat_call_form *out);
+
 typedef struct chat_text {
 	char *text; /* NUL-terminated; may contain NULs of the messages */
 	size_t bytes;
@@ -56,11 +68,13 @@ typedef struct chat_text {
 } chat_text;
 
 /* messages: an array of {"role", "content"}, content a string or an array of {"type": "text", "text"}; "developer" is
- * "system". continues: the messages follow an answer of the model, and begin with a user's. answers: the model's answer
- * follows. STATUS_TOO_LARGE: the template adds more than 1 MiB and 16 bytes for each of the messages' bytes.
- * STATUS_INVALID names "messages[i].…"; STATUS_NOMEM. On error *out is empty. */
-status chat_template_render(const chat_template *t, const json_t *messages, bool continues, bool answers,
-                            chat_text *out, error *err);
+ * "system". An assistant's message may have "tool_calls", which messages of the role "tool" must follow, one for each
+ * call. tools: functions to be listed, as OpenAI's chat completions have them, or NULL. continues: the messages follow
+ * an answer of the model, and begin with a user's or with results; tools are checked and not listed again. answers: the
+ * model's answer follows. STATUS_TOO_LARGE: the template adds more than 1 MiB and 16 bytes for each of the messages'
+ * bytes. STATUS_INVALID names "messages[i].…" or "tools…"; STATUS_NOMEM. On error *out is empty. */
+status chat_template_render(const chat_template *t, const json_t *messages, const json_t *tools, bool continues,
+                            bool answers, chat_text *out, error *err);
 void chat_text_fini(chat_text *x);
 
 #endif

@@ -11,7 +11,7 @@
 
 typedef struct division {
 	const chat_template *chat;
-	const json_t *messages;
+	const json_t *messages, *tools;
 	chat_text whole;
 	size_t done;         /* bytes that were handed over */
 	byte_range *trusted; /* room for those of a piece */
@@ -45,7 +45,7 @@ static status find_common(const division *d, size_t n, bool answers, size_t *out
 	for (size_t i = 0; first && i < n; i++)
 		json_array_append(first, json_array_get(d->messages, i));
 	status s = first && json_array_size(first) == n
-	               ? chat_template_render(d->chat, first, false, answers, &part, err)
+	               ? chat_template_render(d->chat, first, d->tools, false, answers, &part, err)
 	               : STATUS_NOMEM;
 	*out = 0;
 	while (*out < part.bytes && *out < d->whole.bytes && part.text[*out] == d->whole.text[*out])
@@ -73,19 +73,19 @@ static status divide(division *d, error *err)
 
 static status render_and_divide(division *d, error *err)
 {
-	TRY(chat_template_render(d->chat, d->messages, false, false, &d->whole, err));
+	TRY(chat_template_render(d->chat, d->messages, d->tools, false, false, &d->whole, err));
 	d->trusted = memory_new(d->whole.n_trusted, sizeof *d->trusted);
 	return d->trusted ? divide(d, err) : STATUS_NOMEM;
 }
 
-status conversation_pieces(const void *context, const json_t *messages, long line, document_piece each, void *to,
-                           error *err)
+status conversation_pieces(const void *context, const json_t *messages, const json_t *tools, long line,
+                           document_piece each, void *to, error *err)
 {
 	const conversation_template *t = context;
 	error cause = ERROR_INIT;
 	if (!t->chat)
 		return jsonl_refuse(err, line, "%s", error_message(t->problem));
-	division d = {.chat = t->chat, .messages = messages, .each = each, .to = to};
+	division d = {.chat = t->chat, .messages = messages, .tools = tools, .each = each, .to = to};
 	status s = json_array_size(messages) > 0
 	               ? render_and_divide(&d, &cause)
 	               : error_set(&cause, STATUS_INVALID, NULL, "\"messages\" must be an array of messages");

@@ -17,7 +17,7 @@ typedef struct conversation_template {
 } conversation_template;
 
 /* A document_chat; context: a conversation_template. Errors name the line whose messages the template refuses. */
-status conversation_pieces(const void *context, const json_t *messages, long line, document_piece each, void *to,
-                           error *err);
+status conversation_pieces(const void *context, const json_t *messages, const json_t *tools, long line,
+                           document_piece each, void *to, error *err);
 
 #endif

@@ -35,10 +35,11 @@ static status read_object(void *context, const json_t *object, long line, error 
 	const documents *d = context;
 	const json_t *text = jsonl_member(object, "text"), *prompt = jsonl_member(object, "prompt"),
 	             *completion = jsonl_member(object, "completion");
+	const json_t *tools;
 	json_t *messages;
 	if (!json_is_object(object))
 		return jsonl_refuse(err, line, "not a JSON object; every value needs " NEEDS);
-	TRY(messages_read(&messages, object, line, err));
+	TRY(messages_read(&messages, &tools, object, line, err));
 	/* Alpaca's own files repeat instruction, input and output as one "text". */
 	if (jsonl_member(object, "instruction"))
 		text = NULL;
@@ -46,7 +47,7 @@ static status read_object(void *context, const json_t *object, long line, error 
 	               ? jsonl_refuse(err, line, "%s in one object",
 	                              !messages ? "\"text\" and \"prompt\" or \"completion\""
 	                                        : "a conversation and \"text\", \"prompt\" or \"completion\"")
-	           : messages             ? d->chat(d->chat_context, messages, line, d->each, d->context, err)
+	           : messages             ? d->chat(d->chat_context, messages, tools, line, d->each, d->context, err)
 	           : prompt || completion ? read_pair(d, prompt, completion, line, err)
 	           : text                 ? read_text(d, text, line, err)
 	                                  : jsonl_refuse_keys(err, line, object, NEEDS);

@@ -41,7 +41,7 @@ static status check_weight(const json_t *message, size_t i, long line, error *er
 
 static status check_message(const json_t *message, size_t i, long line, error *err)
 {
-	static const char *const refused[] = {"tool_calls", "function_call", "refusal", "audio"};
+	static const char *const refused[] = {"function_call", "refusal", "audio"};
 	for (size_t k = 0; k < sizeof refused / sizeof *refused; k++)
 		if (!is_empty(jsonl_member(message, refused[k])))
 			return jsonl_refuse(err, line, "messages[%zu].%s: cannot be learned; leave it out", i,
@@ -186,16 +186,21 @@ static status read_messages(json_t *messages, const json_t *object, long line, e
 	const json_t *given = json_object_get(object, "messages");
 	if (!json_is_array(given))
 		return jsonl_refuse(err, line, "\"messages\" must be an array of messages");
-	/* The members of a line beside its messages. */
-	static const char *const refused[] = {"tools", "functions"};
-	for (size_t k = 0; k < sizeof refused / sizeof *refused; k++)
-		if (!is_empty(jsonl_member(object, refused[k])))
-			return jsonl_refuse(err, line, "%s: cannot be learned; leave it out", refused[k]);
+	if (!is_empty(jsonl_member(object, "functions")))
+		return jsonl_refuse(err, line, "functions: cannot be learned; leave it out, or use \"tools\"");
 	return json_array_extend(messages, (json_t *)(uintptr_t)given) == 0 ? STATUS_OK
 	                                                                    : error_no_memory(err, "a conversation");
 }
 
-status messages_read(json_t **out, const json_t *object, long line, error *err)
+/* The functions beside messages, if there are any. */
+static status read_functions(const json_t **out, const json_t *object, long line, error *err)
+{
+	const json_t *tools = jsonl_member(object, "messages") ? jsonl_member(object, "tools") : NULL;
+	*out = is_empty(tools) ? NULL : tools;
+	return !*out || json_is_array(*out) ? STATUS_OK : jsonl_refuse(err, line, "\"tools\" must be an array");
+}
+
+status messages_read(json_t **out, const json_t **tools, const json_t *object, long line, error *err)
 {
 	static const struct {
 		const char *key;
@@ -204,6 +209,7 @@ status messages_read(json_t **out, const json_t *object, long line, error *err)
 	    {"messages", read_messages}, {"conversations", read_conversations}, {"instruction", read_instruction}};
 	layout_reader read = NULL;
 	*out = NULL;
+	TRY(read_functions(tools, object, line, err));
 	for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
 		if (jsonl_member(object, layouts[i].key)) {
 			if (read)

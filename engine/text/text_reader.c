@@ -52,12 +52,12 @@ static status text_reader_append(void *context, const char *text, size_t bytes, 
 }
 
 /* The contents of a conversation. */
-static status read_chat(const void *context, const json_t *messages, long line, document_piece each, void *to,
-                        error *err)
+static status read_chat(const void *context, const json_t *messages, const json_t *tools, long line,
+                        document_piece each, void *to, error *err)
 {
 	size_t i;
 	json_t *message;
-	(void)context;
+	(void)context, (void)tools;
 	(void)line;
 	json_array_foreach(messages, i, message)
 	{

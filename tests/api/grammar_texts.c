@@ -1,6 +1,7 @@
 /* grammar_texts - answer questions about grammars, one line of JSON each on standard input:
  *   {"schema": …, "draw": N, "seed": S, "longest": BYTES, "texts": [TEXT…]}
- * In place of "schema" it may have "regex", "grammar" (GBNF) or "choice". The answer: {"drawn": [TEXT…], "fits": [true
+ * In place of "schema" it may have "regex", "grammar" (GBNF), "choice", or "tools": functions, one of which each text
+ * calls, as {"name": …, "arguments": …}. The answer: {"drawn": [TEXT…], "fits": [true
  * or false for each of the texts]}, where drawn texts are made by random choices among the bytes that may follow; or
  * {"refused": STATUS, "param": …, "message": …}. */
 #include <stdio.h>
@@ -10,6 +11,7 @@
 #include <jansson.h>
 
 #include "engine/base/philox.h"
+#include "engine/text/grammar/call_grammar.h"
 #include "engine/text/grammar/gbnf.h"
 #include "engine/text/grammar/json_grammar.h"
 #include "engine/text/grammar/plain_grammar.h"
@@ -74,7 +76,11 @@ static json_t *draw_text(const grammar *g, draws *d, size_t longest)
 static status read_grammar(grammar **out, const json_t *question, error *err)
 {
 	const json_t *regex = json_object_get(question, "regex"), *gbnf = json_object_get(question, "grammar");
-	const json_t *choice = json_object_get(question, "choice");
+	const json_t *choice = json_object_get(question, "choice"), *tools = json_object_get(question, "tools");
+	const call_rules rules = {
+	    .form = {"", "", "", "arguments", "", "", true}, .tools = tools, .choice = CALLS_REQUIRED};
+	if (tools)
+		return call_grammar_new(out, &rules, err);
 	if (regex)
 		return regex_grammar_new(out, json_string_value(regex), json_string_length(regex), err);
 	if (gbnf)

@@ -525,3 +525,37 @@ def test_a_job_watcher_gets_its_headers_before_the_first_event_and_may_leave(fro
         assert read_head(s)[0] == 200
         wait_for(lambda: engine.called("job.watch"))
     wait_for(engine.called("job.watch")[0].cancelled.is_set, 1)
+
+
+def test_calls_of_functions_have_ids_and_openais_form(front, engine):
+    @engine.on("chat.create")
+    async def _(call):
+        await call.event({"index": 0, "text": "Hm", "tokens": [1], "time_ms": 0.5})
+        await call.event({"index": 0, "text": ".", "tokens": [2], "tool_calls": [{"index": 0, "name": "f"}]})
+        await call.event({"index": 0, "text": "", "tokens": [3], "tool_calls": [{"index": 0, "arguments": '{"a'}]})
+        await call.event({"index": 0, "text": "", "tokens": [4], "tool_calls": [{"index": 0, "arguments": '": 1}'}, {"index": 1, "name": "g", "arguments": "{"}]})
+        call.result({**RESULT, "choices": [{"index": 0, "finish_reason": "tool_calls", "event": {"index": 0, "text": "", "tokens": [], "tool_calls": [{"index": 1, "arguments": "}"}]}}]})
+
+    ask = {"model": "m", "messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function", "function": {"name": "f"}}]}
+    choice = front.post("/v1/chat/completions", ask).json["choices"][0]
+    calls = choice["message"]["tool_calls"]
+    assert choice["finish_reason"] == "tool_calls" and choice["message"]["content"] == "Hm."
+    assert [(c["type"], c["function"]) for c in calls] == [("function", {"name": "f", "arguments": '{"a": 1}'}), ("function", {"name": "g", "arguments": "{}"})]
+    assert len({c["id"] for c in calls}) == 2 and all(c["id"].startswith("call_") for c in calls)
+
+    deltas = [c["choices"][0]["delta"] for c in chunks(front.post("/v1/chat/completions", {**ask, "stream": True}).body)]
+    assert deltas[0] == {"role": "assistant", "content": ""} and [d.get("content") for d in deltas[1:]] == ["Hm", ".", None, None, None, None]
+    parts = [part for d in deltas for part in d.get("tool_calls", ())]
+    assert [part["index"] for part in parts] == [0, 0, 0, 1, 1]
+    assert [("id" in part, part["function"]) for part in parts] == [
+        (True, {"name": "f", "arguments": ""}), (False, {"arguments": '{"a'}), (False, {"arguments": '": 1}'}), (True, {"name": "g", "arguments": "{"}), (False, {"arguments": "}"})]
+
+
+def test_an_answer_that_only_calls_has_no_content(front, engine):
+    @engine.on("chat.create")
+    async def _(call):
+        await call.event({"index": 0, "text": "", "tokens": [1], "tool_calls": [{"index": 0, "name": "f", "arguments": "{}"}]})
+        call.result({**RESULT, "choices": [{"index": 0, "finish_reason": "tool_calls"}]})
+
+    message = front.post("/v1/chat/completions", {"model": "m", "messages": [{"role": "user", "content": "x"}]}).json["choices"][0]["message"]
+    assert message["content"] is None and len(message["tool_calls"]) == 1

@@ -62,7 +62,10 @@ class Grammars:
         self.process = subprocess.Popen([PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def ask(self, schema, draw=0, seed=0, texts=()):
-        line = json.dumps({"schema": schema, "draw": draw, "seed": seed, "texts": list(texts)})
+        return self.send({"schema": schema, "draw": draw, "seed": seed, "texts": list(texts)})
+
+    def send(self, question):
+        line = json.dumps(question)
         self.process.stdin.write(line.encode() + b"\n")
         self.process.stdin.flush()
         return json.loads(self.process.stdout.readline())
@@ -152,6 +155,33 @@ def compare_many(grammars, first, n):
 
 def test_random_schemas_mean_what_another_implementation_says(grammars):
     compare_many(grammars, 0, int(os.environ.get("SCHEMAS", 40)))
+
+
+def random_function(draw):
+    """The parameters of a function: one has a random schema."""
+    kind = random_schemas.fitting(draw).keywords
+    definitions = {k: kind.pop(k) for k in ("$defs", "definitions") if isinstance(kind, dict) and k in kind}
+    return {"type": "object", **definitions, "properties": {"a": kind, "b": {"type": "integer"}}, "required": draw.choice([["a"], ["a", "b"]])}
+
+
+def test_calls_of_random_functions_fit_their_schemas(grammars):
+    called, refused = set(), 0
+    for seed in range(60):
+        draw = random.Random(f"tools {seed}")
+        schemas = [random_function(draw) for _ in range(5)]
+        tools = [{"type": "function", "function": {"name": f"f{i}", "parameters": schema}} for i, schema in enumerate(schemas)]
+        answer = grammars.send({"tools": tools, "draw": 12, "seed": seed})
+        if "refused" in answer:
+            assert answer["param"].startswith("tools"), answer
+            refused += 1
+            continue
+        for text in answer["drawn"]:
+            call = read(text)
+            assert list(call) == ["name", "arguments"]
+            schema = schemas[int(call["name"][1:])]
+            assert Validator(read(json.dumps(schema)), format_checker=FORMATS).is_valid(call["arguments"]), (seed, text, schema)
+            called.add((seed, call["name"]))
+    assert len(called) > 200 and refused < 20, (len(called), refused)
 
 
 @pytest.mark.slow

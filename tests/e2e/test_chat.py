@@ -115,7 +115,7 @@ def test_a_system_message_is_read_once_for_many_conversations(client, model):
 
 
 @pytest.mark.parametrize("more, param", [
-    ({"tools": [{"type": "function"}]}, "tools"),
+    ({"tools": [{"type": "function"}]}, "tools[0].function"),
     ({"response_format": {"type": "xml"}}, "response_format.type"),
     ({"response_format": {"type": "json_schema"}}, "response_format.json_schema.schema"),
     ({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"properties": {"a": {"contains": "b"}}}}}},

@@ -1,6 +1,6 @@
-/* fuzz_chat - a model's chat template (a declared form, a program, the names of its tokens) and a conversation. It is
- * refused with a message, or becomes a text of bounded size. The template's ranges in it are in order, and every other
- * byte is from a message. */
+/* fuzz_chat - a model's chat template (a declared form, a program, the names of its tokens), a conversation and
+ * functions. It is refused with a message, or becomes a text of bounded size. The template's ranges in it are in order,
+ * and every other byte is from a message. */
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -31,23 +31,20 @@ bool sp_train(const sp_train_options *o, sp_train_next *next, void *context, cha
 	return false;
 }
 
-static size_t content_bytes(const json_t *messages)
+/* A character needs six bytes at most where a template quotes it. */
+static size_t given_bytes(const json_t *json)
 {
-	size_t bytes = 0;
-	for (size_t i = 0; i < json_array_size(messages); i++) {
-		const json_t *content = json_object_get(json_array_get(messages, i), "content");
-		bytes += json_string_length(content);
-		for (size_t k = 0; k < json_array_size(content); k++)
-			bytes += json_string_length(json_object_get(json_array_get(content, k), "text"));
-	}
+	char *text = json_dumps(json, JSON_ENCODE_ANY | JSON_COMPACT);
+	const size_t bytes = text ? 6 * strlen(text) : 0;
+	free(text);
 	return bytes;
 }
 
-static void check(const chat_template *t, const json_t *messages, bool continues, bool answers)
+static void check(const chat_template *t, const json_t *messages, const json_t *tools, bool continues, bool answers)
 {
 	chat_text x;
 	error err = ERROR_INIT;
-	const status s = chat_template_render(t, messages, continues, answers, &x, &err);
+	const status s = chat_template_render(t, messages, tools, continues, answers, &x, &err);
 	require(s == STATUS_OK || ((s == STATUS_INVALID || s == STATUS_TOO_LARGE) && err.message[0] && !x.text));
 	if (s != STATUS_OK)
 		return;
@@ -58,7 +55,7 @@ static void check(const chat_template *t, const json_t *messages, bool continues
 		trusted += x.trusted[i].bytes;
 		require(at <= x.bytes);
 	}
-	require(x.bytes - trusted <= content_bytes(messages));
+	require(x.bytes - trusted <= given_bytes(messages) + given_bytes(tools));
 	require(x.text[x.bytes] == 0 && x.closing <= x.bytes && x.shared <= x.bytes);
 	chat_text_fini(&x);
 }
@@ -76,10 +73,12 @@ static void read_file(tokenizer *t, const section *s, const char *name)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	section all[SECTIONS_MOST];
-	const int n = sections_read(all, "fcspm", data, size);
+	const int n = sections_read(all, "fcspmt", data, size);
 	const section *config = sections_find(all, n, 'f'), *talk = sections_find(all, n, 'm');
 	json_t *json = config ? json_loadb(config->data, config->bytes, 0, NULL) : NULL;
 	json_t *messages = talk ? json_loadb(talk->data, talk->bytes, JSON_ALLOW_NUL, NULL) : NULL;
+	const section *list = sections_find(all, n, 't');
+	json_t *tools = list ? json_loadb(list->data, list->bytes, 0, NULL) : NULL;
 	tokenizer files = {0};
 	chat_template *t;
 	error err = ERROR_INIT;
@@ -89,11 +88,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	const status s = chat_template_open(&t, &files, json, &err);
 	require(s == STATUS_OK || ((s == STATUS_INVALID || s == STATUS_UNSUPPORTED) && err.message[0] && !t));
 	for (int i = 0; i < 4 && s == STATUS_OK; i++)
-		check(t, messages, i & 1, i & 2);
+		check(t, messages, tools, i & 1, i & 2);
 	chat_template_free(s == STATUS_OK ? t : NULL);
 	for (int i = 0; i < files.n_files; i++)
 		free(files.files[i].data);
 	json_decref(messages);
+	json_decref(tools);
 	json_decref(json);
 	return 0;
 }

@@ -57,10 +57,10 @@ static status take_piece(void *context, const char *text, size_t bytes, const en
 	return STATUS_OK;
 }
 
-static status take_chat(const void *context, const json_t *messages, long line, document_piece each, void *to,
-                        error *err)
+static status take_chat(const void *context, const json_t *messages, const json_t *tools, long line,
+                        document_piece each, void *to, error *err)
 {
-	(void)context, (void)line, (void)each, (void)err;
+	(void)context, (void)tools, (void)line, (void)each, (void)err;
 	require(json_array_size(messages) > 0);
 	add_value(to, messages);
 	return STATUS_OK;

@@ -6,6 +6,8 @@ templates.json       {name: {"program", "bos", "eos"}}
 conversations.json   [{"messages", "answers"}], where answers is add_generation_prompt
 rendered.json        {name: [text or null]}, one for each conversation from the first on, until 50 are texts. null: the
                      template refuses the conversation, or leaves a message of it out.
+tools.json           [{"messages", "tools", "answers"}], conversations with functions, calls and results
+rendered_tools.json  {name: [text or null]} of these, for templates that list functions
 """
 import json
 import pathlib
@@ -110,16 +112,184 @@ GRANITE_3 = """{%- if tools %}
     {{- '<|start_of_role|>assistant<|end_of_role|>' }}
     {%- endif %}
 {%- endfor %}"""
+QWEN_2_5 = """{%- if tools %}
+    {{- '<|im_start|>system\\n' }}
+    {%- if messages[0]['role'] == 'system' %}
+        {{- messages[0]['content'] }}
+    {%- else %}
+        {{- 'SYSTEM' }}
+    {%- endif %}
+    {{- "\\n\\n# Tools\\n\\nYou may call one or more functions to assist with the user query.\\n\\nYou are provided with function signatures within <tools></tools> XML tags:\\n<tools>" }}
+    {%- for tool in tools %}
+        {{- "\\n" }}
+        {{- tool | tojson }}
+    {%- endfor %}
+    {{- "\\n</tools>\\n\\nFor each function call, return a json object with function name and arguments within <tool_call></tool_call> XML tags:\\n<tool_call>\\n{\\\"name\\\": <function-name>, \\\"arguments\\\": <args-json-object>}\\n</tool_call><|im_end|>\\n" }}
+{%- else %}
+    {%- if messages[0]['role'] == 'system' %}
+        {{- '<|im_start|>system\\n' + messages[0]['content'] + '<|im_end|>\\n' }}
+    {%- else %}
+        {{- '<|im_start|>system\\nSYSTEM<|im_end|>\\n' }}
+    {%- endif %}
+{%- endif %}
+{%- for message in messages %}
+    {%- if (message.role == "user") or (message.role == "system" and not loop.first) or (message.role == "assistant" and not message.tool_calls) %}
+        {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' }}
+    {%- elif message.role == "assistant" %}
+        {{- '<|im_start|>' + message.role }}
+        {%- if message.content %}
+            {{- '\\n' + message.content }}
+        {%- endif %}
+        {%- for tool_call in message.tool_calls %}
+            {%- if tool_call.function is defined %}
+                {%- set tool_call = tool_call.function %}
+            {%- endif %}
+            {{- '\\n<tool_call>\\n{"name": "' }}
+            {{- tool_call.name }}
+            {{- '", "arguments": ' }}
+            {{- tool_call.arguments | tojson }}
+            {{- '}\\n</tool_call>' }}
+        {%- endfor %}
+        {{- '<|im_end|>\\n' }}
+    {%- elif message.role == "tool" %}
+        {%- if (loop.index0 == 0) or (messages[loop.index0 - 1].role != "tool") %}
+            {{- '<|im_start|>user' }}
+        {%- endif %}
+        {{- '\\n<tool_response>\\n' }}
+        {{- message.content }}
+        {{- '\\n</tool_response>' }}
+        {%- if loop.last or (messages[loop.index0 + 1].role != "tool") %}
+            {{- '<|im_end|>\\n' }}
+        {%- endif %}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' }}
+{%- endif %}
+"""
+LLAMA_3_1 = """{{- bos_token }}
+{%- if custom_tools is defined %}
+    {%- set tools = custom_tools %}
+{%- endif %}
+{%- if not tools_in_user_message is defined %}
+    {%- set tools_in_user_message = true %}
+{%- endif %}
+{%- if not date_string is defined %}
+    {%- set date_string = "26 Jul 2024" %}
+{%- endif %}
+{%- if not tools is defined %}
+    {%- set tools = none %}
+{%- endif %}
+
+{#- This block extracts the system message, so we can slot it into the right place. #}
+{%- if messages[0]['role'] == 'system' %}
+    {%- set system_message = messages[0]['content']|trim %}
+    {%- set messages = messages[1:] %}
+{%- else %}
+    {%- set system_message = "" %}
+{%- endif %}
+
+{#- System message + builtin tools #}
+{{- "<|start_header_id|>system<|end_header_id|>\\n\\n" }}
+{%- if builtin_tools is defined or tools is not none %}
+    {{- "Environment: ipython\\n" }}
+{%- endif %}
+{%- if builtin_tools is defined %}
+    {{- "Tools: " + builtin_tools | reject('equalto', 'code_interpreter') | join(", ") + "\\n\\n"}}
+{%- endif %}
+{{- "Cutting Knowledge Date: December 2023\\n" }}
+{{- "Today Date: " + date_string + "\\n\\n" }}
+{%- if tools is not none and not tools_in_user_message %}
+    {{- "You have access to the following functions. To call a function, please respond with JSON for a function call." }}
+    {{- 'Respond in the format {"name": function name, "parameters": dictionary of argument name and its value}.' }}
+    {{- "Do not use variables.\\n\\n" }}
+    {%- for t in tools %}
+        {{- t | tojson(indent=4) }}
+        {{- "\\n\\n" }}
+    {%- endfor %}
+{%- endif %}
+{{- system_message }}
+{{- "<|eot_id|>" }}
+
+{#- Custom tools are passed in a user message with some extra guidance #}
+{%- if tools_in_user_message and not tools is none %}
+    {#- Extract the first user message so we can plug it in here #}
+    {%- if messages | length != 0 %}
+        {%- set first_user_message = messages[0]['content']|trim %}
+        {%- set messages = messages[1:] %}
+    {%- else %}
+        {{- raise_exception("Cannot put tools in the first user message when there's no first user message!") }}
+{%- endif %}
+    {{- '<|start_header_id|>user<|end_header_id|>\\n\\n' -}}
+    {{- "Given the following functions, please respond with a JSON for a function call " }}
+    {{- "with its proper arguments that best answers the given prompt.\\n\\n" }}
+    {{- 'Respond in the format {"name": function name, "parameters": dictionary of argument name and its value}.' }}
+    {{- "Do not use variables.\\n\\n" }}
+    {%- for t in tools %}
+        {{- t | tojson(indent=4) }}
+        {{- "\\n\\n" }}
+    {%- endfor %}
+    {{- first_user_message + "<|eot_id|>"}}
+{%- endif %}
+
+{%- for message in messages %}
+    {%- if not (message.role == 'ipython' or message.role == 'tool' or 'tool_calls' in message) %}
+        {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n'+ message['content'] | trim + '<|eot_id|>' }}
+    {%- elif 'tool_calls' in message %}
+        {%- if not message.tool_calls|length == 1 %}
+            {{- raise_exception("This model only supports single tool-calls at once!") }}
+        {%- endif %}
+        {%- set tool_call = message.tool_calls[0].function %}
+        {%- if builtin_tools is defined and tool_call.name in builtin_tools %}
+            {{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' -}}
+            {{- "<|python_tag|>" + tool_call.name + ".call(" }}
+            {%- for arg_name, arg_val in tool_call.arguments | items %}
+                {{- arg_name + '="' + arg_val + '"' }}
+                {%- if not loop.last %}
+                    {{- ", " }}
+                {%- endif %}
+                {%- endfor %}
+            {{- ")" }}
+        {%- else  %}
+            {{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' -}}
+            {{- '{"name": "' + tool_call.name + '", ' }}
+            {{- '"parameters": ' }}
+            {{- tool_call.arguments | tojson }}
+            {{- "}" }}
+        {%- endif %}
+        {%- if builtin_tools is defined %}
+            {#- This means we're in ipython mode #}
+            {{- "<|eom_id|>" }}
+        {%- else %}
+            {{- "<|eot_id|>" }}
+        {%- endif %}
+    {%- elif message.role == "tool" or message.role == "ipython" %}
+        {{- "<|start_header_id|>ipython<|end_header_id|>\\n\\n" }}
+        {%- if message.content is mapping or message.content is iterable %}
+            {{- message.content | tojson }}
+        {%- else %}
+            {{- message.content }}
+        {%- endif %}
+        {{- "<|eot_id|>" }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}
+{%- endif %}
+"""
 
 S = ("<s>", "</s>")
 TEMPLATES = {
     "chatml": (FOR + CHATML, *S),
     "qwen-1.5": (chatml_with("You are a helpful assistant"), "", "<|im_end|>"),
     "qwen-2": (chatml_with("You are a helpful assistant."), "", "<|im_end|>"),
+    "qwen-2.5": (QWEN_2_5.replace("SYSTEM", "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."), "", "<|im_end|>"),
+    "qwen-2.5 base": (QWEN_2_5.replace("SYSTEM", "You are a helpful assistant."), "", "<|endoftext|>"),
     "smollm-2": (chatml_with("You are a helpful AI assistant named SmolLM, trained by Hugging Face"), "<|im_start|>", "<|im_end|>"),
     "llama-2": (LLAMA_2, *S),
     "llama-3": (LLAMA_3 + "{% if add_generation_prompt %}" + LLAMA_3_ANSWER + "{% endif %}", "<|begin_of_text|>", "<|eot_id|>"),
     "llama-3 first": (LLAMA_3 + LLAMA_3_ANSWER, "<|begin_of_text|>", "<|end_of_text|>"),
+    "llama-3.1": (LLAMA_3_1, "<|begin_of_text|>", "<|eot_id|>"),
     "mistral-0.1": (mistral("message['content'] + eos_token + ' ' "), *S),
     "mistral-0.2": (mistral("message['content'] + eos_token"), *S),
     "mistral-v1": (MISTRAL_V1, *S),
@@ -150,9 +320,63 @@ def conversation(rng):
     return {"messages": [{"role": r, "content": t} for r, t in zip(roles, texts)], "answers": rng.random() < 0.85}
 
 
-def apply(template, messages, answers):
+VALUES = ["x", "", "it's \"quoted\" \\n", "na\u00efve \u2603 \U0001f600", "<tool_call>", "<|im_end|>\n", "\x01\x1f\x7f\b\f\r\t", "a/b", 0, -7, 2**53, 1.0, 0.1, -2.5e-7, 1e16, 123456789012345.0, 1e300, 5e-324,
+          True, False, None]
+TOOLS = [{"type": "function", "function": {"name": "now"}},
+         {"type": "function", "function": {"name": "get_weather", "description": "The weather \"now\" in a city, as it's \u2603", "parameters": {
+             "type": "object", "properties": {"city": {"type": "string", "enum": ["Bern", "Z\u00fcrich"]}, "days": {"type": "integer", "minimum": 1, "default": 1.5}}, "required": ["city"]}}},
+         {"type": "function", "function": {"name": "set-lamp_2", "description": "</tools> <|im_end|>\n", "parameters": {"type": "object", "properties": {}, "additionalProperties": True}, "strict": False}}]
+
+
+def value(rng, depth=0):
+    kind = rng.random()
+    if depth < 3 and kind < 0.15:
+        return [value(rng, depth + 1) for _ in range(rng.randint(0, 3))]
+    if depth < 3 and kind < 0.3:
+        return {rng.choice(["a", "b c", "\u00e9", "\"", "n\n"]): value(rng, depth + 1) for _ in range(rng.randint(0, 3))}
+    return rng.choice(VALUES)
+
+
+def exchange(rng, first, single):
+    """Calls by the assistant, with their results."""
+    calls = [{"id": f"call_{first + i}", "type": "function", "function": {"name": rng.choice(TOOLS)["function"]["name"], "arguments": {k: value(rng) for k in rng.sample(["city", "days", "\u00fc x"], rng.randint(0, 3))}}}
+             for i in range(1 if single else rng.randint(1, 3))]
+    results = [{"role": "tool", "tool_call_id": c["id"], "content": rng.choice(WORDS)} for c in calls]
+    rng.shuffle(results)
+    text = "" if single or rng.random() < 0.6 else rng.choice(WORDS)
+    return [{"role": "assistant", "content": text, "tool_calls": calls}, *results]
+
+
+def tool_conversation(rng):
+    single, messages = rng.random() < 0.5, []
+    if rng.random() < 0.5:
+        messages.append({"role": "system", "content": rng.choice(WORDS)})
+    for i in range(rng.randint(1, 3)):
+        messages.append({"role": "user", "content": rng.choice(WORDS)})
+        for k in range(rng.randint(0, 2)):
+            messages += exchange(rng, 100 * i + 10 * k, single)
+        if rng.random() < 0.7:
+            messages.append({"role": "assistant", "content": rng.choice(WORDS)})
+    return {"messages": messages, "tools": rng.sample(TOOLS, rng.randint(1, 3)), "answers": rng.random() < 0.85}
+
+
+def with_texts(one):
+    """The arguments of calls as OpenAI has them."""
+    def call(c):
+        return {**c, "function": {**c["function"], "arguments": json.dumps(c["function"]["arguments"], ensure_ascii=False, separators=(",", ":"))}}
+    return {**one, "messages": [{**m, "tool_calls": [call(c) for c in m["tool_calls"]]} if "tool_calls" in m else m for m in one["messages"]]}
+
+
+def apply(template, messages, answers, tools=None):
     program, bos, eos = template
-    return render_jinja_template([messages], chat_template=program, add_generation_prompt=answers, bos_token=bos, eos_token=eos)[0][0]
+    return render_jinja_template([messages], tools=tools, chat_template=program, add_generation_prompt=answers, bos_token=bos, eos_token=eos)[0][0]
+
+
+def render_tools(template, one):
+    try:
+        return apply(template, one["messages"], one["answers"], one["tools"])
+    except TemplateError:
+        return None
 
 
 def render(template, one):
@@ -183,6 +407,10 @@ def main():
     write("templates.json", {name: {"program": program, "bos": bos, "eos": eos} for name, (program, bos, eos) in TEMPLATES.items()})
     write("conversations.json", conversations[:used])
     write("rendered.json", rendered)
+    rng = random.Random(16)
+    conversations = [tool_conversation(rng) for _ in range(50)]
+    write("tools.json", [with_texts(one) for one in conversations])
+    write("rendered_tools.json", {name: [render_tools(TEMPLATES[name], one) for one in conversations] for name in ("qwen-2.5", "llama-3.1")})
 
 
 main()

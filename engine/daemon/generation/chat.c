@@ -4,6 +4,7 @@
 #include "engine/daemon/generation/completions.h"
 #include "engine/daemon/generation/conversation.h"
 #include "engine/daemon/generation/generation.h"
+#include "engine/daemon/generation/tool_calls.h"
 #include "gen/limits.h"
 
 static int64_t integer(const json_t *params, const char *key, int64_t fallback)
@@ -32,6 +33,7 @@ static status chat_prepare(stream *s, choices_plan *p, const json_t *messages, e
 	TRY(catalog_open_generative(generation_room_of(s)->catalog, json_string_value(json_object_get(params, "model")),
 	                            &p->model, err));
 	TRY(completions_read_options(p, params, err));
+	TRY(tool_calls_read(p, params, err));
 	TRY(carried_state_read(p, params, err));
 	TRY(conversation_read(p, messages, choices_continue(p), err));
 	p->answer.chat = true;

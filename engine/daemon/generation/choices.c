@@ -231,8 +231,27 @@ static json_t *prompt_event(choice *x, event_message *m)
 	return NULL;
 }
 
+/* Replace the event's text by what is text of the answer. *calls: what came of calls, or NULL. */
+static bool divide_event(choice *x, generation_event *e, bool last, json_t **calls)
+{
+	*calls = NULL;
+	return !x->calls ||
+	       call_reader_push(x->calls, e->text, e->text_bytes, last, &e->text, &e->text_bytes, calls) == STATUS_OK;
+}
+
+/* Return an event as a document; calls is stolen. NULL: out of memory. */
+static json_t *event_object(choice *x, const generation_event *e, json_t *calls)
+{
+	json_t *object = choice_events_object(&x->events, e);
+	if (!calls || json_object_set_new(object, "tool_calls", calls) == 0)
+		return object;
+	json_decref(object);
+	return NULL;
+}
+
 static void send_event(choice *x, event_message *m)
 {
+	json_t *calls;
 	stream *s = x->set->stream;
 	char plain[PLAIN_EVENT_BYTES];
 	if (is_in_prompt(x)) {
@@ -240,10 +259,12 @@ static void send_event(choice *x, event_message *m)
 		return;
 	}
 	event_message_keep_top(m, x->set->plan.answer.n_logprobs);
-	if (choice_events_plain(&x->events, &m->event))
+	if (!divide_event(x, &m->event, false, &calls))
+		choices_give_up(x->set);
+	else if (!calls && choice_events_plain(&x->events, &m->event))
 		stream_event_text(s, plain, choice_events_write(&x->events, &m->event, plain));
 	else
-		stream_event(s, choice_events_object(&x->events, &m->event));
+		stream_event(s, event_object(x, &m->event, calls));
 }
 
 static void deliver_event(task *t)
@@ -295,6 +316,7 @@ void choices_free(choices *c)
 	catalog_release(p->model);
 	for (int i = 0; c->items && i < c->n; i++) {
 		choice_events_fini(&c->items[i].events);
+		call_reader_free(c->items[i].calls);
 		free(c->items[i].result.log);
 	}
 	free(c->items);
@@ -444,10 +466,21 @@ static bool has_text_before(const choices *c, const choices_prompt *prompt)
 	return any;
 }
 
+static void read_calls(choices *c)
+{
+	const response_format *f = &c->plan.sampling.format;
+	const bool may_call = f->calls.choice != CALLS_NONE;
+	for (int i = 0; f->calls.tools && i < c->n; i++)
+		if (call_reader_new(&c->items[i].calls, &f->calls.form, may_call, f->stops, f->calls.n_stops, NULL) !=
+		    STATUS_OK)
+			choices_give_up(c);
+}
+
 static void start_done(task *t)
 {
 	choices *c = TASK_OWNER(t, choices, start);
 	c->start_done = true;
+	read_calls(c);
 	for (int i = 0; c->plan.sampling.request.n_logprobs >= 0 && !c->plan.answer.echo && i < c->n; i++)
 		c->items[i].events.text.started =
 		    has_text_before(c, &c->plan.prompt.list[i / c->plan.sampling.samples]);
@@ -659,12 +692,21 @@ double choices_score(const choices *c, int i)
 	return x->n_scored ? x->logprob / (double)x->n_scored : 0;
 }
 
-bool choices_take_echo(choices *c, int i, json_t **event)
+bool choices_take_last(choices *c, int i, json_t **event)
 {
-	choice_events *events = &c->items[i].events;
+	choice *x = &c->items[i];
 	static const token_logprob none;
-	const generation_event e = {.text = "", .logprobs = echoes_scores(&c->plan) ? &none : NULL};
-	bool requested = events->echo;
-	*event = requested ? choice_events_object(events, &e) : NULL;
+	generation_event e = {.text = "", .logprobs = x->events.echo && echoes_scores(&c->plan) ? &none : NULL};
+	json_t *calls;
+	*event = NULL;
+	if (!divide_event(x, &e, true, &calls))
+		return false;
+	const bool requested = x->events.echo || e.text_bytes > 0 || calls;
+	*event = requested ? event_object(x, &e, calls) : NULL;
 	return !requested || *event;
+}
+
+bool choices_called(const choices *c, int i)
+{
+	return c->items[i].calls && call_reader_called(c->items[i].calls);
 }

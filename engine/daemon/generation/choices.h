@@ -34,6 +34,7 @@ typedef struct choices_prompts {
 	int n;
 	/* Read the prompts. Pool thread, before anything starts. NULL: already read. */
 	status (*read)(struct choices_plan *plan, error *err);
+	const json_t *tools;   /* functions to be listed; borrowed from the stream's params. NULL: none */
 	const json_t *unread;  /* input of `read`; borrowed from the stream's params or `messages` */
 	const json_t *sources; /* the sources, one for each prompt; NULL: none to encode */
 	json_t *messages;      /* owned; NULL is legal */
@@ -120,9 +121,11 @@ void choices_free(choices *c);
 
 /* For answer.result, with answer.best: return the mean log-probability of the tokens that choice i has sampled. */
 double choices_score(const choices *c, int i);
-/* With answer.echo: return an event with the prompt's text if choice i ended without any event. True with NULL: none is
- * needed. False: out of memory. */
-bool choices_take_echo(choices *c, int i, json_t **event);
+/* Return the event that ends choice i: the prompt's text if it ended without any event (answer.echo), or text that was
+ * held back as the possible beginning of a call. True with NULL: none is needed. False: out of memory. */
+bool choices_take_last(choices *c, int i, json_t **event);
+/* True if choice i has called a function. */
+bool choices_called(const choices *c, int i);
 /* For answer.result and answer.send. */
 stream *choices_stream(const choices *c);
 /* Return the log that choice i has read (request.explain); the caller frees it. */

@@ -10,6 +10,7 @@
 #include "engine/daemon/generation/admission.h"
 #include "engine/daemon/generation/choice_events.h"
 #include "engine/daemon/generation/choices.h"
+#include "engine/text/call_reader.h"
 
 typedef struct choice {
 	choices *set;
@@ -25,6 +26,7 @@ typedef struct choice {
 	double logprob;             /* sum over the sampled tokens, for choices_score */
 	int64_t n_scored, n_tokens; /* sampled tokens; all delivered tokens */
 	choice_events events;
+	call_reader *calls; /* divides the answer into text and calls; NULL: it is a text */
 	/* executor until ended_task is delivered, then loop */
 	generation_result result;
 } choice;

@@ -301,14 +301,16 @@ static json_t *timings_object(const choices *c, int64_t prompt, int64_t completi
 
 static json_t *choice_object(choices *c, int i, int index)
 {
-	json_t *echo;
-	bool whole = choices_take_echo(c, i, &echo);
-	json_t *object = json_pack("{s:i, s:s}", "index", index, "finish_reason",
-	                           choices_result(c, i)->finish == FINISH_STOP ? "stop" : "length");
+	json_t *last;
+	bool whole = choices_take_last(c, i, &last);
+	const char *reason = choices_result(c, i)->finish != FINISH_STOP ? "length"
+	                     : choices_called(c, i)                      ? "tool_calls"
+	                                                                 : "stop";
+	json_t *object = json_pack("{s:i, s:s}", "index", index, "finish_reason", reason);
 	if (index != i)
 		whole &= json_object_set_new(object, "sample", json_integer(i)) == 0;
-	if (echo)
-		whole &= json_object_set_new(object, "echo", echo) == 0;
+	if (last)
+		whole &= json_object_set_new(object, "event", last) == 0;
 	if (whole)
 		return object;
 	json_decref(object);

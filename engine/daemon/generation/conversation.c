@@ -6,6 +6,7 @@
 
 #include "engine/base/memory.h"
 #include "engine/daemon/generation/tokens.h"
+#include "engine/daemon/generation/tool_calls.h"
 
 /* Longer conversations are read on the pool. */
 enum { CONVERSATION_AT_ONCE = 4096 };
@@ -18,6 +19,10 @@ static size_t conversation_size(const json_t *messages)
 		size += 32 + json_string_length(content);
 		for (size_t k = 0; k < json_array_size(content); k++)
 			size += json_string_length(json_object_get(json_array_get(content, k), "text"));
+		const json_t *calls = json_object_get(json_array_get(messages, i), "tool_calls");
+		for (size_t k = 0; k < json_array_size(calls); k++)
+			size += 32 + json_string_length(json_object_get(
+			                 json_object_get(json_array_get(calls, k), "function"), "arguments"));
 	}
 	return size;
 }
@@ -62,20 +67,23 @@ static status find_shared(choices_plan *p, const chat_text *x, error *err)
 }
 
 /* Add what ends an answer: the token if it is the name of a special one; otherwise a text, unless the answer has a
- * format, which may contain that text. */
+ * format, which may contain that text. In an answer that may call functions it ends the text before a call. */
 static status add_stop(choices_plan *p, const char *stop, error *err)
 {
 	generation_request *r = &p->sampling.request;
 	const tokenizer *t = p->model->tokenizer;
 	const byte_range all = {0, strlen(stop)};
 	token_list list;
+	status s = STATUS_OK;
 	TRY(tokenizer_encode(t, stop, all.bytes, &(encode_options){.trusted = &all, .n_trusted = 1}, &list, err));
 	if (list.count == 1 && tokenizer_token_bytes(t, list.ids[0], NULL, 0) == 0)
 		r->stop_tokens[r->n_stop_tokens++] = list.ids[0];
 	else if (!p->sampling.format.constrains)
 		r->stops[r->n_stops++] = stop;
+	else if (p->sampling.format.calls.tools)
+		s = tool_calls_add_stop(&p->sampling.format, stop, err);
 	token_list_fini(&list);
-	return STATUS_OK;
+	return s;
 }
 
 /* True if the session ends with what p->prompt.closed omits. */
@@ -131,7 +139,8 @@ static void rename_message(const choices_plan *p, error *err)
 static status read_messages(choices_plan *p, error *err)
 {
 	chat_text x;
-	status rendered = chat_template_render(p->model->chat, p->prompt.unread, p->prompt.continues, true, &x, err);
+	status rendered =
+	    chat_template_render(p->model->chat, p->prompt.unread, p->prompt.tools, p->prompt.continues, true, &x, err);
 	if (rendered != STATUS_OK)
 		rename_message(p, err);
 	TRY(rendered);
@@ -139,6 +148,8 @@ static status read_messages(choices_plan *p, error *err)
 	chat_text_fini(&x);
 	for (const char *const *stop = chat_template_stops(p->model->chat); s == STATUS_OK && *stop; stop++)
 		s = add_stop(p, *stop, err);
+	if (s == STATUS_OK && p->sampling.format.calls.form.stop && p->sampling.format.calls.form.stop[0])
+		s = add_stop(p, p->sampling.format.calls.form.stop, err);
 	return s;
 }
 
@@ -157,7 +168,7 @@ status conversation_read(choices_plan *p, const json_t *messages, bool continues
 	p->prompt.continues = continues;
 	if (!p->prompt.field)
 		p->prompt.field = "messages";
-	if (conversation_size(messages) <= CONVERSATION_AT_ONCE)
+	if (!p->prompt.tools && conversation_size(messages) <= CONVERSATION_AT_ONCE)
 		return read_messages(p, err);
 	p->prompt.read = read_messages;
 	return STATUS_OK;

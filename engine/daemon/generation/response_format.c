@@ -34,7 +34,11 @@ static status read_structured(response_format *out, const json_t *structured, er
 		const json_t *found = json_object_get(structured, kinds[i][0]);
 		if (!found || json_is_null(found))
 			continue;
-		*out = (response_format){true, kinds[i][0], found, kinds[i][1], kinds[i][1], NULL};
+		*out = (response_format){.constrains = true,
+		                         .kind = kinds[i][0],
+		                         .value = found,
+		                         .field = kinds[i][1],
+		                         .member = kinds[i][1]};
 		n++;
 	}
 	return n == 1 ? STATUS_OK
@@ -63,6 +67,10 @@ static status make_grammar(grammar **out, const response_format *f, error *err)
 {
 	const char *text = json_string_value(f->value);
 	const size_t bytes = json_string_length(f->value);
+	call_rules calls = f->calls;
+	calls.stops = f->stops;
+	if (f->calls.tools)
+		return call_grammar_new(out, &calls, err);
 	if (strcmp(f->kind, "regex") == 0)
 		return regex_grammar_new(out, text, bytes, err);
 	if (strcmp(f->kind, "grammar") == 0)
@@ -76,6 +84,8 @@ static status response_format_new_constraint(response_format *f, model_entry *m,
 	grammar *g;
 	const token_trie *trie;
 	status s = make_grammar(&g, f, err);
+	if (f->calls.tools)
+		TRY(s); /* the parameter is complete */
 	if (s != STATUS_OK && err->param[0])
 		error_prefix(err, f->member);
 	else if (s != STATUS_OK && err->status != STATUS_OK)
@@ -88,9 +98,28 @@ static status response_format_new_constraint(response_format *f, model_entry *m,
 	return s;
 }
 
+/* All that the grammar of calls depends on, but the model's template. */
+static char *kept_calls_name(const response_format *f)
+{
+	const call_rules *r = &f->calls;
+	json_t *stops = json_array();
+	for (int i = 0; i < r->n_stops; i++)
+		json_array_append_new(stops, json_string(f->stops[i]));
+	json_t *all = json_pack("{s:o, s:O, s:i, s:s?, s:b}", "stops", stops, "tools", r->tools, "choice",
+	                        (int)r->choice, "function", r->function, "parallel", r->parallel);
+	char *text = json_text(all, JSON_COMPACT), *name = NULL;
+	if (text && asprintf(&name, "%s %s", f->kind, text) < 0)
+		name = NULL;
+	free(text);
+	json_decref(all);
+	return name;
+}
+
 /* The name under which a model keeps the constraint; the caller frees it. NULL: out of memory. */
 static char *kept_name(const response_format *f)
 {
+	if (f->calls.tools)
+		return kept_calls_name(f);
 	char *text = f->value ? json_text(f->value, JSON_COMPACT | JSON_ENCODE_ANY) : strdup(""), *name = NULL;
 	if (text && asprintf(&name, "%s %s", f->kind, text) < 0)
 		name = NULL;

@@ -310,6 +310,11 @@ grammar_node grammar_root(const grammar *g)
 	return g->root;
 }
 
+bool grammar_has_text(const grammar *g, grammar_node n)
+{
+	return g->nodes[n].shortest < INT64_MAX;
+}
+
 /* --- reading -------------------------------------------------------------------------------- */
 
 void grammar_stacks_fini(grammar_stacks *s)

@@ -65,6 +65,8 @@ void grammar_define(grammar *g, grammar_node forward, grammar_node as);
  * or a node begins with itself, or repeats the empty string. */
 status grammar_finish(grammar *g, grammar_node root, error *err);
 grammar_node grammar_root(const grammar *g);
+/* True if a string fits the node; of a finished grammar. */
+bool grammar_has_text(const grammar *g, grammar_node node);
 
 /* --- reading ------------------------------------------------------------------------------ */
 

@@ -21,6 +21,11 @@ static grammar_node json_form_one_of(const json_forms *f, const char *bytes)
 	return grammar_set(f->g, &set);
 }
 
+grammar_node json_form_comma(const json_forms *f)
+{
+	return json_form_text(f, f->spaced ? ", " : ",");
+}
+
 grammar_node json_form_optional(const json_forms *f, grammar_node node)
 {
 	return grammar_repeat(f->g, node, 0, 1);
@@ -82,7 +87,7 @@ static grammar_node list(const json_forms *f, const char *open, grammar_node one
                          int32_t max)
 {
 	const bool bound = max != GRAMMAR_NO_BOUND;
-	const grammar_node more = grammar_sequence(f->g, NODES(json_form_text(f, ","), one));
+	const grammar_node more = grammar_sequence(f->g, NODES(json_form_comma(f), one));
 	const grammar_node rest =
 	    grammar_repeat(f->g, more, min > 1 ? min - 1 : 0, bound ? (max > 1 ? max - 1 : 0) : max);
 	const grammar_node some = grammar_sequence(f->g, NODES(one, rest));
@@ -97,7 +102,7 @@ grammar_node json_form_array(const json_forms *f, grammar_node item, int32_t min
 
 grammar_node json_form_member(const json_forms *f, grammar_node key, grammar_node value)
 {
-	return grammar_sequence(f->g, NODES(key, json_form_text(f, ":"), value));
+	return grammar_sequence(f->g, NODES(key, json_form_text(f, f->spaced ? ": " : ":"), value));
 }
 
 grammar_node json_form_object(const json_forms *f, grammar_node member, int32_t min, int32_t max)

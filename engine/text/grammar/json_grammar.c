@@ -178,7 +178,7 @@ static void shorten_reals(char *json)
 
 grammar_node schema_value(schema_compiler *c, const json_t *value)
 {
-	char *json = json_text(value, JSON_ENCODE_ANY | JSON_COMPACT);
+	char *json = json_text(value, JSON_ENCODE_ANY | (c->json.spaced ? 0 : JSON_COMPACT));
 	if (json)
 		shorten_reals(json);
 	const grammar_node node = json ? json_form_text(&c->json, json) : schema_out_of_memory(c);
@@ -394,31 +394,48 @@ static grammar_node schema_node(schema_compiler *c, const json_t *schema, const 
 	return grammar_choice(c->json.g, all, n);
 }
 
-status json_grammar_new(grammar **out, const json_t *schema, error *err)
+status json_grammar_add(const json_forms *forms, const json_t *schema, int64_t *budget, grammar_node *out, error *err)
 {
-	*out = NULL;
 	schema_compiler *c = memory_new(1, sizeof *c);
-	if (c)
-		c->json.g = grammar_new();
-	if (!c || !c->json.g) {
-		free(c);
+	if (!c)
 		return STATUS_NOMEM;
-	}
+	c->json = *forms;
 	c->root = schema;
 	c->err = err;
-	c->budget = AUTOMATON_BUDGET;
-	json_forms_make(&c->json);
-	const grammar_node root =
-	    schema ? schema_node(c, schema, NULL)
-	           : json_form_object(&c->json, json_form_member(&c->json, c->json.string, c->json.value), 0,
-	                              GRAMMAR_NO_BOUND);
-	status s = c->problem == STATUS_OK ? grammar_finish(c->json.g, root, err) : c->problem;
-	if (s == STATUS_OK)
-		*out = c->json.g;
-	else
-		grammar_free(c->json.g);
+	c->budget = *budget;
+	*out = schema_node(c, schema, NULL);
+	const status s = c->problem;
+	*budget = c->budget;
 	schema_references_fini(c);
 	schema_scalars_fini(c);
 	free(c);
+	return s;
+}
+
+grammar_node json_grammar_any_object(const json_forms *f)
+{
+	return json_form_object(f, json_form_member(f, f->string, f->value), 0, GRAMMAR_NO_BOUND);
+}
+
+status json_grammar_new(grammar **out, const json_t *schema, error *err)
+{
+	json_forms forms = {.g = grammar_new()};
+	int64_t budget = AUTOMATON_BUDGET;
+	grammar_node root = -1;
+	*out = NULL;
+	if (!forms.g)
+		return STATUS_NOMEM;
+	json_forms_make(&forms);
+	status s = STATUS_OK;
+	if (schema)
+		s = json_grammar_add(&forms, schema, &budget, &root, err);
+	else
+		root = json_grammar_any_object(&forms);
+	if (s == STATUS_OK)
+		s = grammar_finish(forms.g, root, err);
+	if (s == STATUS_OK)
+		*out = forms.g;
+	else
+		grammar_free(forms.g);
 	return s;
 }

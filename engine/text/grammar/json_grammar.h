@@ -28,10 +28,14 @@
 
 #include <jansson.h>
 
-#include "engine/text/grammar/grammar.h"
+#include "engine/text/grammar/json_forms.h"
 
 /* schema NULL: any object. STATUS_NOMEM, UNSUPPORTED; STATUS_INVALID: a keyword has a wrong value, or no value fits the
  * schema; STATUS_TOO_LARGE. param of the schema as a whole: "". */
 status json_grammar_new(grammar **out, const json_t *schema, error *err);
+/* For a grammar with other parts: add the values of a schema, in the style of `forms`. *budget: steps left for automata
+ * and comparisons. Errors as above, except those of grammar_finish. */
+status json_grammar_add(const json_forms *forms, const json_t *schema, int64_t *budget, grammar_node *out, error *err);
+grammar_node json_grammar_any_object(const json_forms *forms);
 
 #endif

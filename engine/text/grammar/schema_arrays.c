@@ -35,7 +35,7 @@ static grammar_node bracketed(const schema_compiler *c, grammar_node items)
 
 static grammar_node after_comma(const schema_compiler *c, grammar_node node)
 {
-	return grammar_sequence(c->json.g, NODES(json_form_text(&c->json, ","), node));
+	return grammar_sequence(c->json.g, NODES(json_form_comma(&c->json), node));
 }
 
 /* `more` unless the array must end, or nothing if it may end. */

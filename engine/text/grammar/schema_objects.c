@@ -82,7 +82,7 @@ static grammar_node other_name(const schema_compiler *c, const object *o)
 static grammar_node tail(const schema_compiler *c, const object *o, int i, bool started, const grammar_node tails[2])
 {
 	const property *p = &o->properties[i];
-	const grammar_node comma = started ? json_form_text(&c->json, ",") : grammar_sequence(c->json.g, NULL, 0);
+	const grammar_node comma = started ? json_form_comma(&c->json) : grammar_sequence(c->json.g, NULL, 0);
 	const grammar_node with =
 	    grammar_sequence(c->json.g, NODES(comma, json_form_member(&c->json, p->key, p->value), tails[1]));
 	return p->required ? with : grammar_choice(c->json.g, NODES(with, tails[started]));
@@ -92,9 +92,9 @@ static grammar_node join_members(const schema_compiler *c, const object *o)
 {
 	grammar_node tails[2] = {grammar_sequence(c->json.g, NULL, 0), grammar_sequence(c->json.g, NULL, 0)};
 	if (o->extra >= 0) {
-		tails[1] = grammar_repeat(c->json.g,
-		                          grammar_sequence(c->json.g, NODES(json_form_text(&c->json, ","), o->extra)),
-		                          0, GRAMMAR_NO_BOUND);
+		tails[1] =
+		    grammar_repeat(c->json.g, grammar_sequence(c->json.g, NODES(json_form_comma(&c->json), o->extra)),
+		                   0, GRAMMAR_NO_BOUND);
 		tails[0] = json_form_optional(&c->json, grammar_sequence(c->json.g, NODES(o->extra, tails[1])));
 	}
 	for (int i = o->n - 1; i >= 0; i--) {

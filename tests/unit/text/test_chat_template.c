@@ -48,7 +48,7 @@ static chat_template *make(const char *declared, const char *program)
 static status render(const chat_template *t, const char *messages, bool continues, chat_text *out, error *err)
 {
 	json_t *list = parse(messages);
-	status s = chat_template_render(t, list, continues, true, out, err);
+	status s = chat_template_render(t, list, NULL, continues, true, out, err);
 	json_decref(list);
 	return s;
 }
@@ -91,7 +91,7 @@ static void compare(const char *name, const json_t *template, const json_t *conv
 		const json_t *one = json_array_get(conversations, i);
 		const char *text = json_string_value(json_array_get(texts, i));
 		chat_text x;
-		status s = chat_template_render(t, json_object_get(one, "messages"), false,
+		status s = chat_template_render(t, json_object_get(one, "messages"), NULL, false,
 		                                json_is_true(json_object_get(one, "answers")), &x, NULL);
 		if ((s == STATUS_OK) != (text != NULL) || (text && strcmp(x.text, text) != 0))
 			fail_msg("%s, conversation %zu:\n%s\ninstead of\n%s", name, i, x.text, text);
@@ -113,6 +113,44 @@ static void every_published_template_renders_what_transformers_renders_and_refus
 	json_object_foreach(templates, name, template)
 	{
 		compare(name, template, conversations, json_object_get(rendered, name));
+	}
+	json_decref(templates);
+	json_decref(conversations);
+	json_decref(rendered);
+}
+
+static void functions_calls_and_results_are_rendered_as_transformers_renders_them(void **state)
+{
+	(void)state;
+	json_t *templates = load("templates.json"), *conversations = load("tools.json"),
+	       *rendered = load("rendered_tools.json");
+	const char *name;
+	json_t *texts;
+	json_object_foreach(rendered, name, texts)
+	{
+		const json_t *template = json_object_get(templates, name);
+		chat_template *t;
+		error err = ERROR_INIT;
+		size_t same = 0;
+		chat_template_source from = {NULL, json_string_value(json_object_get(template, "program")),
+		                             json_string_value(json_object_get(template, "bos")),
+		                             json_string_value(json_object_get(template, "eos"))};
+		assert_int_equal(chat_template_new(&t, &from, &err), STATUS_OK);
+		for (size_t i = 0; i < json_array_size(texts); i++) {
+			const json_t *one = json_array_get(conversations, i);
+			const char *text = json_string_value(json_array_get(texts, i));
+			chat_text x;
+			status s =
+			    chat_template_render(t, json_object_get(one, "messages"), json_object_get(one, "tools"),
+			                         false, json_is_true(json_object_get(one, "answers")), &x, &err);
+			if ((s == STATUS_OK) != (text != NULL) || (text && strcmp(x.text, text) != 0))
+				fail_msg("%s, conversation %zu, %s: %s:\n%s\ninstead of\n%s", name, i, err.param,
+				         err.message, x.text, text);
+			same += text != NULL;
+			chat_text_fini(&x);
+		}
+		assert_true(same >= 25);
+		chat_template_free(t);
 	}
 	json_decref(templates);
 	json_decref(conversations);
@@ -211,6 +249,169 @@ static void a_model_without_a_template_reads_the_speakers_names(void **state)
 	chat_template_free(t);
 }
 
+#define CALL(id, arguments)                                                                                            \
+	"{\"id\": \"" id "\", \"type\": \"function\", \"function\": {\"name\": \"f\", \"arguments\": \"" arguments     \
+	"\"}}"
+#define CALLS(calls) "{\"role\": \"assistant\", \"tool_calls\": [" calls "]}"
+#define RESULT(id, text) "{\"role\": \"tool\", \"tool_call_id\": \"" id "\", \"content\": \"" text "\"}"
+#define USER "{\"role\": \"user\", \"content\": \"u\"}"
+
+static void assert_renders_tools(const chat_template *t, const char *messages, const char *text)
+{
+	chat_text x;
+	error err = ERROR_INIT;
+	json_t *list = parse(messages),
+	       *tools = parse("[{\"function\": {\"name\": \"f\"}}, {\"function\": {\"name\": \"g\"}}]");
+	if (chat_template_render(t, list, tools, false, true, &x, &err) != STATUS_OK)
+		fail_msg("%s: %s", err.param, error_message(&err));
+	assert_string_equal(x.text, text);
+	assert_true(strncmp(x.text + x.shared, "User: u", 7) == 0 || strncmp(x.text + x.shared, "u;", 2) == 0);
+	chat_text_fini(&x);
+	json_decref(list);
+	json_decref(tools);
+}
+
+static void functions_have_a_form_without_a_published_template(void **state)
+{
+	(void)state;
+	chat_template *plain = make(NULL, NULL);
+	assert_renders_tools(
+	    plain,
+	    "[{\"role\": \"system\", \"content\": \"s\"}, " USER ", "
+	    "{\"role\": \"assistant\", \"content\": \"w\", \"tool_calls\": [" CALL("1", "{}") ", " CALL(
+	        "2", "{\\\"a\\\":1}") "]}, " RESULT("2", " x ") ", " RESULT("1", "y") "]",
+	    "s\n\nTools:\n{\"function\": {\"name\": \"f\"}}\n{\"function\": {\"name\": \"g\"}}\n\nUser: u\n"
+	    "Assistant: w\n<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>\n"
+	    "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}}</tool_call>\nTool: x\nTool: y\nAssistant:");
+	assert_renders_tools(
+	    plain, "[" USER "]",
+	    "Tools:\n{\"function\": {\"name\": \"f\"}}\n{\"function\": {\"name\": \"g\"}}\n\nUser: u\nAssistant:");
+	chat_template_free(plain);
+	chat_template *t =
+	    make("{\"user\": {\"suffix\": \";\"}, \"assistant\": {\"suffix\": \";\"}, \"tools\": {\"list\": "
+	         "{\"prefix\": \"[\", \"suffix\": \"]\"}, \"call\": {\"prefix\": \"<\", \"suffix\": \">\"}, "
+	         "\"result\": {\"prefix\": \"(\", \"suffix\": \")\"}}}",
+	         NULL);
+	assert_renders_tools(t, "[" USER ", " CALLS(CALL("1", "{}")) ", " RESULT("1", "y") "]",
+	                     "[{\"function\": {\"name\": \"f\"}}\n{\"function\": {\"name\": \"g\"}}\n]u;"
+	                     "<{\"name\": \"f\", \"arguments\": {}}>;(y)");
+	chat_template_free(t);
+}
+
+static void calls_and_results_in_a_wrong_order_are_refused_with_their_place(void **state)
+{
+	(void)state;
+	json_t *templates = load("templates.json");
+	const char *program = json_string_value(json_object_get(json_object_get(templates, "llama-3.1"), "program"));
+	chat_template *plain = make(NULL, NULL), *single = make(NULL, program);
+	assert_refuses(plain, "[" USER ", " RESULT("1", "x") "]", "messages[1].role", "must follow the calls");
+	assert_refuses(plain, "[" USER ", " CALLS(CALL("1", "{}")) "]", "messages[1].tool_calls[0]", "result");
+	assert_refuses(plain, "[" USER ", " CALLS(CALL("1", "{}") "," CALL("2", "{}")) "," RESULT("1", "x") "]",
+	               "messages[1].tool_calls[1]", "result");
+	assert_refuses(plain, "[" USER ", " CALLS(CALL("1", "{}")) "," USER "]", "messages[1].tool_calls[0]", "result");
+	assert_refuses(plain, "[" USER ", " CALLS(CALL("1", "{}")) "," RESULT("2", "x") "]", "messages[2].tool_call_id",
+	               "not the id");
+	assert_refuses(plain, "[" USER ", " CALLS(CALL("1", "{}")) "," RESULT("1", "x") "," RESULT("1", "x") "]",
+	               "messages[3].tool_call_id", "not the id");
+	assert_refuses(plain,
+	               "[" USER ", " CALLS(CALL("1", "{}")) "," RESULT("1", "x") "," USER "," RESULT("1", "x") "]",
+	               "messages[4].role", "must follow the calls");
+	assert_refuses(plain, "[" USER ", " CALLS(CALL("1", "{")) "]", "messages[1].tool_calls[0].function.arguments",
+	               "JSON object");
+	assert_refuses(plain, "[" USER ", " CALLS(CALL("1", "[]")) "]", "messages[1].tool_calls[0].function.arguments",
+	               "JSON object");
+	assert_refuses(plain, "[" USER ", " CALLS("{\"function\": {\"name\": \"a b\"}}") "]",
+	               "messages[1].tool_calls[0].function.name", "characters");
+	assert_refuses(plain, "[{\"role\": \"user\", \"content\": \"u\", \"tool_calls\": [" CALL("1", "{}") "]}]",
+	               "messages[0].tool_calls", "only the assistant");
+	assert_refuses(single, "[" USER ", " CALLS(CALL("1", "{}") "," CALL("2", "{}")) "]", "messages[1].tool_calls",
+	               "one call");
+	chat_template_free(plain);
+	chat_template_free(single);
+	json_decref(templates);
+}
+
+static void functions_that_cannot_be_listed_are_refused_by_name(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *tools, *param;
+	} cases[] = {
+	    {"[{\"function\": {\"name\": \"f\"}}, {\"function\": {\"name\": \"f\"}}]", "tools[1].function.name"},
+	    {"[{\"function\": {\"name\": \"\"}}]", "tools[0].function.name"},
+	    {"[{\"function\": {\"name\": \"a\\\"b\"}}]", "tools[0].function.name"},
+	    {"[{\"function\": {\"name\": "
+	     "\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"}}]",
+	     "tools[0].function.name"},
+	    {"[{}]", "tools[0].function.name"}};
+	json_t *templates = load("templates.json"), *messages = parse("[" USER "]"),
+	       *system = parse("[{\"role\": \"system\", \"content\": \"s\"}]"),
+	       *tools = parse("[{\"function\": {\"name\": \"f\"}}]");
+	chat_template *plain = make(NULL, NULL),
+	              *none = make(NULL,
+	                           json_string_value(json_object_get(json_object_get(templates, "chatml"), "program"))),
+	              *llama = make(
+	                  NULL, json_string_value(json_object_get(json_object_get(templates, "llama-3.1"), "program")));
+	chat_text x;
+	error err = ERROR_INIT;
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		json_t *wrong = parse(cases[i].tools);
+		assert_int_equal(chat_template_render(plain, messages, wrong, false, true, &x, &err), STATUS_INVALID);
+		assert_string_equal(err.param, cases[i].param);
+		err = (error)ERROR_INIT;
+		json_decref(wrong);
+	}
+	assert_int_equal(chat_template_render(none, messages, tools, false, true, &x, &err), STATUS_INVALID);
+	assert_string_equal(err.param, "tools");
+	err = (error)ERROR_INIT;
+	assert_int_equal(chat_template_render(llama, system, tools, false, true, &x, &err), STATUS_INVALID);
+	assert_string_equal(err.param, "messages[0].role");
+	chat_template_free(plain);
+	chat_template_free(none);
+	chat_template_free(llama);
+	json_decref(templates);
+	json_decref(messages);
+	json_decref(system);
+	json_decref(tools);
+}
+
+static void indented_functions_do_not_grow_beyond_a_bound(void **state)
+{
+	(void)state;
+	json_t *templates = load("templates.json"), *messages = parse("[" USER "]"), *leaves = json_array(),
+	       *nested = leaves;
+	chat_template *llama =
+	    make(NULL, json_string_value(json_object_get(json_object_get(templates, "llama-3.1"), "program")));
+	chat_text x;
+	error err = ERROR_INIT;
+	for (int i = 0; i < 1000; i++)
+		json_array_append_new(leaves, json_integer(1));
+	for (int i = 0; i < 1000; i++)
+		nested = json_pack("[o]", nested);
+	json_t *tools = json_pack("[{s:{s:s, s:o}}]", "function", "name", "f", "parameters", nested);
+	assert_int_equal(chat_template_render(llama, messages, tools, false, true, &x, &err), STATUS_TOO_LARGE);
+	assert_non_null(strstr(err.message, "grow too much"));
+	chat_template_free(llama);
+	json_decref(templates);
+	json_decref(messages);
+	json_decref(tools);
+}
+
+static void results_continue_a_conversation_and_functions_are_not_listed_again(void **state)
+{
+	(void)state;
+	chat_template *plain = make(NULL, NULL);
+	json_t *messages = parse("[" RESULT("1", "x") ", " RESULT("2", "y") ", " USER "]"),
+	       *tools = parse("[{\"function\": {\"name\": \"f\"}}]");
+	chat_text x;
+	assert_int_equal(chat_template_render(plain, messages, tools, true, true, &x, NULL), STATUS_OK);
+	assert_string_equal(x.text, "\nTool: x\nTool: y\nUser: u\nAssistant:");
+	chat_text_fini(&x);
+	chat_template_free(plain);
+	json_decref(messages);
+	json_decref(tools);
+}
+
 static void a_conversation_continues_after_the_answer(void **state)
 {
 	(void)state;
@@ -245,7 +446,11 @@ static void a_form_with_unknown_members_is_refused_by_name(void **state)
 	             {"{\"user\": {}, \"assistant\": {}, \"stop\": [\"\"]}", "chat_template.stop"},
 	             {"{\"user\": {}, \"assistant\": {}, \"stop\": \"x\"}", "chat_template.stop"},
 	             {"{\"user\": {}, \"assistant\": {}, \"trim\": 1}", "chat_template.trim"},
-	             {"{\"user\": {}, \"assistant\": {}, \"begin\": \"\\u0001\"}", "chat_template.begin"}};
+	             {"{\"user\": {}, \"assistant\": {}, \"begin\": \"\\u0001\"}", "chat_template.begin"},
+	             {"{\"user\": {}, \"assistant\": {}, \"tools\": 1}", "chat_template.tools.list"},
+	             {"{\"user\": {}, \"assistant\": {}, \"tools\": {\"list\": {}, \"result\": {}, \"call\": {}}}",
+	              "chat_template.tools.call"},
+	             {"{\"user\": {}, \"assistant\": {}, \"tools\": {\"calls\": {}}}", "chat_template.tools.calls"}};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		chat_template *t;
 		error err = ERROR_INIT;
@@ -274,7 +479,8 @@ static void messages_that_a_template_cannot_render_are_refused_with_their_place(
 	assert_refuses(t, "[{\"role\": \"system\", \"content\": \"a\"}]", "messages[0].role", "must follow");
 	assert_refuses(without, "[{\"role\": \"system\", \"content\": \"a\"}]", "messages[0].role",
 	               "no system messages");
-	assert_refuses(t, "[{\"role\": \"tool\", \"content\": \"a\"}]", "messages[0].role", "system");
+	assert_refuses(t, "[{\"role\": \"narrator\", \"content\": \"a\"}]", "messages[0].role", "system");
+	assert_refuses(t, "[{\"role\": \"tool\", \"content\": \"a\"}]", "messages[0].role", "no form for functions");
 	assert_refuses(t, "[{\"role\": \"user\"}]", "messages[0].content", "text");
 	assert_refuses(t, "[{\"role\": \"user\", \"content\": [{\"type\": \"image_url\"}]}]", "messages[0].content",
 	               "text");
@@ -329,18 +535,28 @@ static void spellings_of_one_program_are_one_template(void **state)
 	    "{%- for message in messages %}\n    {{- '<|im_start|>' + message.role + '\\n' + message.content + "
 	    "'<|im_end|>\\n' }}\n{%- endfor %}\n{# the answer #}\n{%- if add_generation_prompt %}\r\n    {{- "
 	    "\"<|im_start|>assistant\n\" }}\n{%- endif %}\n",
-	    "{% if not add_generation_prompt is defined %}{% set add_generation_prompt = false %}{% endif %}{% for message in "
-	    "messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}{% endfor %}"
+	    "{% if not add_generation_prompt is defined %}{% set add_generation_prompt = false %}{% endif %}{% for "
+	    "message in "
+	    "messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}{% "
+	    "endfor %}"
 	    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"};
 	/* A line end after an expression is text, and so is a space in a literal. */
 	static const char *const other[] = {
-	    "{% for message in messages %}\n{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + "
+	    "{% for message in messages %}\n{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + "
+	    "'<|im_end|>' + "
 	    "'\\n'}}\n{% endfor %}{% if add_generation_prompt %}{{'<|im_start|>assistant\\n'}}{% endif %}",
-	    "{% for message in messages %}{{'<|im_start|> ' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + "
+	    "{% for message in messages %}{{'<|im_start|> ' + message['role'] + '\\n' + message['content'] + "
+	    "'<|im_end|>' + "
 	    "'\\n'}}{% endfor %}{% if add_generation_prompt %}{{'<|im_start|>assistant\\n'}}{% endif %}",
-	    "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + "
+	    "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + "
+	    "'<|im_end|>' + "
 	    "'\\n'|trim}}{% endfor %}{% if add_generation_prompt %}{{'<|im_start|>assistant\\n'}}{% endif %}",
-	    "{% for message in messages", "{{ 'x", "{{ 'a\\", "{", "{# x", "{{ a.b"};
+	    "{% for message in messages",
+	    "{{ 'x",
+	    "{{ 'a\\",
+	    "{",
+	    "{# x",
+	    "{{ a.b"};
 	for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
 		chat_template *t = make(NULL, same[i]);
 		assert_string_equal(chat_template_name(t), "chatml");
@@ -359,10 +575,16 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(spellings_of_one_program_are_one_template),
 	    cmocka_unit_test(every_published_template_renders_what_transformers_renders_and_refuses_what_it_refuses),
+	    cmocka_unit_test(functions_calls_and_results_are_rendered_as_transformers_renders_them),
 	    cmocka_unit_test(a_template_with_one_changed_character_is_refused),
 	    cmocka_unit_test(the_content_of_a_message_is_never_trusted),
 	    cmocka_unit_test(a_declared_form_renders_as_declared),
 	    cmocka_unit_test(a_model_without_a_template_reads_the_speakers_names),
+	    cmocka_unit_test(functions_have_a_form_without_a_published_template),
+	    cmocka_unit_test(calls_and_results_in_a_wrong_order_are_refused_with_their_place),
+	    cmocka_unit_test(functions_that_cannot_be_listed_are_refused_by_name),
+	    cmocka_unit_test(indented_functions_do_not_grow_beyond_a_bound),
+	    cmocka_unit_test(results_continue_a_conversation_and_functions_are_not_listed_again),
 	    cmocka_unit_test(a_conversation_continues_after_the_answer),
 	    cmocka_unit_test(a_form_with_unknown_members_is_refused_by_name),
 	    cmocka_unit_test(messages_that_a_template_cannot_render_are_refused_with_their_place),

@@ -43,15 +43,15 @@ static void check(const char *name, const chat_template *t, const json_t *messag
 	chat_text whole, prompt;
 	size_t trusted = 0;
 	json_t *first = json_copy((json_t *)(uintptr_t)messages);
-	if (conversation_pieces(&(conversation_template){t, &none}, messages, 7, collect, &h, &err) != STATUS_OK)
+	if (conversation_pieces(&(conversation_template){t, &none}, messages, NULL, 7, collect, &h, &err) != STATUS_OK)
 		fail_msg("%s: %s", name, error_message(&err));
-	assert_int_equal(chat_template_render(t, messages, false, false, &whole, NULL), STATUS_OK);
+	assert_int_equal(chat_template_render(t, messages, NULL, false, false, &whole, NULL), STATUS_OK);
 	for (size_t i = 0; i < whole.n_trusted; i++)
 		trusted += whole.trusted[i].bytes;
 	if (strcmp(h.all, whole.text) != 0 || h.answered != 2 || h.last != 1 || h.trusted != trusted)
 		fail_msg("%s: %d answers in\n%s\ninstead of\n%s", name, h.answered, h.all, whole.text);
 	json_array_remove(first, 3);
-	assert_int_equal(chat_template_render(t, first, false, true, &prompt, NULL), STATUS_OK);
+	assert_int_equal(chat_template_render(t, first, NULL, false, true, &prompt, NULL), STATUS_OK);
 	if (!strstr(h.answers[0], "FIRST") || strstr(h.answers[0], "again") || !strstr(h.answers[1], "SECOND") ||
 	    strstr(h.before[1], "SECOND") || strncmp(prompt.text, h.before[1], strlen(h.before[1])) != 0)
 		fail_msg("%s: answers \"%s\" and \"%s\" behind \"%s\"", name, h.answers[0], h.answers[1], h.before[1]);
@@ -84,6 +84,46 @@ static void the_answers_of_a_conversation_are_the_texts_after_each_prompt(void *
 	json_decref(messages);
 }
 
+static void calls_are_learned_and_functions_and_results_are_read(void **state)
+{
+	(void)state;
+	json_t *line = json_loads(
+	           "{\"tools\": [{\"function\": {\"name\": \"f\"}}], \"messages\": ["
+	           "{\"role\": \"user\", \"content\": \"u\"}, {\"role\": \"assistant\", \"content\": null, "
+	           "\"tool_calls\": [{\"id\": \"1\", \"function\": {\"name\": \"f\", \"arguments\": \"{}\"}}, "
+	           "{\"id\": \"2\", \"function\": {\"name\": \"f\", \"arguments\": {\"a\": 1}}}]}, "
+	           "{\"role\": \"tool\", \"tool_call_id\": \"1\", \"content\": \"r\"}, "
+	           "{\"role\": \"tool\", \"tool_call_id\": \"2\", \"content\": \"s\"}, "
+	           "{\"role\": \"assistant\", \"content\": \"DONE\"}]}",
+	           0, NULL),
+	       *templates = json_load_file("tests/data/chat/templates.json", 0, NULL);
+	const char *qwen = json_string_value(json_object_get(json_object_get(templates, "qwen-2.5"), "program"));
+	static const char *const calls[] =
+	    {" <tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>\n"
+	     "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}}</tool_call>\n",
+	     "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>\n"
+	     "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call><|im_end|>\n"},
+	                         *const done[] = {" DONE\n", "DONE<|im_end|>\n"};
+	for (int i = 0; i < 2; i++) {
+		collected h = {0};
+		error err = ERROR_INIT, none = ERROR_INIT;
+		chat_template *t;
+		assert_int_equal(chat_template_new(&t, &(chat_template_source){.program = i ? qwen : NULL}, NULL),
+		                 STATUS_OK);
+		if (conversation_pieces(&(conversation_template){t, &none}, json_object_get(line, "messages"),
+		                        json_object_get(line, "tools"), 7, collect, &h, &err) != STATUS_OK)
+			fail_msg("%s", error_message(&err));
+		assert_int_equal(h.answered, 2);
+		assert_string_equal(h.answers[0], calls[i]);
+		assert_string_equal(h.answers[1], done[i]);
+		assert_non_null(strstr(h.before[0], "{\"function\": {\"name\": \"f\"}}"));
+		assert_null(strstr(h.before[0], "\"arguments\": {}"));
+		chat_template_free(t);
+	}
+	json_decref(line);
+	json_decref(templates);
+}
+
 static void messages_that_a_template_refuses_are_named_with_their_line(void **state)
 {
 	(void)state;
@@ -92,14 +132,15 @@ static void messages_that_a_template_refuses_are_named_with_their_line(void **st
 	chat_template *t;
 	json_t *messages = json_pack("[{s:s}]", "role", "user");
 	assert_int_equal(chat_template_new(&t, &(chat_template_source){0}, NULL), STATUS_OK);
-	assert_int_equal(conversation_pieces(&(conversation_template){t, &none}, messages, 7, collect, &h, &err),
+	assert_int_equal(conversation_pieces(&(conversation_template){t, &none}, messages, NULL, 7, collect, &h, &err),
 	                 STATUS_INVALID);
 	assert_non_null(strstr(err.message, "line 7: messages[0]"));
 	error unknown = ERROR_INIT;
 	err = unknown;
 	error_set(&unknown, STATUS_UNSUPPORTED, NULL, "an unknown template");
-	assert_int_equal(conversation_pieces(&(conversation_template){NULL, &unknown}, messages, 8, collect, &h, &err),
-	                 STATUS_INVALID);
+	assert_int_equal(
+	    conversation_pieces(&(conversation_template){NULL, &unknown}, messages, NULL, 8, collect, &h, &err),
+	    STATUS_INVALID);
 	assert_string_equal(err.message, "line 8: an unknown template");
 	chat_template_free(t);
 	json_decref(messages);
@@ -109,6 +150,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(the_answers_of_a_conversation_are_the_texts_after_each_prompt),
+	    cmocka_unit_test(calls_are_learned_and_functions_and_results_are_read),
 	    cmocka_unit_test(messages_that_a_template_refuses_are_named_with_their_line),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

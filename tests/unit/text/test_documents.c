@@ -41,11 +41,14 @@ static status collect(void *context, const char *text, size_t bytes, const encod
 }
 
 /* Print ROLE=CONTENT, or ROLE:CONTENT for an answer. */
-static status chat(const void *context, const json_t *messages, long line, document_piece each, void *to, error *err)
+static status chat(const void *context, const json_t *messages, const json_t *tools, long line, document_piece each,
+                   void *to, error *err)
 {
 	size_t i;
 	json_t *message;
 	(void)context, (void)line;
+	if (tools)
+		add(to, "tools;", 6);
 	json_array_foreach(messages, i, message)
 	{
 		char turn[400];
@@ -191,6 +194,8 @@ static void conversations_are_read_in_the_layouts_of_openai_sharegpt_and_alpaca(
 	reads("{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", \"content\": \"a\", "
 	      "\"tool_calls\": null, \"refusal\": null}], \"tools\": [], \"parallel_tool_calls\": false}",
 	      "user=q;assistant:a;|");
+	reads("{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}], \"tools\": [{\"type\": \"function\"}]}",
+	      "tools;user=q;|");
 	reads("{\"conversations\": [{\"from\": \"system\", \"value\": \"s\"}, {\"from\": \"human\", \"value\": \"q\"}, "
 	      "{\"from\": \"gpt\", \"value\": \"a\"}]}",
 	      "system=s;user=q;assistant:a;|");
@@ -222,13 +227,11 @@ static void an_answer_of_weight_0_is_part_of_the_prompt(void **state)
 static void unsupported_members_are_refused_by_name(void **state)
 {
 	(void)state;
-	refuses(MESSAGE("\"content\": \"a\", \"tool_calls\": [{\"id\": \"x\"}]"), "line 1: messages[1].tool_calls");
-	refuses(MESSAGE("\"content\": null, \"tool_calls\": [{\"id\": \"x\"}]"), "line 1: messages[1].tool_calls");
 	refuses(MESSAGE("\"content\": \"a\", \"function_call\": {\"name\": \"f\"}"), "messages[1].function_call");
 	refuses(MESSAGE("\"content\": \"a\", \"refusal\": \"no\""), "messages[1].refusal");
 	refuses(MESSAGE("\"content\": \"a\", \"audio\": {\"id\": \"x\"}"), "messages[1].audio");
-	refuses("{\"tools\": [{\"type\": \"function\"}], \"messages\": [{\"role\": \"user\", \"content\": \"q\"}]}",
-	        "line 1: tools");
+	refuses("{\"tools\": {\"type\": \"function\"}, \"messages\": [{\"role\": \"user\", \"content\": \"q\"}]}",
+	        "line 1: \"tools\" must be an array");
 	refuses("{\"functions\": [{\"name\": \"f\"}], \"messages\": [{\"role\": \"user\", \"content\": \"q\"}]}",
 	        "line 1: functions");
 	refuses("{\"conversations\": [{\"from\": \"tool\", \"value\": \"q\"}]}", "conversations[0].from: \"tool\"");

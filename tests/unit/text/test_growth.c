@@ -299,9 +299,9 @@ static void a_chat_template_adds_a_bounded_amount_of_text(void **state)
 	chat_text text;
 	error err = ERROR_INIT;
 	assert_int_equal(chat_template_new(&t, &(chat_template_source){.declared = form}, &err), STATUS_OK);
-	assert_int_equal(chat_template_render(t, one, false, true, &text, &err), STATUS_OK);
+	assert_int_equal(chat_template_render(t, one, NULL, false, true, &text, &err), STATUS_OK);
 	chat_text_fini(&text);
-	assert_int_equal(chat_template_render(t, two, false, true, &text, &err), STATUS_TOO_LARGE);
+	assert_int_equal(chat_template_render(t, two, NULL, false, true, &text, &err), STATUS_TOO_LARGE);
 	assert_non_null(strstr(err.message, "grow too much"));
 	assert_null(text.text);
 	chat_template_free(t);

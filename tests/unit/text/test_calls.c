@@ -1,0 +1,314 @@
+/* Answers that call functions: their grammar, and their text and calls as they stream. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/text/call_reader.h"
+#include "engine/text/grammar/call_grammar.h"
+#include "tests/unit/support/grammar_reader.h"
+
+static const chat_call_form hermes = {"", "<tool_call>\n", "\n</tool_call>", "arguments", "\n", "", false};
+static const chat_call_form llama = {"", "", "", "parameters", "", "", true};
+static const chat_call_form plain = {" ", "<tool_call>", "</tool_call>", "arguments", "\n", "\nTool:", false};
+
+static const char *const user_stop[] = {"\nUser:", "\nTool:", "aab"};
+
+static const char weather[] = "[{\"function\": {\"name\": \"now\"}}, {\"function\": {\"name\": \"weather\", "
+                              "\"parameters\": {\"type\": \"object\", "
+                              "\"properties\": {\"city\": {\"enum\": [\"Bern\", \"Oslo\"]}, \"days\": {\"type\": "
+                              "\"array\", \"items\": {\"type\": "
+                              "\"integer\"}}}, \"required\": [\"city\"]}}}]";
+
+static json_t *parse(const char *text)
+{
+	json_t *json = json_loads(text, 0, NULL);
+	assert_non_null(json);
+	return json;
+}
+
+/* --- the grammar ------------------------------------------------------------------------------------- */
+
+static grammar *grammar_of(const chat_call_form *form, const char *tools_text, call_choice choice, bool parallel)
+{
+	error err = ERROR_INIT;
+	grammar *g;
+	json_t *tools = parse(tools_text);
+	const call_rules rules = {.form = *form,
+	                          .tools = tools,
+	                          .choice = choice,
+	                          .parallel = parallel,
+	                          .stops = user_stop,
+	                          .n_stops = form == &plain ? 3 : 0};
+	if (call_grammar_new(&g, &rules, &err) != STATUS_OK)
+		fail_msg("%s: %s", err.param, error_message(&err));
+	json_decref(tools);
+	return g;
+}
+
+/* The answer fits as a whole, or (whole false) is the beginning of one. */
+static bool fits(const grammar *g, const char *answer, bool whole)
+{
+	static grammar_reader r;
+	byte_set bytes;
+	bool ends = false, good = true;
+	grammar_reader_start(&r, g);
+	for (const char *p = answer; *p && good; p++)
+		good = grammar_reader_push(&r, (unsigned char)*p);
+	if (good)
+		grammar_reader_next(&r, &bytes, &ends);
+	grammar_reader_fini(&r);
+	return whole ? good && ends : good;
+}
+
+#define NOW "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>"
+#define BERN "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Bern\", \"days\": [1, 2]}}\n</tool_call>"
+
+static void a_text_is_free_up_to_the_mark_of_a_call(void **state)
+{
+	(void)state;
+	grammar *g = grammar_of(&hermes, weather, CALLS_AUTO, true);
+	assert_true(fits(g, "", true));
+	assert_true(fits(g, "any <tool> text <tool_cal <<tool_call", true));
+	assert_true(fits(g, "\xff\xfe <tool_", true));
+	assert_true(fits(g, NOW, true));
+	assert_true(fits(g, "x\n" NOW "\n" BERN, true));
+	assert_true(fits(g, "<<tool_call>" /* the mark */, false));
+	assert_false(fits(g, "<tool_call>", true));
+	assert_false(fits(g, "<tool_call>x", false));
+	assert_false(fits(g, NOW "x", false));
+	assert_false(fits(g, "<tool_call>\n{\"name\": \"later", false));
+	assert_false(fits(g, "<tool_call>\n{\"name\": \"weather\", \"arguments\": {}", false));
+	assert_false(fits(g, "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Rome", false));
+	grammar_free(g);
+}
+
+static void a_choice_decides_whether_and_how_often_functions_are_called(void **state)
+{
+	(void)state;
+	grammar *g = grammar_of(&hermes, weather, CALLS_AUTO, false);
+	assert_true(fits(g, "x" NOW, true));
+	assert_false(fits(g, NOW "\n", false));
+	grammar_free(g);
+	g = grammar_of(&hermes, weather, CALLS_REQUIRED, true);
+	assert_true(fits(g, NOW "\n" NOW "\n" NOW, true));
+	assert_false(fits(g, "", true));
+	assert_false(fits(g, "x", false));
+	char many[CALL_GRAMMAR_MOST * sizeof NOW + 64] = NOW;
+	for (int i = 1; i < CALL_GRAMMAR_MOST; i++)
+		strcat(many, "\n" NOW);
+	assert_true(fits(g, many, true));
+	strcat(many, "\n");
+	assert_false(fits(g, many, false));
+	grammar_free(g);
+	g = grammar_of(&hermes, weather, CALLS_NONE, true);
+	assert_true(fits(g, "text <tool_call", true));
+	assert_false(fits(g, "text <tool_call>", false));
+	grammar_free(g);
+	g = grammar_of(&llama, weather, CALLS_AUTO, true);
+	assert_true(fits(g, "{\"name\": \"now\", \"parameters\": {}}", true));
+	assert_true(fits(g, " {\"name\": \"n", true));
+	assert_true(fits(g, "{\"name\":", true));
+	assert_false(fits(g, "{\"name\": \"x", false));
+	assert_false(fits(g, "{\"name\": \"now\", \"parameters\": {}}x", false));
+	grammar_free(g);
+	g = grammar_of(&plain, weather, CALLS_REQUIRED, true);
+	assert_true(fits(g, " <tool_call>{\"name\": \"now\", \"arguments\": {}}</tool_call>", true));
+	assert_true(fits(g, " <tool_call>{\"name\": \"now\", \"arguments\": {}}</tool_call>\nTool:", true));
+	assert_false(fits(g, " <tool_call>{\"name\": \"now\", \"arguments\": {}}</tool_call>\nTool: ", false));
+	grammar_free(g);
+	g = grammar_of(&plain, weather, CALLS_AUTO, true);
+	assert_true(fits(g, " hi\nUser:", true));
+	assert_false(fits(g, " hi\nUser: ", false));
+	assert_true(fits(g, "aaab", true));
+	assert_false(fits(g, "aaab ", false));
+	grammar_free(g);
+}
+
+static status refusal(const call_rules *rules, error *err)
+{
+	grammar *g;
+	*err = (error)ERROR_INIT;
+	const status s = call_grammar_new(&g, rules, err);
+	grammar_free(g);
+	return s;
+}
+
+static void functions_that_cannot_be_called_are_refused_by_name(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *parameters, *param;
+		status status;
+	} cases[] = {
+	    {"{\"type\": \"string\"}", "tools[1].function.parameters.type", STATUS_INVALID},
+	    {"{\"anyOf\": []}", "tools[1].function.parameters.type", STATUS_INVALID},
+	    {"{\"type\": \"object\", \"if\": {}}", "tools[1].function.parameters.if", STATUS_UNSUPPORTED},
+	    {"{\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"x\"}}}",
+	     "tools[1].function.parameters.properties.a.type", STATUS_INVALID},
+	    {"{\"type\": \"object\", \"properties\": {\"a\": {\"enum\": []}}, \"required\": [\"a\"]}",
+	     "tools[1].function.parameters", STATUS_INVALID},
+	};
+	error err;
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		json_t *tools = json_pack("[{s:{s:s}}, {s:{s:s, s:o}}]", "function", "name", "f", "function", "name",
+		                          "g", "parameters", parse(cases[i].parameters));
+		call_rules rules = {.form = hermes, .tools = tools, .choice = CALLS_AUTO};
+		assert_int_equal(refusal(&rules, &err), cases[i].status);
+		assert_string_equal(err.param, cases[i].param);
+		rules.function = "f";
+		assert_int_equal(refusal(&rules, &err), STATUS_OK);
+		rules.function = "h";
+		assert_int_equal(refusal(&rules, &err), STATUS_INVALID);
+		assert_string_equal(err.param, "tool_choice");
+		json_decref(tools);
+	}
+}
+
+/* Every function has a large grammar of its own; together they are too large. */
+static void hostile_functions_are_bounded_together(void **state)
+{
+	(void)state;
+	json_t *tools = json_array(), *deep = parse("{\"type\": \"integer\"}");
+	error err;
+	for (int i = 0; i < 80; i++)
+		deep = json_pack("{s:s, s:{s:o}}", "type", "object", "properties", "p", deep);
+	json_array_append_new(tools, json_pack("{s:{s:s, s:o}}", "function", "name", "f", "parameters", deep));
+	call_rules rules = {.form = hermes, .tools = tools, .choice = CALLS_AUTO};
+	assert_int_equal(refusal(&rules, &err), STATUS_TOO_LARGE);
+	assert_int_equal(strncmp(err.param, "tools[0].function.parameters.", 29), 0);
+	json_array_clear(tools);
+	for (int i = 0; i < 128; i++) {
+		char name[16];
+		json_t *properties = json_object();
+		for (int k = 0; k < 200; k++) {
+			snprintf(name, sizeof name, "p%d", k);
+			json_object_set_new(properties, name, parse("{\"type\": \"boolean\"}"));
+		}
+		snprintf(name, sizeof name, "f%d", i);
+		json_array_append_new(tools, json_pack("{s:{s:s, s:{s:s, s:o}}}", "function", "name", name,
+		                                       "parameters", "type", "object", "properties", properties));
+	}
+	if (refusal(&rules, &err) != STATUS_TOO_LARGE)
+		fail_msg("%s: %s", err.param, err.message);
+	assert_string_equal(err.param, "tools");
+	json_decref(tools);
+}
+
+/* --- the reader --------------------------------------------------------------------------------------- */
+
+/* Text and calls of an answer that was cut at some bytes. */
+typedef struct answer {
+	char text[512];
+	json_t *calls; /* [{"name", "arguments"}] */
+	bool called;
+} answer;
+
+static void join(answer *a, const json_t *deltas)
+{
+	size_t i;
+	json_t *delta;
+	json_array_foreach(deltas, i, delta)
+	{
+		const size_t index = (size_t)json_integer_value(json_object_get(delta, "index"));
+		json_t *name = json_object_get(delta, "name"), *more = json_object_get(delta, "arguments");
+		char joined[512];
+		if (name) {
+			assert_int_equal(json_array_size(a->calls), index);
+			json_array_append_new(a->calls, json_pack("{s:O, s:s}", "name", name, "arguments", ""));
+		}
+		json_t *call = json_array_get(a->calls, index);
+		assert_non_null(call);
+		snprintf(joined, sizeof joined, "%s%s", json_string_value(json_object_get(call, "arguments")),
+		         more ? json_string_value(more) : "");
+		json_object_set_new(call, "arguments", json_string(joined));
+	}
+}
+
+static answer read_cut(const chat_call_form *form, bool may_call, const char *words, size_t first, size_t second)
+{
+	call_reader *r;
+	answer a = {.calls = json_array()};
+	const size_t bytes = strlen(words), cuts[4] = {0, first, second, bytes};
+	assert_int_equal(call_reader_new(&r, form, may_call, user_stop, 3, NULL), STATUS_OK);
+	for (int i = 0; i < 3; i++) {
+		const char *text;
+		size_t n;
+		json_t *calls;
+		assert_int_equal(call_reader_push(r, words + cuts[i], cuts[i + 1] - cuts[i], i == 2, &text, &n, &calls),
+		                 STATUS_OK);
+		strncat(a.text, text, n);
+		join(&a, calls);
+		json_decref(calls);
+	}
+	a.called = call_reader_called(r);
+	call_reader_free(r);
+	return a;
+}
+
+static void assert_reads(const chat_call_form *form, bool may_call, const char *words, const char *text,
+                         const char *calls)
+{
+	const size_t bytes = strlen(words);
+	json_t *expected = parse(calls);
+	for (size_t i = 0; i <= bytes; i++)
+		for (size_t k = i; k <= bytes; k++) {
+			answer a = read_cut(form, may_call, words, i, k);
+			if (strcmp(a.text, text) != 0 || !json_equal(a.calls, expected) ||
+			    a.called != (json_array_size(expected) > 0))
+				fail_msg("%s, cut at %zu and %zu: %s and %s", words, i, k, a.text,
+				         json_dumps(a.calls, 0));
+			json_decref(a.calls);
+		}
+	json_decref(expected);
+}
+
+static void an_answer_is_divided_alike_wherever_it_is_cut(void **state)
+{
+	(void)state;
+	assert_reads(&hermes, true, "Let me \t look.\n" NOW "\n" BERN, "Let me \t look.",
+	             "[{\"name\": \"now\", \"arguments\": \"{}\"}, {\"name\": \"weather\", \"arguments\": "
+	             "\"{\\\"city\\\": \\\"Bern\\\", \\\"days\\\": [1, 2]}\"}]");
+	assert_reads(&hermes, true, "a <tool_cal \n <tool_call", "a <tool_cal \n <tool_call", "[]");
+	assert_reads(&hermes, true,
+	             "<<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"}\\\\\\\"{\"}}\n</tool_call>\nTool:",
+	             "<", "[{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": \\\"}\\\\\\\\\\\\\\\"{\\\"}\"}]");
+	assert_reads(&hermes, true, "\xc3\xa9 \nUser", "\xc3\xa9 \nUser", "[]");
+	assert_reads(&hermes, true, " hi\nUser:", " hi", "[]");
+	assert_reads(&hermes, true, "aaab", "a", "[]");
+	assert_reads(&hermes, false, "{} <tool_call ", "{} <tool_call ", "[]");
+	assert_reads(&plain, true, " <tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>\nTool:", "",
+	             "[{\"name\": \"f\", \"arguments\": \"{}\"}]");
+	assert_reads(&llama, true, "{\"name\": \"f\", \"parameters\": {\"a\": [{}]}}", "",
+	             "[{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": [{}]}\"}]");
+	assert_reads(&llama, true, " {\"name\": \"f\"", " {\"name\": \"f\"", "[]");
+	assert_reads(&llama, true, "{\"name\": ", "{\"name\": ", "[]");
+}
+
+static void a_call_that_is_cut_off_is_not_whole(void **state)
+{
+	(void)state;
+	const char *words = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1";
+	answer a = read_cut(&hermes, true, words, 5, 20);
+	assert_false(a.called);
+	assert_string_equal(json_string_value(json_object_get(json_array_get(a.calls, 0), "arguments")), "{\"a\": 1");
+	json_decref(a.calls);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_text_is_free_up_to_the_mark_of_a_call),
+	    cmocka_unit_test(a_choice_decides_whether_and_how_often_functions_are_called),
+	    cmocka_unit_test(functions_that_cannot_be_called_are_refused_by_name),
+	    cmocka_unit_test(hostile_functions_are_bounded_together),
+	    cmocka_unit_test(an_answer_is_divided_alike_wherever_it_is_cut),
+	    cmocka_unit_test(a_call_that_is_cut_off_is_not_whole),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
