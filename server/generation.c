@@ -2,17 +2,20 @@
  * both forms: finish reasons, usage, timings, and a session's position.
  *
  * A plain event, the usual case, is not parsed: its text is copied into a chunk made once for the stream. Chunks carry
- * event ids, but a client that leaves cancels its generation, so a stream cannot be resumed. */
+ * event ids. With "background" the engine keeps the generation (kept.h), so that a client can leave and continue after
+ * one of them; without, a client that leaves cancels it. */
 #include "server/generation.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "gen/routes.h"
 #include "proto/json_memory.h"
 #include "proto/plain_event.h"
 #include "server/forward.h"
 #include "server/idempotency.h"
+#include "server/kept.h"
 #include "server/sse.h"
 
 enum {
@@ -46,9 +49,13 @@ typedef struct generation {
 	json_t *model; /* a string, or NULL while unknown */
 	choice *choices;
 	size_t n_choices;
-	uint64_t sent_events;
-	buffer envelope; /* envelope of a plain chunk: the text before its index; from `tail` on, the text after its
-	                  * text */
+	bool kept;         /* the engine keeps it: the first event is about it, and the RESULT has its status */
+	bool opened;       /* that event has come */
+	bool replays;      /* another request has begun it */
+	kept_view view;    /* used if it replays */
+	uint64_t n_chunks; /* chunks made; the first view.after are not sent */
+	buffer envelope;   /* envelope of a plain chunk: the text before its index; from `tail` on, the text after its
+	                    * text */
 	size_t tail;
 	uint32_t ungranted; /* events received and not granted again */
 	uint64_t latest_ns; /* the latest event with tokens; 0: none yet */
@@ -143,8 +150,9 @@ static void generation_send(request *r, json_t *chunk)
 {
 	generation *g = r->state;
 	char id[24];
-	snprintf(id, sizeof id, "%llu", (unsigned long long)++g->sent_events);
-	generation_write_event(r, NULL, id, chunk);
+	snprintf(id, sizeof id, "%llu", (unsigned long long)++g->n_chunks);
+	if (g->n_chunks > g->view.after)
+		generation_write_event(r, NULL, id, chunk);
 	json_decref(chunk);
 }
 
@@ -261,9 +269,11 @@ static bool generation_send_plain(request *r, const plain_event_view *e)
 		return false;
 	if (!r->streaming)
 		generation_begin_stream(r);
+	if (++g->n_chunks <= g->view.after)
+		return true;
 	size_t digits = 0;
 	char number[24];
-	for (uint64_t n = ++g->sent_events; n > 0; n /= 10)
+	for (uint64_t n = g->n_chunks; n > 0; n /= 10)
 		number[digits++] = (char)('0' + n % 10);
 	for (size_t i = 0; i < digits; i++)
 		id[4 + i] = number[digits - 1 - i];
@@ -371,7 +381,8 @@ static json_t *generation_whole_choice(const generation *g, const json_t *ended)
 	return json;
 }
 
-static void generation_reply(request *r, const json_t *result)
+/* status: of a kept one; NULL: the engine does not keep it. */
+static void generation_reply(request *r, const json_t *result, const char *status)
 {
 	static const char *const extras[] = {"usage", "session", "state", "timings"};
 	generation *g = r->state;
@@ -383,7 +394,16 @@ static void generation_reply(request *r, const json_t *result)
 			generation_keep_event(r, json_object_get(ended, "echo"));
 		json_array_append_new(choices, generation_whole_choice(g, ended));
 	}
+	for (i = 0; !result && i < g->n_choices; i++) {
+		json_t *unfinished = json_pack("{s:I}", "index", (json_int_t)i);
+		json_array_append_new(choices, generation_whole_choice(g, unfinished));
+		json_decref(unfinished);
+	}
 	json_t *answer = generation_envelope(g, g->form->object, choices);
+	if (answer && status) {
+		json_object_set_new(answer, "status", json_string(status));
+		json_object_set_new(answer, "usage", json_null());
+	}
 	for (i = 0; answer && i < n_extras; i++)
 		if (json_object_get(result, extras[i]))
 			json_object_set(answer, extras[i], json_object_get(result, extras[i]));
@@ -399,23 +419,70 @@ static void generation_reply(request *r, const json_t *result)
 
 /* --- the call ------------------------------------------------------------------------------------- */
 
+static void generation_note_tokens_of(request *r, size_t tokens)
+{
+	generation *g = r->state;
+	g->ungranted++;
+	if (!g->replays)
+		generation_note_tokens(r, &g->latest_ns, tokens);
+	if (g->n_chunks < g->view.after && g->ungranted >= GENERATION_GRANT)
+		generation_grant(r); /* nothing is written, so nothing drains */
+}
+
+/* Members that the chunks of a kept generation depend on, beside its events. */
+static json_t *generation_about(const generation *g)
+{
+	return json_pack("{s:I, s:s, s:I, s:b, s:b, s:b, s:O*}", "created", g->created, "fingerprint", g->fingerprint,
+	                 "n", g->n, "include_usage", g->include_usage, "timings", g->timings, "prompt_logprobs",
+	                 g->prompt_logprobs, "model", g->model);
+}
+
+static void generation_recall(generation *g, const json_t *about)
+{
+	const char *fingerprint = json_string_value(json_object_get(about, "fingerprint"));
+	g->created = json_integer_value(json_object_get(about, "created"));
+	g->n = json_integer_value(json_object_get(about, "n"));
+	g->include_usage = json_is_true(json_object_get(about, "include_usage"));
+	g->timings = json_is_true(json_object_get(about, "timings"));
+	g->prompt_logprobs = json_is_true(json_object_get(about, "prompt_logprobs"));
+	g->model = json_incref(json_object_get(about, "model"));
+	snprintf(g->fingerprint, sizeof g->fingerprint, "%s", fingerprint ? fingerprint : "");
+}
+
+/* The first event about a kept generation. */
+static void generation_open(request *r, const json_t *event)
+{
+	generation *g = r->state;
+	g->opened = true;
+	g->ungranted++;
+	if (g->replays)
+		generation_recall(g, json_object_get(event, "about"));
+	else
+		kept_name(r, g->id);
+	if (g->stream)
+		generation_begin_stream(r);
+}
+
 static void generation_event(void *context, const frame *f)
 {
 	request *r = context;
 	generation *g = r->state;
 	plain_event_view plain;
 	if (g->stream && plain_event_read(&plain, f->json, f->json_bytes) && generation_send_plain(r, &plain)) {
-		g->ungranted++;
-		generation_note_tokens(r, &g->latest_ns, plain.n_tokens);
+		generation_note_tokens_of(r, plain.n_tokens);
 		return;
 	}
 	json_t *event = forward_json(r, f);
 	if (!event)
 		return;
-	g->ungranted++;
+	if (g->kept && !g->opened) {
+		generation_open(r, event);
+		json_decref(event);
+		return;
+	}
 	if (!g->model && json_is_string(json_object_get(event, "model")))
 		g->model = json_incref(json_object_get(event, "model"));
-	generation_note_tokens(r, &g->latest_ns, json_array_size(json_object_get(event, "tokens")));
+	generation_note_tokens_of(r, json_array_size(json_object_get(event, "tokens")));
 	if (g->stream)
 		generation_send_event(r, event);
 	else
@@ -445,18 +512,43 @@ json_t *generation_result(request *r, const frame *f)
 		return NULL;
 	}
 	json_t *result = forward_json(r, f);
-	if (result)
-		generation_note_end(r, result);
+	const json_t *kept = json_object_get(result, "result"), *generated = kept ? kept : result;
+	if (json_object_get(generated, "choices"))
+		generation_note_end(r, generated);
 	return result;
+}
+
+/* The RESULT of a kept generation. */
+static void generation_end_kept(request *r, const json_t *outcome)
+{
+	generation *g = r->state;
+	const json_t *result = json_object_get(outcome, "result"), *error = json_object_get(outcome, "error");
+	const char *status = json_string_value(json_object_get(outcome, "status"));
+	if (g->stream && !result) {
+		problem p = problem_from_object(error);
+		reply_problem(r, &p);
+		return;
+	}
+	if (g->stream)
+		generation_send_result(r, result);
+	else
+		generation_reply(r, result, status ? status : "failed");
 }
 
 static void generation_end(void *context, const frame *f)
 {
 	request *r = context;
 	generation *g = r->state;
-	json_t *result = generation_result(r, f);
+	if (g->replays && forward_failed(r, f))
+		return;
+	json_t *result = g->replays ? forward_json(r, f) : generation_result(r, f);
 	if (!result)
 		return;
+	if (g->kept) {
+		generation_end_kept(r, result);
+		json_decref(result);
+		return;
+	}
 	if (json_is_string(json_object_get(result, "model"))) {
 		json_decref(g->model);
 		g->model = json_incref(json_object_get(result, "model"));
@@ -464,62 +556,85 @@ static void generation_end(void *context, const frame *f)
 	if (g->stream)
 		generation_send_result(r, result);
 	else
-		generation_reply(r, result);
+		generation_reply(r, result, NULL);
 	json_decref(result);
 }
 
-static void generation_begin(request *r, const generation_form *form)
+static const engine_events generation_events = {.event = generation_event, .end = generation_end};
+
+static generation *generation_new(request *r, const generation_form *form)
 {
-	static const engine_events events = {.event = generation_event, .end = generation_end};
-	struct timespec now;
 	generation *g = calloc(1, sizeof *g);
 	if (!g) {
 		reply_out_of_memory(r);
-		return;
+		return NULL;
 	}
 	r->state = g;
 	r->release = generation_release;
 	g->form = form;
+	return g;
+}
+
+/* True if the request's members can be combined; otherwise it has been answered. */
+static bool generation_check(request *r)
+{
+	const generation *g = r->state;
+	const json_t *best = json_object_get(r->body, "best_of");
+	if (!g->stream && json_is_object(json_object_get(r->body, "stream_options")))
+		reply_refuse(r, 400, "invalid_value", "stream_options", "'stream_options' needs \"stream\": true");
+	else if (g->stream && idempotency_key(r))
+		reply_refuse(r, 400, "invalid_value", "Idempotency-Key",
+		             "Idempotency-Key cannot be combined with \"stream\": true");
+	else if (g->stream && g->prompt_logprobs)
+		reply_refuse(r, 400, "invalid_value", "prompt_logprobs",
+		             "'prompt_logprobs' cannot be combined with \"stream\": true");
+	else if (g->stream && json_integer_value(best) > g->n)
+		reply_refuse(r, 400, "invalid_value", "best_of",
+		             "'best_of' greater than 'n' cannot be combined with \"stream\": true");
+	else
+		return true;
+	return false;
+}
+
+static void generation_call(request *r, json_t *params)
+{
+	const generation *g = r->state;
+	if (g->stream) {
+		r->drained = generation_drained;
+		r->client_reads = generation_taking;
+		r->endless = g->kept;
+	}
+	if (params)
+		request_call(r, r->route->engine_method, params, GENERATION_WINDOW, false, &generation_events);
+}
+
+static void generation_begin(request *r, const generation_form *form)
+{
+	struct timespec now;
+	generation *g = generation_new(r, form);
+	if (!g)
+		return;
 	const json_t *n = json_object_get(r->body, "n");
 	g->n = json_is_integer(n) ? json_integer_value(n) : 1;
 	g->stream = json_is_true(json_object_get(r->body, "stream"));
 	g->include_usage = json_is_true(json_object_get(json_object_get(r->body, "stream_options"), "include_usage"));
 	g->timings = json_is_true(json_object_get(r->body, "timings"));
 	g->prompt_logprobs = json_object_get(r->body, "prompt_logprobs");
+	g->kept = json_is_true(json_object_get(r->body, "background"));
 	clock_gettime(CLOCK_REALTIME, &now); /* time() may lag by a tick */
 	g->created = now.tv_sec;
 	g->model = json_incref(json_object_get(r->body, "model"));
 	snprintf(g->fingerprint, sizeof g->fingerprint, "%s", engine_link_fingerprint(r->server->engine));
 	request_make_id(g->id, sizeof g->id, form->id_prefix);
-	if (!g->stream && json_is_object(json_object_get(r->body, "stream_options"))) {
-		reply_refuse(r, 400, "invalid_value", "stream_options", "'stream_options' needs \"stream\": true");
+	if (!generation_check(r))
 		return;
-	}
-	if (g->stream && idempotency_key(r)) {
-		reply_refuse(r, 400, "invalid_value", "Idempotency-Key",
-		             "Idempotency-Key cannot be combined with \"stream\": true");
-		return;
-	}
-	if (g->stream && g->prompt_logprobs) {
-		reply_refuse(r, 400, "invalid_value", "prompt_logprobs",
-		             "'prompt_logprobs' cannot be combined with \"stream\": true");
-		return;
-	}
-	json_t *best = json_object_get(r->body, "best_of");
-	if (g->stream && json_integer_value(best) > g->n) {
-		reply_refuse(r, 400, "invalid_value", "best_of",
-		             "'best_of' greater than 'n' cannot be combined with \"stream\": true");
-		return;
-	}
 	json_object_del(r->body, "stream");
 	json_object_del(r->body, "stream_options");
+	json_object_del(r->body, "background");
 	json_t *params = forward_params(r);
-	if (g->stream) {
-		r->drained = generation_drained;
-		r->client_reads = generation_taking;
-	}
-	if (params)
-		request_call(r, r->route->engine_method, params, GENERATION_WINDOW, false, &events);
+	if (params && g->kept && !kept_add(r, params, g->id, generation_about(g), true, g->stream))
+		return;
+	generation_call(r, params);
 }
 
 void generation_handle(request *r)
@@ -530,4 +645,27 @@ void generation_handle(request *r)
 void generation_chat(request *r)
 {
 	generation_begin(r, &chat_form);
+}
+
+/* --- kept ------------------------------------------------------------------------------------- */
+
+static void generation_view(request *r, const generation_form *form)
+{
+	generation *g = generation_new(r, form);
+	if (!g || !kept_read(r, &g->view))
+		return;
+	g->kept = g->replays = true;
+	g->stream = g->view.stream;
+	snprintf(g->id, sizeof g->id, "%s", r->params[0]);
+	generation_call(r, kept_params(r, g->stream));
+}
+
+void generation_kept(request *r)
+{
+	generation_view(r, &completion_form);
+}
+
+void generation_chat_kept(request *r)
+{
+	generation_view(r, &chat_form);
 }
