@@ -37,7 +37,7 @@ static json_t *value_or_null(const json_t *object, const char *key)
 static json_t *repeated_members(const json_t *body)
 {
 	static const char *const keys[] = {"model", "instructions", "max_output_tokens", "temperature",
-	                                   "top_p", "top_logprobs", "metadata"};
+	                                   "top_p", "top_logprobs", "metadata",          "previous_response_id"};
 	json_t *members = json_object();
 	for (size_t i = 0; members && i < sizeof keys / sizeof *keys; i++)
 		json_object_set_new(members, keys[i], value_or_null(body, keys[i]));
@@ -193,6 +193,11 @@ static json_t *whole_completion(generation_answer *a, const json_t *result)
 		}
 		json_array_append_new(choices, whole_choice(a, ended));
 	}
+	for (i = 0; !result && i < a->n_choices; i++) {
+		json_t *unfinished = json_pack("{s:I}", "index", (json_int_t)i);
+		json_array_append_new(choices, whole_choice(a, unfinished));
+		json_decref(unfinished);
+	}
 	json_t *answer = generation_answer_envelope(a, forms[a->form].object, choices);
 	for (i = 0; answer && i < n_extras; i++)
 		if (json_object_get(result, extras[i]))
@@ -238,11 +243,11 @@ json_t *generation_answer_response(const generation_answer *a, const char *statu
                                    const json_t *result)
 {
 	const json_t *usage = json_object_get(result, "usage");
-	json_t *json = json_pack("{s:s, s:s, s:I, s:s, s:n, s:n, s:o, s:n, s:b, s:[], s:s, s:b, s:s, s:{s:{s:s}}, s:n}",
+	json_t *json = json_pack("{s:s, s:s, s:I, s:s, s:n, s:n, s:o, s:n, s:b, s:[], s:s, s:b, s:b, s:s, s:{s:{s:s}}, s:n}",
 	                         "id", a->id, "object", "response", "created_at", a->created, "status", status, "error",
 	                         "incomplete_details", "output", message ? json_pack("[o]", message) : json_array(),
 	                         "previous_response_id", "parallel_tool_calls", 0, "tools", "tool_choice", "none",
-	                         "store", 0, "truncation", "disabled", "text", "format", "type", "text", "usage");
+	                         "store", 0, "background", 0, "truncation", "disabled", "text", "format", "type", "text", "usage");
 	if (!json || json_object_update(json, a->repeated) != 0 || !result)
 		return json;
 	const json_t *details = json_object_get(usage, "prompt_tokens_details");

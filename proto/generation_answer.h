@@ -49,7 +49,8 @@ void generation_answer_take_model(generation_answer *a, const json_t *from);
 typedef enum generation_added { GENERATION_ADDED, GENERATION_NO_MEMORY, GENERATION_MALFORMED } generation_added;
 /* Add an EVENT. */
 generation_added generation_answer_add(generation_answer *a, const json_t *event);
-/* Return the answer that the RESULT completes (new reference). NULL: out of memory. */
+/* Return the answer that the RESULT completes (new reference); result NULL: a completion or chat so far. NULL: out of
+ * memory. */
 json_t *generation_answer_whole(generation_answer *a, const json_t *result);
 
 /* For streams: the members around the choices of a completion, chat completion or chunk. choices is taken over. */

@@ -2,18 +2,21 @@
  * both forms: finish reasons, usage, timings, and a session's position.
  *
  * A plain event, the usual case, is not parsed: its text is copied into a chunk made once for the stream. Chunks carry
- * event ids, but a client that leaves cancels its generation, so a stream cannot be resumed. */
+ * event ids. With "background" the engine keeps the generation (kept.h), so that a client can leave and continue after
+ * one of them; without, a client that leaves cancels it. */
 #include "server/generation.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "gen/routes.h"
 #include "proto/generation_answer.h"
 #include "proto/json_memory.h"
 #include "proto/plain_event.h"
 #include "server/forward.h"
 #include "server/idempotency.h"
+#include "server/kept.h"
 #include "server/sse.h"
 
 enum {
@@ -36,9 +39,13 @@ typedef struct generation {
 	json_int_t n; /* chat: answers, each of which begins with a chunk of its role */
 	bool stream, include_usage;
 	generation_answer answer;
-	uint64_t sent_events;
-	buffer envelope; /* envelope of a plain chunk: the text before its index; from `tail` on, the text after its
-	                  * text */
+	bool kept;         /* the engine keeps it: the first event is about it, and the RESULT has its status */
+	bool opened;       /* that event has come */
+	bool replays;      /* another request has begun it */
+	kept_view view;    /* used if it replays */
+	uint64_t n_chunks; /* chunks made; the first view.after are not sent */
+	buffer envelope;   /* envelope of a plain chunk: the text before its index; from `tail` on, the text after its
+	                    * text */
 	size_t tail;
 	uint32_t ungranted; /* events received and not granted again */
 	uint64_t latest_ns; /* the latest event with tokens; 0: none yet */
@@ -116,8 +123,9 @@ static void generation_send(request *r, json_t *chunk)
 {
 	generation *g = r->state;
 	char id[24];
-	snprintf(id, sizeof id, "%llu", (unsigned long long)++g->sent_events);
-	generation_write_event(r, NULL, id, chunk);
+	snprintf(id, sizeof id, "%llu", (unsigned long long)++g->n_chunks);
+	if (g->n_chunks > g->view.after)
+		generation_write_event(r, NULL, id, chunk);
 	json_decref(chunk);
 }
 
@@ -240,9 +248,11 @@ static bool generation_send_plain(request *r, const plain_event_view *e)
 		return false;
 	if (!r->streaming)
 		generation_begin_stream(r);
+	if (++g->n_chunks <= g->view.after)
+		return true;
 	size_t digits = 0;
 	char number[24];
-	for (uint64_t n = ++g->sent_events; n > 0; n /= 10)
+	for (uint64_t n = g->n_chunks; n > 0; n /= 10)
 		number[digits++] = (char)('0' + n % 10);
 	for (size_t i = 0; i < digits; i++)
 		id[4 + i] = number[digits - 1 - i];
@@ -273,7 +283,65 @@ static void generation_keep_event(request *r, const json_t *event)
 	}
 }
 
+/* status: of a kept one; NULL: the engine does not keep it. result: NULL if it has not ended well. */
+static void generation_reply(request *r, const json_t *result, const char *status)
+{
+	generation *g = r->state;
+	json_t *answer = generation_answer_whole(&g->answer, result);
+	if (answer && status)
+		json_object_set_new(answer, "status", json_string(status));
+	if (answer && !result)
+		json_object_set_new(answer, "usage", json_null());
+	reply_json(r, 200, answer);
+}
+
 /* --- the call ------------------------------------------------------------------------------------- */
+
+static void generation_note_tokens_of(request *r, size_t tokens)
+{
+	generation *g = r->state;
+	g->ungranted++;
+	if (!g->replays)
+		generation_note_tokens(r, &g->latest_ns, tokens);
+	if (g->n_chunks < g->view.after && g->ungranted >= GENERATION_GRANT)
+		generation_grant(r); /* nothing is written, so nothing drains */
+}
+
+/* Members that the chunks of a kept generation depend on, beside its events. */
+static json_t *generation_about(const generation *g)
+{
+	const generation_answer *a = &g->answer;
+	return json_pack("{s:I, s:s, s:I, s:b, s:b, s:b, s:O*}", "created", a->created, "fingerprint", a->fingerprint,
+	                 "n", g->n, "include_usage", g->include_usage, "timings", a->timings, "prompt_logprobs",
+	                 a->prompt_logprobs, "model", a->model);
+}
+
+static void generation_recall(generation *g, const json_t *about)
+{
+	generation_answer *a = &g->answer;
+	const char *fingerprint = json_string_value(json_object_get(about, "fingerprint"));
+	a->created = json_integer_value(json_object_get(about, "created"));
+	a->timings = json_is_true(json_object_get(about, "timings"));
+	a->prompt_logprobs = json_is_true(json_object_get(about, "prompt_logprobs"));
+	generation_answer_take_model(a, about);
+	snprintf(a->fingerprint, sizeof a->fingerprint, "%s", fingerprint ? fingerprint : "");
+	g->n = json_integer_value(json_object_get(about, "n"));
+	g->include_usage = json_is_true(json_object_get(about, "include_usage"));
+}
+
+/* The first event about a kept generation. */
+static void generation_open(request *r, const json_t *event)
+{
+	generation *g = r->state;
+	g->opened = true;
+	g->ungranted++;
+	if (g->replays)
+		generation_recall(g, json_object_get(event, "about"));
+	else
+		kept_name(r, g->answer.id);
+	if (g->stream)
+		generation_begin_stream(r);
+}
 
 static void generation_event(void *context, const frame *f)
 {
@@ -281,17 +349,20 @@ static void generation_event(void *context, const frame *f)
 	generation *g = r->state;
 	plain_event_view plain;
 	if (g->stream && plain_event_read(&plain, f->json, f->json_bytes) && generation_send_plain(r, &plain)) {
-		g->ungranted++;
-		generation_note_tokens(r, &g->latest_ns, plain.n_tokens);
+		generation_note_tokens_of(r, plain.n_tokens);
 		return;
 	}
 	json_t *event = forward_json(r, f);
 	if (!event)
 		return;
-	g->ungranted++;
+	if (g->kept && !g->opened) {
+		generation_open(r, event);
+		json_decref(event);
+		return;
+	}
 	if (!g->answer.model)
 		generation_answer_take_model(&g->answer, event);
-	generation_note_tokens(r, &g->latest_ns, json_array_size(json_object_get(event, "tokens")));
+	generation_note_tokens_of(r, json_array_size(json_object_get(event, "tokens")));
 	if (g->stream)
 		generation_send_event(r, event);
 	else
@@ -316,80 +387,122 @@ json_t *generation_result(request *r, const frame *f)
 		return NULL;
 	}
 	json_t *result = forward_json(r, f);
-	if (result)
-		generation_note_end(r, result);
+	const json_t *kept = json_object_get(result, "result"), *generated = kept ? kept : result;
+	if (json_object_get(generated, "choices"))
+		generation_note_end(r, generated);
 	return result;
+}
+
+/* The RESULT of a kept generation. */
+static void generation_end_kept(request *r, const json_t *outcome)
+{
+	generation *g = r->state;
+	const json_t *result = json_object_get(outcome, "result"), *error = json_object_get(outcome, "error");
+	const char *status = json_string_value(json_object_get(outcome, "status"));
+	if (g->stream && !result) {
+		problem p = problem_from_object(error);
+		reply_problem(r, &p);
+		return;
+	}
+	if (g->stream)
+		generation_send_result(r, result);
+	else
+		generation_reply(r, result, status ? status : "failed");
 }
 
 static void generation_end(void *context, const frame *f)
 {
 	request *r = context;
 	generation *g = r->state;
-	json_t *result = generation_result(r, f);
+	if (g->replays && forward_failed(r, f))
+		return;
+	json_t *result = g->replays ? forward_json(r, f) : generation_result(r, f);
 	if (!result)
 		return;
-	if (g->stream) {
+	if (g->kept) {
+		generation_end_kept(r, result);
+	} else if (g->stream) {
 		generation_answer_take_model(&g->answer, result);
 		generation_send_result(r, result);
 	} else {
-		reply_json(r, 200, generation_answer_whole(&g->answer, result));
+		generation_reply(r, result, NULL);
 	}
 	json_decref(result);
 }
 
+static const engine_events generation_events = {.event = generation_event, .end = generation_end};
+
+/* body: of the request that begins it. NULL: the request has been answered. */
+static generation *generation_new(request *r, const generation_chunks *chunks, generation_form form, const json_t *body)
+{
+	generation *g = calloc(1, sizeof *g);
+	r->state = g;
+	r->release = g ? generation_release : NULL;
+	if (!g || !generation_answer_begin(&g->answer, form, body)) {
+		reply_out_of_memory(r);
+		return NULL;
+	}
+	g->form = chunks;
+	return g;
+}
+
+/* True if the request's members can be combined; otherwise it has been answered. */
+static bool generation_check(request *r)
+{
+	const generation *g = r->state;
+	const json_t *best = json_object_get(r->body, "best_of");
+	if (!g->stream && json_is_object(json_object_get(r->body, "stream_options")))
+		reply_refuse(r, 400, "invalid_value", "stream_options", "'stream_options' needs \"stream\": true");
+	else if (g->stream && idempotency_key(r))
+		reply_refuse(r, 400, "invalid_value", "Idempotency-Key",
+		             "Idempotency-Key cannot be combined with \"stream\": true");
+	else if (g->stream && g->answer.prompt_logprobs)
+		reply_refuse(r, 400, "invalid_value", "prompt_logprobs",
+		             "'prompt_logprobs' cannot be combined with \"stream\": true");
+	else if (g->stream && json_integer_value(best) > g->n)
+		reply_refuse(r, 400, "invalid_value", "best_of",
+		             "'best_of' greater than 'n' cannot be combined with \"stream\": true");
+	else
+		return true;
+	return false;
+}
+
+static void generation_call(request *r, json_t *params)
+{
+	const generation *g = r->state;
+	if (g->stream) {
+		r->drained = generation_drained;
+		r->client_reads = generation_taking;
+		r->endless = g->kept;
+	}
+	if (params)
+		request_call(r, r->route->engine_method, params, GENERATION_WINDOW, false, &generation_events);
+}
+
 static void generation_begin(request *r, const generation_chunks *chunks, generation_form form)
 {
-	static const engine_events events = {.event = generation_event, .end = generation_end};
 	struct timespec now;
-	generation *g = calloc(1, sizeof *g);
-	if (!g) {
-		reply_out_of_memory(r);
+	generation *g = generation_new(r, chunks, form, r->body);
+	if (!g)
 		return;
-	}
-	r->state = g;
-	r->release = generation_release;
-	g->form = chunks;
 	const json_t *n = json_object_get(r->body, "n");
 	g->n = json_is_integer(n) ? json_integer_value(n) : 1;
 	g->stream = json_is_true(json_object_get(r->body, "stream"));
 	g->include_usage = json_is_true(json_object_get(json_object_get(r->body, "stream_options"), "include_usage"));
+	g->kept = json_is_true(json_object_get(r->body, "background"));
 	clock_gettime(CLOCK_REALTIME, &now); /* time() may lag by a tick */
 	g->answer.created = now.tv_sec;
 	snprintf(g->answer.fingerprint, sizeof g->answer.fingerprint, "%s", engine_link_fingerprint(r->server->engine));
 	request_make_id(g->answer.id, sizeof g->answer.id, generation_answer_prefix(form));
-	if (!generation_answer_begin(&g->answer, form, r->body)) {
-		reply_out_of_memory(r);
+	if (!generation_check(r))
 		return;
-	}
-	if (!g->stream && json_is_object(json_object_get(r->body, "stream_options"))) {
-		reply_refuse(r, 400, "invalid_value", "stream_options", "'stream_options' needs \"stream\": true");
-		return;
-	}
-	if (g->stream && idempotency_key(r)) {
-		reply_refuse(r, 400, "invalid_value", "Idempotency-Key",
-		             "Idempotency-Key cannot be combined with \"stream\": true");
-		return;
-	}
-	if (g->stream && g->answer.prompt_logprobs) {
-		reply_refuse(r, 400, "invalid_value", "prompt_logprobs",
-		             "'prompt_logprobs' cannot be combined with \"stream\": true");
-		return;
-	}
-	json_t *best = json_object_get(r->body, "best_of");
-	if (g->stream && json_integer_value(best) > g->n) {
-		reply_refuse(r, 400, "invalid_value", "best_of",
-		             "'best_of' greater than 'n' cannot be combined with \"stream\": true");
-		return;
-	}
 	json_object_del(r->body, "stream");
 	json_object_del(r->body, "stream_options");
+	json_object_del(r->body, "background");
 	json_t *params = forward_params(r);
-	if (g->stream) {
-		r->drained = generation_drained;
-		r->client_reads = generation_taking;
-	}
-	if (params)
-		request_call(r, r->route->engine_method, params, GENERATION_WINDOW, false, &events);
+	if (params && g->kept && !kept_add(r, params, g->answer.id, generation_about(g), true, g->stream))
+		return;
+	generation_call(r, params);
 }
 
 void generation_handle(request *r)
@@ -400,4 +513,27 @@ void generation_handle(request *r)
 void generation_chat(request *r)
 {
 	generation_begin(r, &chat_chunks, GENERATION_CHAT);
+}
+
+/* --- kept ------------------------------------------------------------------------------------- */
+
+static void generation_view(request *r, const generation_chunks *chunks, generation_form form)
+{
+	generation *g = generation_new(r, chunks, form, NULL);
+	if (!g || !kept_read(r, &g->view))
+		return;
+	g->kept = g->replays = true;
+	g->stream = g->view.stream;
+	snprintf(g->answer.id, sizeof g->answer.id, "%s", r->params[0]);
+	generation_call(r, kept_params(r, g->stream));
+}
+
+void generation_kept(request *r)
+{
+	generation_view(r, &completion_chunks, GENERATION_COMPLETION);
+}
+
+void generation_chat_kept(request *r)
+{
+	generation_view(r, &chat_chunks, GENERATION_CHAT);
 }

@@ -38,14 +38,9 @@ static void problem_take(const json_t *error, const char *key, char *out, size_t
 	problem_copy(out, size, text, strlen(text));
 }
 
-problem problem_from_frame(const frame *f)
+problem problem_from_object(const json_t *error)
 {
-	static const problem memory = {
-	    .status = 503, .code = "out_of_memory", .message = "out of memory", .retry_after = 1};
 	problem p = {.status = 500};
-	json_t *error = json_memory_parse(f->json, f->json_bytes, 0, NULL);
-	if (json_memory_failed())
-		return memory;
 	json_int_t status = json_integer_value(json_object_get(error, "status"));
 	double retry = json_number_value(json_object_get(error, "retry_after"));
 	if (status >= 400 && status <= 599)
@@ -57,6 +52,17 @@ problem problem_from_frame(const frame *f)
 		p.retry_after = (int)ceil(retry);
 	else if (p.status == 429 || p.status == 503)
 		p.retry_after = 1;
+	return p;
+}
+
+problem problem_from_frame(const frame *f)
+{
+	static const problem memory = {
+	    .status = 503, .code = "out_of_memory", .message = "out of memory", .retry_after = 1};
+	json_t *error = json_memory_parse(f->json, f->json_bytes, 0, NULL);
+	if (json_memory_failed())
+		return memory;
+	problem p = problem_from_object(error);
 	json_decref(error);
 	return p;
 }

@@ -2,6 +2,7 @@
 #ifndef SERVER_PROBLEM_H
 #define SERVER_PROBLEM_H
 
+#include <jansson.h>
 #include <stdarg.h>
 
 #include "proto/frame.h"
@@ -18,7 +19,8 @@ typedef struct problem {
 
 __attribute__((format(printf, 4, 0))) problem problem_make(int status, const char *code, const char *param,
                                                            const char *format, va_list arguments);
-/* Convert an ERROR frame, whatever it contains. */
+/* Convert an error object of the engine, whatever it contains; and the one in an ERROR frame. */
+problem problem_from_object(const json_t *error);
 problem problem_from_frame(const frame *f);
 problem problem_from_schema(const schema_error *e);
 /* Append the JSON. */

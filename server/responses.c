@@ -1,9 +1,8 @@
-/* /v1/responses: an answer of text, in the form that OpenAI's newer interface has for it. Nothing is stored, so an
- * answer cannot be read or continued by its id.
+/* /v1/responses: an answer of text, in the form that OpenAI's newer interface has for it.
  *
  * The engine reads the input (response.create) and sends the events of a generation with one choice. Streamed, each is
  * a response.output_text.delta between the events that open and close the answer, its one message and that one's text.
- */
+ * With "store" or "background" the engine keeps the response (kept.h). */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -12,12 +11,18 @@
 #include "proto/generation_answer.h"
 #include "server/forward.h"
 #include "server/generation.h"
+#include "server/kept.h"
 
 enum { RESPONSES_GRANT = GENERATION_WINDOW / 2 };
 
 typedef struct response {
 	bool stream, opened;
-	json_int_t sequence;
+	bool kept;         /* the engine keeps it: the first event is about it, and the RESULT has its status */
+	bool recalled;     /* that event has come */
+	bool background;   /* its first events are sent when it is queued */
+	bool replays;      /* another request has begun it */
+	kept_view view;    /* used if it replays */
+	uint64_t sequence; /* number of the next event */
 	generation_answer answer;
 	uint32_t ungranted;
 	uint64_t latest_ns;
@@ -38,6 +43,14 @@ static void responses_grant(request *r)
 	x->ungranted = 0;
 }
 
+/* Grant what will not drain, because nothing is written. */
+static void responses_grant_unwritten(request *r)
+{
+	const response *x = r->state;
+	if (x->ungranted >= RESPONSES_GRANT && (!x->stream || (x->view.resumes && x->sequence <= x->view.after)))
+		responses_grant(r);
+}
+
 static void responses_taking(request *r)
 {
 	if (r->call)
@@ -54,15 +67,32 @@ static json_t *responses_whole_message(const response *x, const char *status)
 	return generation_answer_message(&x->answer, status, json_pack("[o]", responses_whole_part(x)));
 }
 
+static json_t *responses_object(const response *x, const char *status, json_t *message, const json_t *result)
+{
+	return generation_answer_response(&x->answer, status, message, result);
+}
+
+/* The error of a failed response, with one of OpenAI's codes. */
+static json_t *responses_error(const json_t *error)
+{
+	const problem p = problem_from_object(error);
+	const char *code = p.status >= 500   ? "server_error"
+	                   : p.status == 429 ? "rate_limit_exceeded"
+	                                     : "invalid_prompt";
+	return json_pack("{s:s, s:s}", "code", code, "message", p.message);
+}
+
 /* --- streamed -------------------------------------------------------------------------------------- */
 
-/* Send an event of that type; members is stolen. */
+/* Send an event of that type, unless the client has it; members is stolen. */
 static void responses_send(request *r, const char *type, json_t *members)
 {
 	response *x = r->state;
+	const uint64_t number = x->sequence++;
 	bool whole = members && json_object_set_new(members, "type", json_string(type)) == 0 &&
-	             json_object_set_new(members, "sequence_number", json_integer(x->sequence++)) == 0;
-	generation_write_event(r, type, NULL, whole ? members : NULL);
+	             json_object_set_new(members, "sequence_number", json_integer((json_int_t)number)) == 0;
+	if (!x->view.resumes || number > x->view.after)
+		generation_write_event(r, type, NULL, whole ? members : NULL);
 	json_decref(members);
 }
 
@@ -73,19 +103,30 @@ static json_t *responses_of_part(const response *x, const char *key, json_t *val
 	                 key, value);
 }
 
+static void responses_send_empty(request *r, const char *type, const char *status)
+{
+	responses_send(r, type, json_pack("{s:o}", "response", responses_object(r->state, status, NULL, NULL)));
+}
+
+static void responses_begin(request *r)
+{
+	const response *x = r->state;
+	const char *status = x->background ? "queued" : "in_progress";
+	reply_begin(r, "text/event-stream", REPLY_SIZE_UNKNOWN, true);
+	responses_send_empty(r, "response.created", status);
+	if (x->background)
+		responses_send_empty(r, "response.queued", status);
+}
+
 static void responses_open(request *r)
 {
 	response *x = r->state;
 	if (x->opened)
 		return;
 	x->opened = true;
-	reply_begin(r, "text/event-stream", REPLY_SIZE_UNKNOWN, true);
-	responses_send(
-	    r, "response.created",
-	    json_pack("{s:o}", "response", generation_answer_response(&x->answer, "in_progress", NULL, NULL)));
-	responses_send(
-	    r, "response.in_progress",
-	    json_pack("{s:o}", "response", generation_answer_response(&x->answer, "in_progress", NULL, NULL)));
+	if (!r->streaming)
+		responses_begin(r);
+	responses_send_empty(r, "response.in_progress", "in_progress");
 	responses_send(r, "response.output_item.added",
 	               json_pack("{s:i, s:o}", "output_index", 0, "item",
 	                         generation_answer_message(&x->answer, "in_progress", json_array())));
@@ -93,10 +134,10 @@ static void responses_open(request *r)
 	               responses_of_part(x, "part", generation_answer_part(json_string(""), json_array())));
 }
 
-static void responses_close(request *r, const char *status, const json_t *result)
+/* Send the events that end a response with text. */
+static void responses_close(request *r, const char *status)
 {
 	response *x = r->state;
-	char type[32];
 	json_t *done = responses_of_part(x, "text", generation_answer_text(&x->answer));
 	if (done)
 		json_object_set_new(done, "logprobs", generation_answer_logprobs(&x->answer));
@@ -104,15 +145,93 @@ static void responses_close(request *r, const char *status, const json_t *result
 	responses_send(r, "response.content_part.done", responses_of_part(x, "part", responses_whole_part(x)));
 	responses_send(r, "response.output_item.done",
 	               json_pack("{s:i, s:o}", "output_index", 0, "item", responses_whole_message(x, status)));
+}
+
+/* Answer with the response in this status. result: NULL if it has not completed; error: NULL if it has not failed. */
+static void responses_answer(request *r, const char *status, const json_t *result, const json_t *error)
+{
+	response *x = r->state;
+	const bool running = strcmp(status, "queued") == 0 || strcmp(status, "in_progress") == 0;
+	const char *message = running                                            ? "in_progress"
+	                      : result && strcmp(status, "completed") == 0 ? status
+	                                                                         : "incomplete";
+	const bool text = x->answer.n_choices > 0 && x->answer.choices[0].text.bytes > 0;
+	char type[32];
+	if (x->stream && !r->streaming)
+		responses_begin(r);
+	if (x->stream && result) {
+		responses_open(r);
+		responses_close(r, status);
+	}
+	json_t *object =
+	    responses_object(x, status, result || text ? responses_whole_message(x, message) : NULL, result);
+	if (object && error && strcmp(status, "failed") == 0)
+		json_object_set_new(object, "error", responses_error(error));
+	if (!x->stream) {
+		reply_json(r, 200, object);
+		return;
+	}
 	snprintf(type, sizeof type, "response.%s", status);
-	responses_send(
-	    r, type,
-	    json_pack("{s:o}", "response",
-	              generation_answer_response(&x->answer, status, responses_whole_message(x, status), result)));
+	responses_send(r, type, json_pack("{s:o}", "response", object));
 	reply_end(r, true);
 }
 
 /* --- the call ----------------------------------------------------------------------------------------- */
+
+/* Members of a response by which another front end makes it again. */
+static json_t *responses_record(const response *x)
+{
+	return json_pack("{s:s, s:I, s:O}", "item", x->answer.message, "created", x->answer.created, "members",
+	                 x->answer.repeated);
+}
+
+/* The first event about a kept response. */
+static void responses_recall(request *r, const json_t *event)
+{
+	response *x = r->state;
+	const json_t *about = json_object_get(event, "about");
+	const char *message = json_string_value(json_object_get(about, "item"));
+	x->recalled = true;
+	x->ungranted++;
+	x->background = json_is_true(json_object_get(event, "background"));
+	if (x->replays) {
+		snprintf(x->answer.message, sizeof x->answer.message, "%s", message ? message : "");
+		x->answer.created = json_integer_value(json_object_get(about, "created"));
+		json_decref(x->answer.repeated);
+		x->answer.repeated = json_incref(json_object_get(about, "members"));
+	}
+	if (x->stream && (x->background || x->replays))
+		responses_begin(r);
+}
+
+static void responses_take_text(request *r, const json_t *event)
+{
+	response *x = r->state;
+	const json_t *text = json_object_get(event, "text");
+	if (!x->replays)
+		generation_note_tokens(r, &x->latest_ns, json_array_size(json_object_get(event, "tokens")));
+	json_t *logprobs = json_object_get(json_object_get(event, "logprobs"), "content");
+	x->ungranted++;
+	switch (generation_answer_add(&x->answer, event)) {
+	case GENERATION_MALFORMED:
+		reply_refuse(r, 500, "engine_error", NULL, "the engine's answer is malformed");
+		return;
+	case GENERATION_NO_MEMORY:
+		reply_out_of_memory(r);
+		return;
+	default:
+		break;
+	}
+	if (x->stream) {
+		responses_open(r);
+		json_t *delta =
+		    responses_of_part(x, "delta", json_stringn(json_string_value(text), json_string_length(text)));
+		if (delta)
+			json_object_set_new(delta, "logprobs", logprobs ? json_incref(logprobs) : json_array());
+		responses_send(r, "response.output_text.delta", delta);
+	}
+	responses_grant_unwritten(r);
+}
 
 static void responses_event(void *context, const frame *f)
 {
@@ -121,70 +240,147 @@ static void responses_event(void *context, const frame *f)
 	json_t *event = forward_json(r, f);
 	if (!event)
 		return;
-	const json_t *text = json_object_get(event, "text");
-	generation_note_tokens(r, &x->latest_ns, json_array_size(json_object_get(event, "tokens")));
-	json_t *logprobs = json_object_get(json_object_get(event, "logprobs"), "content");
-	const generation_added added = generation_answer_add(&x->answer, event);
-	x->ungranted++;
-	if (added == GENERATION_MALFORMED) {
-		reply_refuse(r, 500, "engine_error", NULL, "the engine's answer is malformed");
-	} else if (added == GENERATION_NO_MEMORY) {
-		reply_out_of_memory(r);
-	} else if (x->stream) {
-		responses_open(r);
-		json_t *delta =
-		    responses_of_part(x, "delta", json_stringn(json_string_value(text), json_string_length(text)));
-		if (delta)
-			json_object_set_new(delta, "logprobs", logprobs ? json_incref(logprobs) : json_array());
-		responses_send(r, "response.output_text.delta", delta);
-	} else if (x->ungranted >= RESPONSES_GRANT) {
-		responses_grant(r);
-	}
+	if (x->kept && !x->recalled)
+		responses_recall(r, event);
+	else
+		responses_take_text(r, event);
 	json_decref(event);
 }
 
 static void responses_end(void *context, const frame *f)
 {
 	request *r = context;
-	response *x = r->state;
-	json_t *result = generation_result(r, f);
-	if (!result)
+	const response *x = r->state;
+	if (x->replays && forward_failed(r, f))
 		return;
-	if (x->stream) {
-		responses_open(r);
-		responses_close(r, generation_answer_status(result), result);
-	} else {
-		reply_json(r, 200, generation_answer_whole(&x->answer, result));
+	json_t *json = x->replays ? forward_json(r, f) : generation_result(r, f);
+	if (!json)
+		return;
+	const json_t *result = x->kept ? json_object_get(json, "result") : json;
+	const char *status = json_string_value(json_object_get(json, "status"));
+	responses_answer(r,
+	                 result   ? generation_answer_status(result)
+	                 : status ? status
+	                          : "failed",
+	                 result, json_object_get(json, "error"));
+	json_decref(json);
+}
+
+/* body: of the request that begins it. NULL: the request has been answered. */
+static response *responses_new(request *r, const json_t *body)
+{
+	response *x = calloc(1, sizeof *x);
+	r->state = x;
+	r->release = x ? responses_release : NULL;
+	if (!x || !generation_answer_begin(&x->answer, GENERATION_RESPONSE, body)) {
+		reply_out_of_memory(r);
+		return NULL;
 	}
-	json_decref(result);
+	return x;
+}
+
+static void responses_call(request *r, json_t *params)
+{
+	static const engine_events events = {.event = responses_event, .end = responses_end};
+	const response *x = r->state;
+	if (x->stream) {
+		r->drained = responses_grant;
+		r->client_reads = responses_taking;
+		r->endless = x->background || x->replays;
+	}
+	if (params)
+		request_call(r, r->route->engine_method, params, GENERATION_WINDOW, false, &events);
 }
 
 void responses_create(request *r)
 {
-	static const engine_events events = {.event = responses_event, .end = responses_end};
-	response *x = calloc(1, sizeof *x);
+	response *x = responses_new(r, r->body);
 	struct timespec now;
-	if (!x) {
-		reply_out_of_memory(r);
+	if (!x)
+		return;
+	const json_t *store = json_object_get(r->body, "store");
+	x->stream = json_is_true(json_object_get(r->body, "stream"));
+	x->background = json_is_true(json_object_get(r->body, "background"));
+	x->kept = x->background || json_is_true(store);
+	if (x->background && json_is_false(store)) {
+		reply_refuse(r, 400, "invalid_value", "store", "'store' cannot be false with \"background\": true");
 		return;
 	}
-	r->state = x;
-	r->release = responses_release;
-	x->stream = json_is_true(json_object_get(r->body, "stream"));
+	json_object_set_new(x->answer.repeated, "store", json_boolean(x->kept));
+	json_object_set_new(x->answer.repeated, "background", json_boolean(x->background));
 	clock_gettime(CLOCK_REALTIME, &now);
 	x->answer.created = now.tv_sec;
 	request_make_id(x->answer.id, sizeof x->answer.id, generation_answer_prefix(GENERATION_RESPONSE));
 	request_make_id(x->answer.message, sizeof x->answer.message, "msg_");
-	if (!generation_answer_begin(&x->answer, GENERATION_RESPONSE, r->body)) {
-		reply_out_of_memory(r);
-		return;
-	}
 	json_object_del(r->body, "stream");
+	json_object_del(r->body, "background");
+	json_object_del(r->body, "store");
 	json_t *params = forward_params(r);
-	if (x->stream) {
-		r->drained = responses_grant;
-		r->client_reads = responses_taking;
+	if (params &&
+	    !kept_add(r, params, x->kept ? x->answer.id : NULL, responses_record(x), x->background, x->stream))
+		return;
+	responses_call(r, params);
+}
+
+void responses_view(request *r)
+{
+	response *x = responses_new(r, NULL);
+	if (!x || !kept_read(r, &x->view))
+		return;
+	x->kept = x->replays = true;
+	x->stream = x->view.stream;
+	snprintf(x->answer.id, sizeof x->answer.id, "%s", r->params[0]);
+	responses_call(r, kept_params(r, x->stream));
+}
+
+/* --- the input ------------------------------------------------------------------------------------------- */
+
+/* One message in the form of an input item. content: a string or the parts of the message. */
+static json_t *responses_input_item(const char *response_id, size_t i, const json_t *message, const json_t *content)
+{
+	const char *role = json_string_value(json_object_get(message, "role"));
+	char id[96];
+	snprintf(id, sizeof id, "msg_%s_%zu", response_id + strlen("resp_"), i);
+	json_t *parts = json_is_string(content) ? json_pack("[{s:s, s:O}]", "type", "input_text", "text", content)
+	                                        : json_incref((json_t *)content);
+	return json_pack("{s:s, s:s, s:s, s:s, s:o}", "id", id, "type", "message", "role", role ? role : "user",
+	                 "status", "completed", "content", parts);
+}
+
+static void responses_input_end(void *context, const frame *f)
+{
+	request *r = context;
+	if (forward_failed(r, f))
+		return;
+	json_t *json = forward_json(r, f), *items = json_array(), *message;
+	if (!json)
+		return;
+	size_t i;
+	const json_t *input = json_object_get(json, "input");
+	const char *order = uri_query(&r->uri, "order");
+	const bool ascending = order && strcmp(order, "asc") == 0;
+	if (json_is_string(input))
+		json_array_append_new(items, responses_input_item(r->params[0], 0, NULL, input));
+	json_array_foreach(input, i, message)
+	{
+		json_t *item = responses_input_item(r->params[0], i, message, json_object_get(message, "content"));
+		if (ascending)
+			json_array_append_new(items, item);
+		else
+			json_array_insert_new(items, 0, item);
 	}
+	const size_t n = json_array_size(items);
+	reply_json(r, 200,
+	           json_pack("{s:s, s:o, s:O*, s:O*, s:b}", "object", "list", "data", items, "first_id",
+	                     json_object_get(json_array_get(items, 0), "id"), "last_id",
+	                     json_object_get(json_array_get(items, n ? n - 1 : 0), "id"), "has_more", 0));
+	json_decref(json);
+}
+
+void responses_input_items(request *r)
+{
+	static const engine_events events = {.event = forward_ignore, .end = responses_input_end};
+	json_t *params = kept_params(r, false);
 	if (params)
-		request_call(r, r->route->engine_method, params, GENERATION_WINDOW, false, &events);
+		request_call(r, r->route->engine_method, params, 0, false, &events);
 }

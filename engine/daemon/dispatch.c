@@ -18,6 +18,7 @@
 #include "engine/daemon/metrics.h"
 #include "engine/daemon/queue/job_machine.h"
 #include "engine/daemon/requests/idempotency.h"
+#include "engine/daemon/requests/responses.h"
 #include "engine/daemon/rooms.h"
 #include "engine/daemon/sessions/session_task.h"
 #include "engine/daemon/sessions/sessions.h"
@@ -50,6 +51,10 @@ static const method methods[] = {
     {"completion.create", completions_create, ROOM_GENERATION, true},
     {"chat.create", chat_create, ROOM_GENERATION, true},
     {"response.create", chat_respond, ROOM_GENERATION, true},
+    {"response.get", responses_get, ROOM_ENGINE, false},
+    {"response.cancel", responses_cancel, ROOM_ENGINE, false},
+    {"response.delete", responses_delete, ROOM_ENGINE, false},
+    {"response.input", responses_input, ROOM_ENGINE, false},
     {"session.create", session_prompts_create, ROOM_GENERATION, true},
     {"session.list", sessions_list, ROOM_SESSIONS, false},
     {"session.get", sessions_get, ROOM_SESSIONS, false},
@@ -161,7 +166,20 @@ static bool is_safe(stream *s, const handler *h)
 	return false;
 }
 
-static void dispatch_begin(const dispatch *d)
+/* s: the stream of the request, or that of its response. */
+static void begin_method(stream *s, void *context)
+{
+	const dispatch *d = context;
+	if (!is_safe(s, &d->handler))
+		return;
+	s->upload = d->contract->upload;
+	if (d->handler.row)
+		d->handler.row->begin(s);
+	else
+		d->handler.job->begin(s, d->handler.queue);
+}
+
+static void dispatch_begin(dispatch *d)
 {
 	stream *s = d->stream;
 	const schema_method *m = d->contract;
@@ -172,12 +190,8 @@ static void dispatch_begin(const dispatch *d)
 	} else if (m->upload && !s->upload) {
 		stream_refuse(s, STATUS_INVALID, "missing_parameter", NULL,
 		              "the method is an upload, and nothing was sent");
-	} else if (idempotency_admit(s, m->upload) && is_safe(s, &d->handler)) {
-		s->upload = m->upload;
-		if (d->handler.row)
-			d->handler.row->begin(s);
-		else
-			d->handler.job->begin(s, d->handler.queue);
+	} else if (idempotency_admit(s, m->upload)) {
+		responses_run(s, m->name, begin_method, d);
 	}
 }
 

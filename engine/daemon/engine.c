@@ -21,6 +21,7 @@
 #include "engine/daemon/net/listener.h"
 #include "engine/daemon/queue/job_machine.h"
 #include "engine/daemon/requests/idempotency.h"
+#include "engine/daemon/requests/responses.h"
 #include "engine/daemon/rooms.h"
 #include "engine/daemon/sessions/sessions.h"
 #include "engine/daemon/successor.h"
@@ -94,6 +95,7 @@ static void stop(running *r)
 	job_machine_stop(e->job_machine);
 	listener_drain(e->listener);
 	idempotency_drain(e->net.idempotency);
+	responses_drain(e->net.responses);
 	uv_timer_start(&r->tick, on_tick, 0, ENGINE_STOP_TICK_MS);
 }
 
@@ -134,6 +136,7 @@ static void on_tick(uv_timer_t *timer)
 	store_tick(e->store);
 	storage_tick(e->storage, &e->loop);
 	idempotency_tick(e->net.idempotency, e->store);
+	responses_tick(e->net.responses);
 	job_machine_tick(e->job_machine);
 	if (e->net.draining)
 		poll_stopping(r);
@@ -246,6 +249,7 @@ static status open_parts(running *r, error *err)
 	TRY(open_fleet(e, err));
 	TRY(start_threads(r, err));
 	TRY(idempotency_new(&e->net.idempotency));
+	TRY(responses_new(&e->net.responses, &e->net, &o->responses, err));
 	TRY(catalog_new(&e->catalog, e->store));
 	const session_parts for_sessions = rooms_sessions(e);
 	TRY(sessions_new(&e->sessions, &for_sessions, err));
@@ -323,6 +327,7 @@ static void close_parts(engine *e)
 	sessions_free(e->sessions);
 	catalog_free(e->catalog);
 	idempotency_free(e->net.idempotency);
+	responses_free(e->net.responses);
 	admission_free(e->admission);
 	listener_free(e->listener);
 	fleet_free(e->fleet);

@@ -3,6 +3,7 @@
 #define ENGINE_DAEMON_ENGINE_OPTIONS_H
 
 #include "engine/daemon/compute/fleet.h"
+#include "engine/daemon/requests/responses.h"
 #include "engine/store/store.h"
 
 /* Defaults of retention. */
@@ -30,6 +31,7 @@ typedef struct engine_options {
 	int max_snapshots;              /* per session */
 	int64_t snapshot_bytes;         /* host memory for snapshots */
 	int max_explanations;           /* answers being made or sent */
+	responses_limits responses;     /* generations that are kept */
 	const struct successor *before; /* data from a previous process */
 } engine_options;
 

@@ -51,6 +51,13 @@ static const manual_page manual = {
     .rows = rows,
     .see = "additive(1), additive-serve(1), additive-httpd(8), additive-train(8)"};
 
+static responses_limits responses_of(const options *o)
+{
+	return (responses_limits){.seconds = options_integer(o, "responses-seconds", RESPONSES_SECONDS),
+	                          .bytes = options_integer(o, "responses-bytes", RESPONSES_BYTES),
+	                          .owner_bytes = options_integer(o, "responses-owner-bytes", RESPONSES_OWNER_BYTES)};
+}
+
 /* A max_batch of 0 lets the device choose. */
 static engine_options engine_options_of(const options *o)
 {
@@ -81,7 +88,8 @@ static engine_options engine_options_of(const options *o)
 	                        .state_key_file = options_text(o, "state-key-file"),
 	                        .max_snapshots = (int)options_integer(o, "max-snapshots", SESSIONS_MAX_SNAPSHOTS),
 	                        .snapshot_bytes = options_integer(o, "snapshot-bytes", SESSIONS_SNAPSHOT_BYTES),
-	                        .max_explanations = (int)options_integer(o, "max-explanations", 64)};
+	                        .max_explanations = (int)options_integer(o, "max-explanations", 64),
+	                        .responses = responses_of(o)};
 }
 
 /* Return what is wrong with the options, or NULL. Sets the devices. */

@@ -7,6 +7,7 @@
 #include "engine/daemon/jobs/jobs.h"
 #include "engine/daemon/library/storage.h"
 #include "engine/daemon/net/listener.h"
+#include "engine/daemon/requests/responses.h"
 #include "engine/daemon/sessions/sessions.h"
 
 static double uptime(const engine *e)
@@ -98,6 +99,19 @@ static void add_serving(json_t *all, const engine *e, const device_stats *d)
 	            sessions_count(e->sessions));
 	metrics_add(all, "additive_engine_sessions_live", "gauge", "Sessions with a state on the device.", s->sessions);
 	add_ticks(all, d);
+}
+
+static void add_responses(json_t *all, const engine *e)
+{
+	const responses_counts c = responses_count(e->net.responses);
+	metrics_add(all, "additive_engine_responses", "gauge", "Stored and background responses.", c.known);
+	metrics_add(all, "additive_engine_responses_running", "gauge", "Those whose generation has not ended.",
+	            c.running);
+	metrics_add(all, "additive_engine_responses_bytes", "gauge", "Memory that they use.", (double)c.bytes);
+	metrics_add(all, "additive_engine_responses_expired_total", "counter",
+	            "Responses removed after --responses-seconds.", (double)c.expired);
+	metrics_add(all, "additive_engine_responses_evicted_total", "counter",
+	            "Responses removed earlier, to make room for others.", (double)c.evicted);
 }
 
 static void add_training(json_t *all, const engine *e, const device_stats *d)
@@ -265,6 +279,7 @@ void metrics_read(stream *s)
 	metrics_add(all, "additive_engine_storage_damaged", "gauge", "Objects found damaged since the start.",
 	            store_damaged_count(e->store));
 	add_serving(all, e, &d);
+	add_responses(all, e);
 	add_training(all, e, &d);
 	add_jobs(all, e);
 	add_devices(all, e);

@@ -1,6 +1,6 @@
 /* store.h - durable data: the ledger and the blobs beside it.
  *
- *   DATA/ledger.sqlite          files, jobs, events, checkpoints, models, durable sessions
+ *   DATA/ledger.sqlite          files, jobs, events, checkpoints, models, durable sessions, responses
  *   DATA/blobs/file-…           uploaded files, each with file-….manifest
  *   DATA/models/<id>/           config.json, model.safetensors, tokenizer.json, optimizer.safetensors of some
  *                               optimizers, manifest.json
@@ -46,7 +46,8 @@ typedef enum store_table {
 	STORE_JOBS,
 	STORE_EVENTS,
 	STORE_CHECKPOINTS,
-	STORE_SESSIONS
+	STORE_SESSIONS,
+	STORE_RESPONSES
 } store_table;
 
 /* Open or create. STATUS_CONFLICT if another process holds the data folder (flock). */
@@ -209,6 +210,11 @@ status store_answer_get(store *s, const char *key, uint64_t *request, json_t **a
 status store_answer_put(store *s, const char *key, uint64_t request, const json_t *answer, error *err);
 /* Delete answers older than STORE_ANSWER_SECONDS. */
 status store_answers_expire(store *s, error *err);
+
+/* Responses: documents with an "id", without a blob. store_list reads them. */
+status store_response_put(store *s, const char *id, const json_t *document, error *err);
+/* STATUS_OK also if there is none. */
+status store_response_delete(store *s, const char *id, error *err);
 
 /* Listings: call `each` for each row, in the requested order, until it returns false. */
 typedef bool (*store_each)(void *context, const json_t *object);

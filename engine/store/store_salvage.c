@@ -1,7 +1,7 @@
 /* A ledger with a damaged page or row is not discarded as a whole. Its rows are read in both directions of creation
  * until a page fails. Rows with the right digest go into a new ledger, and blobs whose rows are lost get new ones from
- * their manifests. At most, rows without a blob in a damaged page are lost: events. The damaged ledger is kept in
- * lost/ledger. */
+ * their manifests. At most, rows without a blob in a damaged page are lost: events and responses. The damaged ledger is
+ * kept in lost/ledger. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>

@@ -11,6 +11,16 @@
 
 /* --- the request ------------------------------------------------------------------- */
 
+static int64_t least_bytes(const model_entry *m)
+{
+	return m->state_bytes + m->dims.outputs * (int64_t)sizeof(float);
+}
+
+bool carried_state_fits(const model_entry *m)
+{
+	return !m->dims.source && least_bytes(m) <= CARRIED_STATE_BYTES;
+}
+
 status carried_state_read(choices_plan *p, const json_t *params, error *err)
 {
 	const json_t *given = json_object_get(params, "state");
@@ -19,7 +29,7 @@ status carried_state_read(choices_plan *p, const json_t *params, error *err)
 	if ((p->state.given || p->state.returned) && !p->session && p->model->dims.source)
 		return error_set(err, STATUS_INVALID, p->state.given ? "state" : "return_state",
 		                 "a model that reads a source has its states in sessions only");
-	const int64_t bytes = p->model->state_bytes + p->model->dims.outputs * (int64_t)sizeof(float);
+	const int64_t bytes = least_bytes(p->model);
 	if (p->state.returned && bytes > CARRIED_STATE_BYTES)
 		return error_set(err, STATUS_TOO_LARGE, "return_state",
 		                 "a state of this model has %lld bytes, an answer at most %d: use a session",
@@ -87,12 +97,13 @@ static bool prepare_export(task *x, device *d)
 	scheduler *s = device_scheduler(d);
 	session *live = s ? scheduler_session_find(s, c->plan.ticket.id) : NULL;
 	status result = live ? scheduler_session_export_step(s, live, &c->exported, &c->export_error) : STATUS_DEVICE;
-	if (result == STATUS_OK && c->exported.bytes > CARRIED_STATE_BYTES)
+	c->exported_too_large = result == STATUS_OK && c->exported.bytes > CARRIED_STATE_BYTES;
+	if (c->exported_too_large && !c->plan.state.optional)
 		result = error_set(&c->export_error, STATUS_TOO_LARGE, "return_state",
 		                   "the state has %zu bytes, an answer at most %d: use a session", c->exported.bytes,
 		                   CARRIED_STATE_BYTES);
 	error_settle(&c->export_error, result);
-	return result != STATUS_OK || c->exported.done;
+	return result != STATUS_OK || c->exported.done || c->exported_too_large;
 }
 
 /* The session may have read one more token. */
@@ -128,7 +139,7 @@ static void written(uv_work_t *work, int cancelled)
 static void exported(task *x)
 {
 	choices *c = TASK_OWNER(x, choices, export);
-	if (c->export_error.status != STATUS_OK) {
+	if (c->export_error.status != STATUS_OK || c->exported_too_large) {
 		c->error = c->export_error;
 		choices_settle(c);
 		return;

@@ -14,6 +14,8 @@ enum { CARRIED_STATE_BYTES = 8 << 20 };
 /* Read both fields of a request. The plan's model is set, its prompts are not yet read. STATUS_TOO_LARGE
  * "return_state": the model's state exceeds the limit. */
 status carried_state_read(choices_plan *p, const json_t *params, error *err);
+/* True if the model's state can be part of an answer, as far as is known before it is made. */
+bool carried_state_fits(const model_entry *m);
 /* Give a plan that is complete and has no session the one that its state needs, if any. STATUS_INVALID names a field
  * that cannot be used with a state. */
 status carried_state_begin(stream *s, choices_plan *p, error *err);

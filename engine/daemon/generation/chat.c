@@ -123,7 +123,12 @@ static status prepare_response(stream *s, choices_plan *p, error *err)
 		return STATUS_NOMEM;
 	p->prompt.inserted = json_is_string(json_object_get(s->params, "instructions"));
 	p->prompt.field = "input";
-	return chat_prepare(s, p, p->prompt.messages, err);
+	TRY(chat_prepare(s, p, p->prompt.messages, err));
+	if (json_is_string(json_object_get(s->params, "previous_response_id")))
+		p->state.field = "previous_response_id"; /* replaced by its state (responses_run) */
+	p->state.optional = json_is_true(json_object_get(s->params, "keep_state")); /* set by responses_run */
+	p->state.returned = p->state.optional && carried_state_fits(p->model);
+	return carried_state_begin(s, p, err);
 }
 
 void chat_respond(stream *s)

@@ -172,6 +172,7 @@ static void run_start(task *t, device *d)
 	char *param = c->start_error.param;
 	const char *name = strcmp(param, "prompt") == 0   ? c->plan.prompt.field
 	                   : strcmp(param, "source") == 0 ? c->plan.prompt.source_field
+	                   : strcmp(param, "state") == 0  ? c->plan.state.field
 	                                                  : NULL;
 	if (name)
 		snprintf(param, sizeof c->start_error.param, "%s", name);

@@ -82,10 +82,12 @@ typedef struct choices_answer {
 /* A state in the request, or in the answer (carried_state.h). */
 typedef struct choices_state {
 	const json_t
-	    *given;     /* text of the state that the prompt continues; borrowed from the stream's params. NULL: none */
-	bool returned;  /* the answer has the state after it */
-	bool hidden;    /* the plan's session exists for this request only */
-	json_t *answer; /* owned: the state after the generation */
+	    *given; /* text of the state that the prompt continues; borrowed from the stream's params. NULL: none */
+	const char *field; /* name of `given` in errors; NULL: "state" */
+	bool returned;     /* the answer has the state after it */
+	bool optional;     /* but not one that is too large */
+	bool hidden;       /* the plan's session exists for this request only */
+	json_t *answer;    /* owned: the state after the generation */
 } choices_state;
 
 typedef struct choices_plan {

@@ -63,6 +63,7 @@ struct choices {
 	task export;
 	session_transfer exported;
 	error export_error;
+	bool exported_too_large;
 	char *state_text;
 	session_settlement settlement;
 };

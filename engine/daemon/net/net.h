@@ -13,6 +13,7 @@ struct connection;
 struct stream;
 struct store;
 struct idempotency;
+struct responses;
 
 typedef struct net {
 	/* Set by the owner: */
@@ -21,6 +22,7 @@ typedef struct net {
 	void *owner;                                           /* for `request` */
 	struct store *store;                                   /* the ledger and the blobs */
 	struct idempotency *idempotency;                       /* repeatable requests */
+	struct responses *responses;                           /* generations kept under an id */
 	const char *backend, *device;                          /* sent in HELLO */
 	struct death_log *deaths;                              /* counts requests that compute; NULL: none */
 	bool draining;                                         /* the engine is stopping, */

@@ -145,6 +145,11 @@ void stream_error(stream *s, const error *err, const char *code)
 	                                         : RETRY_SECONDS);
 	char *text = json_text_reserve(object, PROTO_JSON);
 	json_decref(object);
+	stream_error_text(s, text);
+}
+
+void stream_error_text(stream *s, char *text)
+{
 	s->net->failures++;
 	if (text)
 		stream_send_answer(s, FRAME_ERROR, text);

@@ -33,7 +33,7 @@ typedef struct stream_watch {
 	void (*cancel)(stream *s);               /* at most once */
 } stream_watch;
 
-/* Carries a stream's frames: a connection (connection.h has the contracts). */
+/* Carries a stream's frames: a connection (connection.h has the contracts), or a response (responses.h). */
 typedef struct stream_peer stream_peer;
 struct stream_peer {
 	void (*send)(stream_peer *p, const frame *f, char *json, void *payload);
@@ -94,6 +94,8 @@ void stream_result_text(stream *s, char *text);
 /* Answer with an error and free the stream. code: a stable word; NULL: the status's name. A cancellation while the
  * engine stops is reported as shutting down. */
 void stream_error(stream *s, const error *err, const char *code);
+/* Answer with an error object as text (from json_text_reserve, taken over; NULL: out of memory). */
+void stream_error_text(stream *s, char *text);
 /* Answer because the engine stops: "shutting_down", or "device_error" if that is the reason. */
 void stream_refuse_stopping(stream *s);
 /* Answer with an error from its parts. param and code may be NULL. */

@@ -541,8 +541,8 @@ static void deleted_objects_do_not_come_back(void **state)
 	assert_int_equal(store_file_delete(f->store, file.id, NULL), STATUS_OK);
 	store_close(f->store);
 	assert_int_equal(store_rebuild(&f->store, f->folder, NULL), STATUS_OK);
-	static const store_table tables[] = {STORE_FILES,  STORE_MODELS,      STORE_JOBS,
-	                                     STORE_EVENTS, STORE_CHECKPOINTS, STORE_SESSIONS};
+	static const store_table tables[] = {STORE_FILES,       STORE_MODELS,   STORE_JOBS,     STORE_EVENTS,
+	                                     STORE_CHECKPOINTS, STORE_SESSIONS, STORE_RESPONSES};
 	for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
 		collected c = {0};
 		bool more;
@@ -553,6 +553,28 @@ static void deleted_objects_do_not_come_back(void **state)
 	must_exist(f, "models/m", false);
 	must_exist(f, "jobs/ftjob-1", false);
 	must_exist(f, "lost/model", false);
+}
+
+static void a_response_has_its_latest_document_until_it_is_deleted(void **state)
+{
+	fixture *f = *state;
+	json_t *first = json_pack("{s:s, s:i}", "id", "resp_1", "x", 1), *second = json_pack("{s:s}", "id", "resp_1");
+	collected c = {0};
+	bool more;
+	assert_int_equal(store_response_put(f->store, "../resp", first, NULL), STATUS_INVALID);
+	assert_int_equal(store_response_put(f->store, "resp_1", first, NULL), STATUS_OK);
+	assert_int_equal(store_response_put(f->store, "resp_1", second, NULL), STATUS_OK);
+	json_decref(first);
+	json_decref(second);
+	reopen(f);
+	assert_int_equal(store_list(f->store, STORE_RESPONSES, &(store_page){0}, collect, &c, &more, NULL), STATUS_OK);
+	assert_int_equal(c.count, 1);
+	assert_int_equal(store_response_delete(f->store, "resp_1", NULL), STATUS_OK);
+	assert_int_equal(store_response_delete(f->store, "resp_1", NULL), STATUS_OK);
+	reopen(f);
+	c = (collected){0};
+	assert_int_equal(store_list(f->store, STORE_RESPONSES, &(store_page){0}, collect, &c, &more, NULL), STATUS_OK);
+	assert_int_equal(c.count, 0);
 }
 
 static void a_rolled_back_deletion_unlinks_nothing(void **state)
@@ -661,6 +683,7 @@ int main(void)
 	    CASE(opening_unlinks_only_temporary_files_and_moves_strays_to_lost),
 	    CASE(a_finished_checkpoint_without_a_row_is_kept_after_a_crash),
 	    CASE(deleted_objects_do_not_come_back),
+	    CASE(a_response_has_its_latest_document_until_it_is_deleted),
 	    CASE(a_rolled_back_deletion_unlinks_nothing),
 	    CASE(an_inner_commit_fails_alone),
 	    CASE(nothing_is_written_in_a_commit_that_has_ended_by_itself),

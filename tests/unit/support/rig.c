@@ -24,6 +24,7 @@
 #include "engine/daemon/generation/admission.h"
 #include "engine/daemon/queue/job_machine.h"
 #include "engine/daemon/requests/idempotency.h"
+#include "engine/daemon/requests/responses.h"
 #include "engine/daemon/sessions/sessions.h"
 #include "engine/model/model.h"
 
@@ -73,6 +74,8 @@ static void open_parts(rig *d, backend_opener cpu)
 	assert_int_equal(fleet_open(&e->fleet, on, d->options.n_devices, NULL), STATUS_OK);
 	assert_int_equal(fleet_start(e->fleet, &e->loop, NULL), STATUS_OK);
 	assert_int_equal(idempotency_new(&e->net.idempotency), STATUS_OK);
+	e->net.store = e->store;
+	assert_int_equal(responses_new(&e->net.responses, &e->net, &d->options.responses, NULL), STATUS_OK);
 	assert_int_equal(catalog_new(&e->catalog, e->store), STATUS_OK);
 	parts_open_sessions(e);
 	parts_open_jobs(e, dispatch_job_kinds);
@@ -106,6 +109,7 @@ static void close_parts(rig *d)
 	sessions_free(e->sessions);
 	catalog_free(e->catalog);
 	idempotency_free(e->net.idempotency);
+	responses_free(e->net.responses);
 	admission_free(e->admission);
 	fleet_free(e->fleet);
 	store_close(e->store);
@@ -132,7 +136,8 @@ rig *rig_new_fleet(backend_opener cpu, int n)
 	                              .max_known_sessions = 8,
 	                              .max_snapshots = RIG_SNAPSHOTS,
 	                              .snapshot_bytes = 1 << 30,
-	                              .max_explanations = 8};
+	                              .max_explanations = 8,
+	                              .responses = {RESPONSES_SECONDS, RESPONSES_BYTES, RESPONSES_OWNER_BYTES}};
 	open_parts(d, cpu);
 	add_model(d);
 	return d;
