@@ -199,6 +199,13 @@ void store_session_discard(const char *path);
 status store_session_read(const char *path, const char *id, void **blob, size_t *bytes, error *err);
 status store_session_delete(store *s, const char *id, error *err);
 
+/* States of sessions that are not durable, which leave memory for a while: files in DATA/tmp, which the next start
+ * removes. They have no row and are in no backup. Any thread. */
+void store_session_away_path(const store *s, const char *id, char *out);
+status store_session_put_away(const char *path, const void *blob, size_t bytes, error *err);
+/* *blob is malloc'ed; its contents are not checked. The file stays. STATUS_STORAGE: it is missing or cannot be read. */
+status store_session_take_back(const char *path, void **blob, size_t *bytes, error *err);
+
 /* Answers to requests with a client's key, so that the request can be repeated. The answer is stored in the same commit
  * as the effect of the request. `request` is a hash of the request. */
 enum { STORE_ANSWER_SECONDS = 24 * 3600 };
