@@ -11,8 +11,9 @@ static status admit(scheduler *s, served_model *m, const char *id, error *err)
 	if ((int64_t)s->sessions.count >= s->limits.max_sessions)
 		return error_set(
 		    err, STATUS_BUSY, NULL,
-		    "all %d sessions on the device are in use: delete some, give them a shorter ttl_seconds, make them "
-		    "durable (they leave the device while idle), or start the service with a larger --max-sessions",
+		    "all %d slots of the device are in use, and no idle session has another place: delete some, give "
+		    "them a shorter ttl_seconds, make them durable, or start the service with a larger --max-sessions, "
+		    "--session-memory-bytes or --session-disk-bytes",
 		    s->limits.max_sessions);
 	if (strlen(id) < 1 || strlen(id) >= SCHEDULER_ID_BYTES)
 		return error_set(err, STATUS_INVALID, "id", "a session's id has 1 to %d bytes", SCHEDULER_ID_BYTES - 1);
@@ -197,6 +198,47 @@ status scheduler_session_export(scheduler *s, session *x, void **out, size_t *by
 	*out = t.blob;
 	*bytes = t.bytes;
 	return STATUS_OK;
+}
+
+status scheduler_session_leave_step(scheduler *s, session *x, session_transfer *t, session **snapshots, error *err)
+{
+	*snapshots = NULL;
+	if (!t->blob) {
+		TRY(session_ready(x, err));
+		x->busy = true;
+		s->n_leaving++;
+	}
+	scheduler_model_touch(s, x->model);
+	const status result = session_blob_write(x, t, err);
+	if (result == STATUS_OK && !t->done)
+		return STATUS_OK;
+	x->busy = false;
+	s->n_leaving--;
+	if (result != STATUS_OK) {
+		scheduler_transfer_fini(t);
+		return result;
+	}
+	*snapshots = session_detach_snapshots(x);
+	discard(s, x);
+	return STATUS_OK;
+}
+
+bool scheduler_slot_is_coming(const scheduler *s)
+{
+	return s->n_leaving > 0 && (int64_t)s->sessions.count >= s->limits.max_sessions;
+}
+
+void scheduler_session_attach(session *x, session *snapshots)
+{
+	session_attach_snapshots(x, snapshots);
+}
+
+void scheduler_snapshots_free(session *snapshots)
+{
+	for (session *older; snapshots; snapshots = older) {
+		older = snapshots->older;
+		session_free(snapshots);
+	}
 }
 
 static status import_begin(scheduler *s, served_model *m, const char *id, session_transfer *t, error *err)

@@ -338,6 +338,23 @@ void session_drop_snapshot(session *x, session *snapshot)
 	session_free(snapshot);
 }
 
+session *session_detach_snapshots(session *x)
+{
+	session *all = x->snapshots;
+	x->snapshots = NULL;
+	for (session *y = all; y; y = y->older)
+		y->model = NULL; /* it may be unloaded meanwhile */
+	return all;
+}
+
+void session_attach_snapshots(session *x, session *snapshots)
+{
+	assert(!x->snapshots);
+	x->snapshots = snapshots;
+	for (session *y = snapshots; y; y = y->older)
+		y->model = x->model;
+}
+
 int64_t session_snapshot_bytes(const session *x)
 {
 	size_t parts[SESSION_PARTS], all = (size_t)(x->tokens % TOKEN_CHUNK) * sizeof(int32_t);

@@ -274,6 +274,84 @@ static void a_device_that_fails_during_a_rollback_loses_the_session(void **state
 	fixture_close(&f);
 }
 
+/* --- sessions that leave their slots ------------------------------------------------------------- */
+
+static session *find(fixture *f, const char *id)
+{
+	return scheduler_session_find(f->scheduler, id);
+}
+
+/* Move x out of its slot. */
+static session_transfer leave(fixture *f, session *x, session **snapshots)
+{
+	session_transfer t = {0};
+	while (!t.done)
+		assert_int_equal(scheduler_session_leave_step(f->scheduler, x, &t, snapshots, NULL), STATUS_OK);
+	return t;
+}
+
+static session *come_back(fixture *f, const char *id, session_transfer *left, session *snapshots)
+{
+	session *x = NULL;
+	session_transfer t = {.blob = left->blob, .bytes = left->bytes};
+	while (!x)
+		assert_int_equal(scheduler_session_import_step(f->scheduler, f->model, id, &t, &x, NULL), STATUS_OK);
+	scheduler_session_attach(x, snapshots);
+	scheduler_transfer_fini(left);
+	return x;
+}
+
+static void a_session_that_left_its_slot_returns_as_it_was(void **state)
+{
+	enum { LONG = TOKEN_CHUNK + 5 };
+	fixture *f = *state;
+	static client x_after, y_after;
+	static int32_t ids[LONG];
+	random_tokens(ids, LONG, 36);
+	session *x = open_session(f, "x", POSITION_WRAP, true), *y = open_session(f, "y", POSITION_WRAP, true), *kept;
+	append(f, x, ids, LONG);
+	append(f, y, ids, LONG);
+	snapshot(f, x, "s");
+	snapshot(f, y, "s");
+	append(f, x, ids, 3);
+	append(f, y, ids, 3);
+	y->pending = x->pending = ids[7]; /* read before it leaves */
+	session_transfer left = leave(f, x, &kept);
+	assert_null(find(f, "x"));
+	assert_non_null(kept);
+	x = come_back(f, "x", &left, kept);
+	assert_same_state(f, x, y);
+	go_on(f, x, &x_after, SEEDED, NULL);
+	go_on(f, y, &y_after, SEEDED, NULL);
+	assert_memory_equal(x_after.tokens, y_after.tokens, (size_t)y_after.n_tokens * sizeof *y_after.tokens);
+	rollback(f, x, "s");
+	rollback(f, y, "s");
+	assert_same_state(f, x, y);
+	left = leave(f, x, &kept);
+	drop(f, y);
+	scheduler_snapshots_free(kept);
+	scheduler_transfer_fini(&left);
+}
+
+static void a_busy_session_does_not_leave(void **state)
+{
+	fixture *f = *state;
+	static client c;
+	generation *g;
+	session *x = open_session(f, "x", POSITION_WRAP, false), *snapshots;
+	session_transfer t = {0};
+	int32_t ids[3] = {1, 2, 3};
+	generation_request r = request(&c, ids, 3, AFTER);
+	assert_int_equal(scheduler_generate(f->scheduler, f->model, x, &r, &g, NULL), STATUS_OK);
+	assert_int_equal(scheduler_session_leave_step(f->scheduler, x, &t, &snapshots, NULL), STATUS_CONFLICT);
+	assert_null(t.blob);
+	assert_false(scheduler_slot_is_coming(f->scheduler));
+	generation_cancel(g);
+	while (scheduler_runnable(f->scheduler))
+		assert_int_equal(scheduler_tick(f->scheduler), STATUS_OK);
+	drop(f, find(f, "x"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -288,6 +366,8 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(unknown_and_repeated_snapshots_are_refused_and_change_nothing, setup,
 	                                    teardown),
 	    cmocka_unit_test_setup_teardown(a_snapshot_takes_no_place_of_a_session, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_session_that_left_its_slot_returns_as_it_was, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_busy_session_does_not_leave, setup, teardown),
 	    cmocka_unit_test(a_device_that_fails_during_a_rollback_loses_the_session),
 	};
 	return RUN_ALL_WAYS(tests);
