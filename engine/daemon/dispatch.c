@@ -173,8 +173,9 @@ static void dispatch_begin(const dispatch *d)
 		              "the method is an upload, and nothing was sent");
 	} else if (idempotency_admit(s, m->upload) && is_safe(s, &d->handler)) {
 		s->upload = m->upload;
-		if (d->handler.row)
-			d->handler.row->begin(s);
+		s->begin = d->handler.row ? d->handler.row->begin : NULL;
+		if (s->begin)
+			s->begin(s);
 		else
 			d->handler.job->begin(s, d->handler.queue);
 	}

@@ -68,6 +68,9 @@ struct stream {
 	bool large;                       /* params are too large to traverse on the loop thread; use the pool */
 	bool upload;                      /* DATA frames are expected */
 	bool cancelled;
+	void (*begin)(stream *s); /* its method's handler, which may be called again until it answers or takes the stream
+	                           * over; NULL for a method of jobs */
+	stream *next_waiting;     /* link of those that wait to begin again */
 	const stream_watch *watch;
 	void *context;               /* owned by the handler */
 	const stream_record *record; /* NULL: not observed */
