@@ -79,8 +79,8 @@ static void add_places(json_t *all, const char *name, const char *help, const in
 {
 	json_t *samples = json_array();
 	for (int i = 0; i < TIERS; i++)
-		json_array_append_new(samples, json_pack("{s:{s:s}, s:I}", "labels", "place", places[i], "value",
-		                                         (json_int_t)values[i]));
+		json_array_append_new(
+		    samples, json_pack("{s:{s:s}, s:I}", "labels", "place", places[i], "value", (json_int_t)values[i]));
 	json_array_append_new(
 	    all, json_pack("{s:s, s:s, s:s, s:o}", "name", name, "type", "gauge", "help", help, "samples", samples));
 }
@@ -104,9 +104,9 @@ static void add_sessions(json_t *all, const engine *e)
 		json_array_append_new(moves, json_pack("{s:{s:s, s:s}, s:I}", "labels", "from", places[ways[i].from],
 		                                       "to", places[ways[i].to], "value",
 		                                       (json_int_t)s.moves[ways[i].from][ways[i].to]));
-	json_array_append_new(all, json_pack("{s:s, s:s, s:s, s:o}", "name", "additive_engine_session_moves_total",
-	                                     "type", "counter", "help", "Moves of sessions between places.", "samples",
-	                                     moves));
+	json_array_append_new(all,
+	                      json_pack("{s:s, s:s, s:s, s:o}", "name", "additive_engine_session_moves_total", "type",
+	                                "counter", "help", "Moves of sessions between places.", "samples", moves));
 	add_times(all, "additive_engine_session_return_seconds",
 	          "Time from a request to the return of its session to the device.", s.returns, s.return_seconds);
 }

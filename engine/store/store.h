@@ -9,8 +9,10 @@
  *   DATA/sessions/<id>.<n>      durable session states; the row names the current n and those of its snapshots
  *   DATA/lost/KIND/             blobs that no row names, set aside; damaged ledgers
  *   DATA/cache/                 tokens of texts, algorithms of products (cuda/product_choices.h): they can be made
- * again, have no row and are in no backup DATA/tmp/                   uploads in progress and files for the cache, on
- * its file system; emptied at start DATA/reserve                room for deletions on a full disk
+ * again, have no row and are in no backup
+ *   DATA/tmp/                   uploads in progress, files for the cache, on its file system, and idle sessions that
+ *                               are not durable; emptied at start
+ *   DATA/reserve                room for deletions on a full disk
  *
  * SQLite in WAL mode with synchronous=FULL: acknowledged changes are on disk. A row is written only after its blob is
  * durable, and a blob is unlinked only after a commit has listed it for removal. A crash therefore needs no repair.

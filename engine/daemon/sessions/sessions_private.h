@@ -50,19 +50,19 @@ struct session_entry {
 	stream *waiting;                          /* requests that wait until it has moved, first come first */
 	session_options options;
 	int64_t tokens, source_tokens, state_bytes, created;
-	int64_t stored_tokens; /* durable: tokens when last stored; -1: never */
-	int64_t ttl;           /* seconds of life without use; -1: SESSIONS_TTL_SECONDS, or unlimited for a durable
-	                        * session */
-	uint64_t expires_ns;   /* on the monotonic clock; 0: never */
-	int64_t tier_bytes;    /* as counted in `tier` */
-	int expiry;            /* its place in the queue of expiry; -1: none */
-	int8_t device;         /* number of the device of its slot, while live or moving */
-	uint8_t tier, from;    /* session_tier: where it is counted; where it was when it was taken */
-	bool busy, live;       /* used by a request; has a slot */
-	bool moving;           /* leaves its slot, or is written to the disk */
-	bool was_live;         /* live when it was taken */
-	bool hidden;           /* belongs to one request; no other one finds it */
-	bool damaged;          /* its stored state was unreadable when last needed */
+	int64_t stored_tokens;  /* durable: tokens when last stored; -1: never */
+	int64_t ttl;            /* seconds of life without use; -1: SESSIONS_TTL_SECONDS, or unlimited for a durable
+	                         * session */
+	uint64_t expires_ns;    /* on the monotonic clock; 0: never */
+	int64_t tier_bytes;     /* as counted in `tier` */
+	int expiry;             /* its place in the queue of expiry; -1: none */
+	int8_t device;          /* number of the device of its slot, while live or moving */
+	uint8_t tier, from;     /* session_tier: where it is counted; where it was when it was taken */
+	bool busy, live;        /* used by a request; has a slot */
+	bool moving;            /* leaves its slot, or is written to the disk */
+	bool was_live;          /* live when it was taken */
+	bool hidden;            /* belongs to one request; no other one finds it */
+	bool damaged;           /* its stored state was unreadable when last needed */
 	session_origin *origin; /* NULL: it is no fork */
 	session_entry *forks;   /* newest first */
 	snapshot_list snapshots;
@@ -94,9 +94,9 @@ struct sessions {
 	sessions_stats stats;
 	int64_t moving_bytes; /* expected bytes of the states that leave a slot */
 	spill spill;
-	error disk_error;        /* why the last state could not be written; STATUS_OK: it could */
+	error disk_error;       /* why the last state could not be written; STATUS_OK: it could */
 	uint64_t disk_retry_ns; /* no earlier attempt after an error */
-	status opened;           /* status of reading the stored sessions */
+	status opened;          /* status of reading the stored sessions */
 };
 
 /* Return the session `id`, or NULL. */
@@ -135,7 +135,6 @@ void expiry_remove(sessions *all, session_entry *e);
 session_entry *expiry_due(const sessions *all);
 
 /* --- forks (sessions_tree.c) --- */
-
 
 /* Create the origin of a fork of a session, or of its snapshot `from` (NULL: none). NULL: out of memory. */
 session_origin *sessions_tree_new_origin(const char *id, const char *from, int64_t tokens);

@@ -3,8 +3,8 @@
  *   in a slot      ──▶ executor: export ──▶  in host memory   the session that is idle longest, if a slot is needed
  *   in host memory ──▶ pool: write      ──▶  on the disk      the same, while host memory is over its budget
  *
- * The way back is a request's ticket (session_ticket.h). The stored state of a durable session is its state on the disk,
- * so only the copy in memory is freed.
+ * The way back is a request's ticket (session_ticket.h). The stored state of a durable session is its state on the
+ * disk, so only the copy in memory is freed.
  *
  * Nothing else uses a session while it moves: requests for it wait and then begin again. A move that fails leaves the
  * session where it was. */
@@ -192,8 +192,8 @@ static void moved(task *t)
 		free(x);
 	tiers_set_live(all, e, stays);
 	tiers_set_idle(all, e, true);
-	tiers_spill(all);
 	wake(e);
+	tiers_spill(all);
 }
 
 /* Bytes of the exported state. */
@@ -262,7 +262,8 @@ static status free_slot(sessions *all, session_entry *coming, error *err)
 	int64_t unwritten;
 	const int64_t room = find_room(all, coming, &unwritten);
 	session_entry *e = find_longest_idle(all, room);
-	if (!e && all->idle[coming->device].first && all->disk_error.status != STATUS_OK)
+	if (!e && all->idle[coming->device].first && all->disk_error.status != STATUS_OK &&
+	    (disk_fails(all) || unwritten < -SPILL_BYTES))
 		return error_set(err, all->disk_error.status, NULL, "a session would have to move to the disk: %s",
 		                 error_message(&all->disk_error));
 	if (!e)
