@@ -333,6 +333,39 @@ static void a_session_that_left_its_slot_returns_as_it_was(void **state)
 	scheduler_transfer_fini(&left);
 }
 
+/* A slot is awaited from the first step to the last. */
+static void a_session_leaves_its_slot_in_steps(void **state)
+{
+	enum { MANY = 30000 };
+	fixture *f = *state;
+	session *others[16], *kept;
+	session_transfer t = {0};
+	char name[8];
+	int steps = 0;
+	int32_t *ids = calloc(MANY, sizeof *ids);
+	random_tokens(ids, MANY, 37);
+	session *x = open_session(f, "x", POSITION_CLAMP, true);
+	append(f, x, ids, MANY);
+	for (int i = 1; i < roomy.max_sessions; i++) {
+		snprintf(name, sizeof name, "%d", i);
+		others[i] = open_session(f, name, POSITION_CLAMP, false);
+	}
+	assert_false(scheduler_slot_is_coming(f->scheduler));
+	for (size_t before = 0; !t.done; before = t.moved, steps++) {
+		assert_true(steps == 0 || scheduler_slot_is_coming(f->scheduler));
+		assert_int_equal(scheduler_session_leave_step(f->scheduler, x, &t, &kept, NULL), STATUS_OK);
+		assert_true(steps == 0 || t.moved - before <= SESSION_STEP);
+	}
+	assert_true(steps > 2);
+	assert_false(scheduler_slot_is_coming(f->scheduler));
+	x = come_back(f, "x", &t, kept);
+	assert_tokens(x, ids, MANY);
+	drop(f, x);
+	for (int i = 1; i < roomy.max_sessions; i++)
+		drop(f, others[i]);
+	free(ids);
+}
+
 static void a_busy_session_does_not_leave(void **state)
 {
 	fixture *f = *state;
@@ -367,6 +400,7 @@ int main(void)
 	                                    teardown),
 	    cmocka_unit_test_setup_teardown(a_snapshot_takes_no_place_of_a_session, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_session_that_left_its_slot_returns_as_it_was, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_session_leaves_its_slot_in_steps, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_busy_session_does_not_leave, setup, teardown),
 	    cmocka_unit_test(a_device_that_fails_during_a_rollback_loses_the_session),
 	};
