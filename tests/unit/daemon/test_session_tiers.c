@@ -263,6 +263,29 @@ static void a_request_waits_for_a_session_that_moves(void **state)
 	json_decref(expected);
 }
 
+/* Its state moves in several turns. */
+static void a_request_waits_for_the_slot_of_a_large_session(void **state)
+{
+	enum { LONG = 40000, ROOM = 64 << 20, LARGE = 2 << 20 };
+	rig *d = budget(state, ROOM, 0);
+	char large[STORE_ID_BYTES], id[STORE_ID_BYTES], *text = calloc(LONG + 1, 1);
+	memset(text, 'a', LONG);
+	create(d, json_pack("{s:s, s:b, s:s}", "prompt", text, "explain", 1, "position_policy", "wrap"), large);
+	for (int i = 0; i < RIG_SESSIONS; i++)
+		create_plain(d, "one", id);
+	assert_places(d, RIG_SESSIONS, 1, 0);
+	assert_true(stats_of(d).bytes[TIER_HOST] > LARGE);
+	append(d, 0, large, "a");
+	for (int i = 0; i < RIG_SESSIONS - 1; i++)
+		append(d, 0, id, "x");
+	create_plain(d, "one", id);
+	json_decref(rig_ask(d, 0, "session.fork", only(id))); /* leaves again */
+	json_t *shown = rig_ask(d, 0, "session.get", only(large));
+	assert_int_equal(json_integer_value(json_object_get(shown, "tokens")), LONG + 1);
+	json_decref(shown);
+	free(text);
+}
+
 static void a_session_that_moves_can_be_deleted(void **state)
 {
 	rig *d = budget(state, PLENTY, PLENTY);
@@ -566,6 +589,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(the_session_that_is_idle_longest_moves, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_busy_session_keeps_its_slot, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_request_waits_for_a_session_that_moves, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_request_waits_for_the_slot_of_a_large_session, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_session_that_moves_can_be_deleted, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_session_keeps_its_log_and_snapshots, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_durable_session_in_memory_is_rolled_back, setup, teardown),
