@@ -16,8 +16,8 @@
 /* The state of a session that has no slot. All zero: there is none. */
 typedef struct session_away {
 	unsigned char *blob;  /* as exported, in host memory; NULL: not there */
-	size_t bytes;         /* of blob, or of the file */
-	session *snapshots;   /* of a session that is not durable */
+	size_t bytes;         /* size of the blob, or of the file */
+	session *snapshots;   /* those of a session that is not durable */
 	bool on_disk;         /* not durable: DATA/tmp has the state */
 	uint64_t returned_ns; /* time that the last return to a slot took; 0: none */
 } session_away;

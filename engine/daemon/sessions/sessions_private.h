@@ -35,7 +35,7 @@ typedef struct session_origin {
 	char session[STORE_ID_BYTES], snapshot[STORE_ID_BYTES]; /* snapshot "": none */
 	int64_t tokens;                                         /* -1: not known yet */
 	session_entry *parent;                                  /* while it exists */
-	session_entry *next_fork, *previous_fork;               /* of the same parent, newest first */
+	session_entry *next_fork, *previous_fork;               /* links of the same parent's forks, newest first */
 } session_origin;
 
 struct session_entry {
@@ -77,7 +77,7 @@ typedef struct spill {
 	uv_work_t work;
 	session_entry *entries[SPILL_MOST];
 	int n, written; /* n 0: none */
-	status result;  /* of the first that was not written */
+	status result;  /* status of the first that was not written */
 	error error;
 } spill;
 

@@ -19,7 +19,7 @@
 
 enum {
 	SPILL_BYTES = 64 << 20, /* that host memory may be over its budget, while they are written to the disk */
-	BLOB_BYTES = 72         /* of an exported state besides its arrays, at most */
+	BLOB_BYTES = 72         /* maximum size of an exported state besides its arrays */
 };
 #define DISK_RETRY_NS 1000000000u
 
@@ -44,7 +44,7 @@ void tiers_leave(sessions *all, session_entry *e)
 	e->tier = TIERS;
 }
 
-static void count(sessions *all, session_entry *e)
+static void count_place(sessions *all, session_entry *e)
 {
 	tiers_leave(all, e);
 	e->tier = tier_of(e);
@@ -58,7 +58,7 @@ void tiers_set_live(sessions *all, session_entry *e, bool live)
 	if (live != e->live)
 		fleet_count_sessions(all->parts.fleet, e->device, live - e->live);
 	e->live = live;
-	count(all, e);
+	count_place(all, e);
 }
 
 void tiers_set_idle(sessions *all, session_entry *e, bool idle)
@@ -280,7 +280,7 @@ static status free_slot(sessions *all, session_entry *coming, error *err)
 
 /* Choose the device of a new slot: `preferred` if it is open and has a free one, otherwise the one with most free
  * slots. */
-static status place(sessions *all, session_entry *e, int preferred, error *err)
+static status place_session(sessions *all, session_entry *e, int preferred, error *err)
 {
 	fleet *f = all->parts.fleet;
 	const int most = all->parts.max_live;
@@ -296,7 +296,7 @@ status tiers_make_live(sessions *all, session_entry *e, int preferred, error *er
 		e->eviction = memory_new(1, sizeof *e->eviction);
 	if (!e->eviction)
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
-	TRY(place(all, e, preferred, err));
+	TRY(place_session(all, e, preferred, err));
 	tiers_set_live(all, e, true);
 	return STATUS_OK;
 }
@@ -351,7 +351,7 @@ static void spilled(uv_work_t *work, int cancelled)
 			e->away.on_disk = true;
 			all->stats.moves[TIER_HOST][TIER_DISK]++;
 		}
-		count(all, e);
+		count_place(all, e);
 		tiers_set_idle(all, e, true);
 	}
 	for (int i = 0; i < now.n; i++)
@@ -360,7 +360,7 @@ static void spilled(uv_work_t *work, int cancelled)
 }
 
 /* Collect the sessions to be written next, longest idle first. Return their number. */
-static int gather(sessions *all)
+static int gather_spilled(sessions *all)
 {
 	int n = 0;
 	int64_t over = all->stats.bytes[TIER_HOST] - all->parts.memory_bytes,
@@ -374,7 +374,7 @@ static int gather(sessions *all)
 		tiers_set_idle(all, e, false);
 		if (e->options.durable) {
 			tiers_forget_away(all, e);
-			count(all, e);
+			count_place(all, e);
 			all->stats.moves[TIER_HOST][TIER_DISK]++;
 			continue;
 		}
@@ -390,7 +390,7 @@ void tiers_spill(sessions *all)
 	spill *x = &all->spill;
 	if (x->n || disk_fails(all))
 		return;
-	x->n = gather(all);
+	x->n = gather_spilled(all);
 	x->result = STATUS_OK;
 	x->error = (error)ERROR_INIT;
 	x->work.data = all;
