@@ -107,7 +107,7 @@ static void a_session_moves_between_the_snapshots_of_different_texts(void **stat
 	session *x = open_session(f, "x", POSITION_WRAP, true), *y;
 	append(f, x, ids, SHARED);
 	snapshot(f, x, "root");
-	char name[8];
+	char name[16];
 	for (int i = 0; i < 3; i++) {
 		append(f, x, ids + SHARED + i * BRANCH, BRANCH);
 		snprintf(name, sizeof name, "%d", i);
@@ -237,7 +237,7 @@ static void a_snapshot_takes_no_place_of_a_session(void **state)
 {
 	fixture *f = *state;
 	session *x[16];
-	char id[16];
+	char id[32];
 	for (int i = 0; i < 16; i++) {
 		snprintf(id, sizeof id, "s%d", i);
 		x[i] = open_session(f, id, POSITION_ERROR, false);
@@ -340,7 +340,7 @@ static void a_session_leaves_its_slot_in_steps(void **state)
 	fixture *f = *state;
 	session *others[16], *kept;
 	session_transfer t = {0};
-	char name[8];
+	char name[16];
 	int steps = 0;
 	int32_t *ids = calloc(MANY, sizeof *ids);
 	random_tokens(ids, MANY, 37);
