@@ -103,6 +103,21 @@ status file_write(const char *path, const file_part *parts, size_t count, error 
 	return file_sync_folder(parent, err);
 }
 
+status file_write_scratch(const char *path, const void *data, size_t bytes, error *err)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+	if (fd < 0)
+		return file_error(err, path, "cannot create");
+	int rc = write_all(fd, data, bytes), saved = errno;
+	if (close(fd) != 0 && rc == 0)
+		rc = -1, saved = errno;
+	if (rc == 0)
+		return STATUS_OK;
+	unlink(path);
+	errno = saved;
+	return file_error(err, path, "cannot write");
+}
+
 status file_read(const char *path, size_t limit, char **out, size_t *bytes, error *err)
 {
 	*out = NULL;

@@ -26,6 +26,9 @@ status file_error(error *err, const char *path, const char *what);
 /* Replace `path` by the concatenation of `parts`, atomically and durably. */
 status file_write(const char *path, const file_part *parts, size_t count, error *err);
 
+/* Write a file that no crash has to preserve: without fsync, in place. It is removed after an error. */
+status file_write_scratch(const char *path, const void *data, size_t bytes, error *err);
+
 /* Read a whole file of at most `limit` bytes; *out is malloc'ed with a NUL
  * after the last byte (not counted in *bytes); NULL on error.
  * STATUS_NOT_FOUND, STATUS_TOO_LARGE, STATUS_IO, STATUS_NOMEM. */

@@ -173,8 +173,9 @@ static void begin_method(stream *s, void *context)
 	if (!is_safe(s, &d->handler))
 		return;
 	s->upload = d->contract->upload;
-	if (d->handler.row)
-		d->handler.row->begin(s);
+	s->begin = d->handler.row ? d->handler.row->begin : NULL;
+	if (s->begin)
+		s->begin(s);
 	else
 		d->handler.job->begin(s, d->handler.queue);
 }

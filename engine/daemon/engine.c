@@ -225,6 +225,7 @@ static status open_fleet(engine *e, error *err)
 		                         .deaths = e->deaths,
 		                         .cache_folder = e->cache_folder};
 		on[i].limits.max_generations = admission_limit(o->limits.max_generations);
+		on[i].limits.automatic_used = &e->automatic_used;
 	}
 	return fleet_open(&e->fleet, on, o->n_devices, err);
 }

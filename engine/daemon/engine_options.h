@@ -26,7 +26,9 @@ typedef struct engine_options {
 	lost_limits lost;
 	int64_t corpus_cache_bytes; /* limit of cached tokens that no job uses */
 	scheduler_limits limits;
-	int max_known_sessions;         /* live and stored together */
+	int max_known_sessions;         /* wherever their states are */
+	int64_t session_memory_bytes;   /* host memory for sessions without a slot */
+	int64_t session_disk_bytes;     /* files of those that are not durable */
 	const char *state_key_file;     /* the key that seals states in answers; NULL: none */
 	int max_snapshots;              /* per session */
 	int64_t snapshot_bytes;         /* host memory for snapshots */

@@ -23,6 +23,7 @@ typedef struct engine {
 	char cache_folder[PATH_MAX]; /* cached tokens, */
 	int64_t cache_budget;        /* limited by options.corpus_cache_bytes */
 	fleet *fleet;
+	atomic_llong automatic_used; /* limits.automatic_used */
 	catalog *catalog;
 	sessions *sessions;
 	job_machine *job_machine;

@@ -85,6 +85,9 @@ static engine_options engine_options_of(const options *o)
 	                                   .automatic_bytes =
 	                                       options_integer(o, "snapshot-bytes", SESSIONS_SNAPSHOT_BYTES)},
 	                        .max_known_sessions = (int)options_integer(o, "max-known-sessions", known),
+	                        .session_memory_bytes =
+	                            options_integer(o, "session-memory-bytes", SESSIONS_MEMORY_BYTES),
+	                        .session_disk_bytes = options_integer(o, "session-disk-bytes", SESSIONS_DISK_BYTES),
 	                        .state_key_file = options_text(o, "state-key-file"),
 	                        .max_snapshots = (int)options_integer(o, "max-snapshots", SESSIONS_MAX_SNAPSHOTS),
 	                        .snapshot_bytes = options_integer(o, "snapshot-bytes", SESSIONS_SNAPSHOT_BYTES),

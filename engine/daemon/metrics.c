@@ -58,18 +58,58 @@ static void metrics_add(json_t *all, const char *name, const char *type, const c
 	                                     help, "samples", "labels", "value", number));
 }
 
-static void add_ticks(json_t *all, const device_stats *d)
+/* Add a histogram over device_tick_bounds. */
+static void add_times(json_t *all, const char *name, const char *help, const uint64_t counts[DEVICE_TICK_BUCKETS + 1],
+                      double seconds)
 {
 	json_t *buckets = json_array();
 	uint64_t below = 0;
 	for (int i = 0; i < DEVICE_TICK_BUCKETS; i++) {
-		below += d->tick_count[i];
+		below += counts[i];
 		json_array_append_new(buckets, json_pack("[f, I]", device_tick_bounds[i], (json_int_t)below));
 	}
+	json_array_append_new(all, json_pack("{s:s, s:s, s:s, s:o, s:f, s:I}", "name", name, "type", "histogram",
+	                                     "help", help, "buckets", buckets, "sum", seconds, "count",
+	                                     (json_int_t)(below + counts[DEVICE_TICK_BUCKETS])));
+}
+
+static const char *const places[TIERS] = {[TIER_DEVICE] = "device", [TIER_HOST] = "memory", [TIER_DISK] = "disk"};
+
+/* Add a gauge with a sample for each place. */
+static void add_places(json_t *all, const char *name, const char *help, const int64_t values[TIERS])
+{
+	json_t *samples = json_array();
+	for (int i = 0; i < TIERS; i++)
+		json_array_append_new(
+		    samples, json_pack("{s:{s:s}, s:I}", "labels", "place", places[i], "value", (json_int_t)values[i]));
 	json_array_append_new(
-	    all, json_pack("{s:s, s:s, s:s, s:o, s:f, s:I}", "name", "additive_engine_tick_seconds", "type",
-	                   "histogram", "help", "Duration of one decode step or prefill chunk.", "buckets", buckets,
-	                   "sum", d->tick_seconds, "count", (json_int_t)(below + d->tick_count[DEVICE_TICK_BUCKETS])));
+	    all, json_pack("{s:s, s:s, s:s, s:o}", "name", name, "type", "gauge", "help", help, "samples", samples));
+}
+
+static void add_sessions(json_t *all, const engine *e)
+{
+	static const struct {
+		session_tier from, to;
+	} ways[] = {{TIER_DEVICE, TIER_HOST},
+	            {TIER_DEVICE, TIER_DISK},
+	            {TIER_HOST, TIER_DISK},
+	            {TIER_HOST, TIER_DEVICE},
+	            {TIER_DISK, TIER_DEVICE}};
+	sessions_stats s;
+	json_t *moves = json_array();
+	sessions_stats_read(e->sessions, &s);
+	add_places(all, "additive_engine_session_states", "Sessions by the place of their state.", s.sessions);
+	add_places(all, "additive_engine_session_state_bytes",
+	           "Bytes of those states; on the disk without durable sessions.", s.bytes);
+	for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+		json_array_append_new(moves, json_pack("{s:{s:s, s:s}, s:I}", "labels", "from", places[ways[i].from],
+		                                       "to", places[ways[i].to], "value",
+		                                       (json_int_t)s.moves[ways[i].from][ways[i].to]));
+	json_array_append_new(all,
+	                      json_pack("{s:s, s:s, s:s, s:o}", "name", "additive_engine_session_moves_total", "type",
+	                                "counter", "help", "Moves of sessions between places.", "samples", moves));
+	add_times(all, "additive_engine_session_return_seconds",
+	          "Time from a request to the return of its session to the device.", s.returns, s.return_seconds);
 }
 
 static void add_serving(json_t *all, const engine *e, const device_stats *d)
@@ -95,10 +135,12 @@ static void add_serving(json_t *all, const engine *e, const device_stats *d)
 	metrics_add(all, "additive_engine_tasks_pending", "gauge", "Requests handed to the executor and not yet begun.",
 	            fleet_pending(e->fleet));
 	metrics_add(all, "additive_engine_models_loaded", "gauge", "Models on the device.", s->models);
-	metrics_add(all, "additive_engine_sessions", "gauge", "Sessions known, live or stored.",
+	metrics_add(all, "additive_engine_sessions", "gauge", "Sessions, wherever their states are.",
 	            sessions_count(e->sessions));
 	metrics_add(all, "additive_engine_sessions_live", "gauge", "Sessions with a state on the device.", s->sessions);
-	add_ticks(all, d);
+	add_times(all, "additive_engine_tick_seconds", "Duration of one decode step or prefill chunk.", d->tick_count,
+	          d->tick_seconds);
+	add_sessions(all, e);
 }
 
 static void add_responses(json_t *all, const engine *e)

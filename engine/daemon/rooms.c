@@ -37,10 +37,13 @@ session_parts rooms_sessions(const engine *e)
 	return (session_parts){.store = e->store,
 	                       .catalog = e->catalog,
 	                       .fleet = e->fleet,
+	                       .loop = e->net.loop,
 	                       .max_live = e->options->limits.max_sessions,
 	                       .max_known = e->options->max_known_sessions,
 	                       .max_snapshots = e->options->max_snapshots,
-	                       .snapshot_bytes = e->options->snapshot_bytes};
+	                       .snapshot_bytes = e->options->snapshot_bytes,
+	                       .memory_bytes = e->options->session_memory_bytes,
+	                       .disk_bytes = e->options->session_disk_bytes};
 }
 
 job_parts rooms_jobs(engine *e)

@@ -18,6 +18,8 @@
 #ifndef ENGINE_SERVE_SCHEDULER_H
 #define ENGINE_SERVE_SCHEDULER_H
 
+#include <stdatomic.h>
+
 #include "engine/explain/attribution.h"
 #include "engine/explain/explain.h"
 #include "engine/model/model.h"
@@ -52,6 +54,8 @@ typedef struct scheduler_limits {
 	int max_batch;        /* sequences in one decode step */
 	int64_t prefix_bytes; /* host memory for states that prompts begin with (prefixes.h); 0: none are kept */
 	int64_t automatic_bytes; /* host memory for automatic snapshots; 0: none are made */
+	/* Counts that memory for all schedulers that share it. It outlives their snapshots. NULL: none are made. */
+	atomic_llong *automatic_used;
 } scheduler_limits;
 
 /* Create a scheduler for models on backend b, which must outlive it. STATUS_NOMEM. */
@@ -170,6 +174,16 @@ status scheduler_session_export_step(scheduler *s, session *x, session_transfer 
  * STATUS_DEVICE: the device was lost, possibly between two calls. */
 status scheduler_session_import_step(scheduler *s, served_model *m, const char *id, session_transfer *t, session **out,
                                      error *err);
+/* Move a session out of its slot: export about a megabyte more. Once t->done, x is freed, its slot is free, and
+ * *snapshots has its snapshots. The caller lets nothing else use x until then. It returns by an import, followed by
+ * scheduler_session_attach. After an error x is as before and t is empty. STATUS_CONFLICT: x is busy. */
+status scheduler_session_leave_step(scheduler *s, session *x, session_transfer *t, session **snapshots, error *err);
+/* True if all slots are taken and a session is leaving one. */
+bool scheduler_slot_is_coming(const scheduler *s);
+/* Give x the snapshots that it had when it left. */
+void scheduler_session_attach(session *x, session *snapshots);
+/* Free the snapshots of a session that has left. NULL is legal. Any thread. */
+void scheduler_snapshots_free(session *snapshots);
 /* Write the checksum of an export. Any thread. */
 void scheduler_transfer_seal(session_transfer *t);
 /* Verify a blob before its import. Any thread. STATUS_CORRUPT: damaged. STATUS_UNSUPPORTED: unknown version. */

@@ -12,8 +12,9 @@ static status admit(scheduler *s, served_model *m, const char *id, error *err)
 	if ((int64_t)s->sessions.count >= s->limits.max_sessions)
 		return error_set(
 		    err, STATUS_BUSY, NULL,
-		    "all %d sessions on the device are in use: delete some, give them a shorter ttl_seconds, make them "
-		    "durable (they leave the device while idle), or start the service with a larger --max-sessions",
+		    "all %d slots of the device are in use, and no idle session has another place: delete some, give "
+		    "them a shorter ttl_seconds, make them durable, or start the service with a larger --max-sessions, "
+		    "--session-memory-bytes or --session-disk-bytes",
 		    s->limits.max_sessions);
 	if (strlen(id) < 1 || strlen(id) >= SCHEDULER_ID_BYTES)
 		return error_set(err, STATUS_INVALID, "id", "a session's id has 1 to %d bytes", SCHEDULER_ID_BYTES - 1);
@@ -197,39 +198,44 @@ status scheduler_session_drop(session *x, const char *snapshot, error *err)
 
 /* --- automatic snapshots --- */
 
-static int64_t automatic_bytes(const scheduler *s)
+/* Count n bytes more, unless that exceeds the limit. */
+static bool reserve_automatic(const scheduler *s, int64_t n)
 {
-	int64_t bytes = 0;
-	for (const served_model *m = s->models; m; m = m->next)
-		bytes += m->automatic_bytes;
-	return bytes;
+	if (atomic_fetch_add(s->limits.automatic_used, n) + n <= s->limits.automatic_bytes)
+		return true;
+	atomic_fetch_sub(s->limits.automatic_used, n);
+	return false;
 }
 
 void scheduler_session_keep_automatic(scheduler *s, session *x)
 {
 	char id[SCHEDULER_ID_BYTES];
-	const int64_t bytes = session_snapshot_bytes(x), limit = s->limits.automatic_bytes;
+	const int64_t bytes = session_snapshot_bytes(x);
 	session *copy, *oldest;
 	size_t moved = 0;
-	bool done = false;
+	bool done = false, room = false;
 	int count;
-	if (bytes > SCHEDULER_AUTOMATIC_BYTES || bytes > limit)
+	if (!s->limits.automatic_used || bytes > SCHEDULER_AUTOMATIC_BYTES || bytes > s->limits.automatic_bytes)
 		return;
 	snprintf(id, sizeof id, "auto-%lld", (long long)x->tokens);
 	if ((copy = session_find_snapshot(x, id)))
 		session_drop_snapshot(x, copy);
 	while ((oldest = oldest_automatic(x, &count)) &&
-	       (count >= SCHEDULER_AUTOMATIC || automatic_bytes(s) + bytes > limit))
+	       (count >= SCHEDULER_AUTOMATIC || !(room = reserve_automatic(s, bytes))))
 		session_drop_snapshot(x, oldest);
-	if (automatic_bytes(s) + bytes > limit || session_snapshot(&copy, x, id, NULL) != STATUS_OK)
+	if (!room && !reserve_automatic(s, bytes))
 		return;
+	if (session_snapshot(&copy, x, id, NULL) != STATUS_OK) {
+		atomic_fetch_sub(s->limits.automatic_used, bytes);
+		return;
+	}
+	copy->automatic = bytes;
+	copy->automatic_used = s->limits.automatic_used;
 	while (!done)
 		if (session_fork_step(copy, x, &moved, &done, NULL) != STATUS_OK) {
 			session_free(copy);
 			return;
 		}
-	copy->automatic = bytes;
-	x->model->automatic_bytes += bytes;
 	copy->older = x->snapshots;
 	x->snapshots = copy;
 }
@@ -258,6 +264,47 @@ status scheduler_session_export(scheduler *s, session *x, void **out, size_t *by
 	*out = t.blob;
 	*bytes = t.bytes;
 	return STATUS_OK;
+}
+
+status scheduler_session_leave_step(scheduler *s, session *x, session_transfer *t, session **snapshots, error *err)
+{
+	*snapshots = NULL;
+	if (!t->blob) {
+		TRY(session_ready(x, err));
+		x->busy = true;
+		s->n_leaving++;
+	}
+	scheduler_model_touch(s, x->model);
+	const status result = session_blob_write(x, t, err);
+	if (result == STATUS_OK && !t->done)
+		return STATUS_OK;
+	x->busy = false;
+	s->n_leaving--;
+	if (result != STATUS_OK) {
+		scheduler_transfer_fini(t);
+		return result;
+	}
+	*snapshots = session_detach_snapshots(x);
+	discard(s, x);
+	return STATUS_OK;
+}
+
+bool scheduler_slot_is_coming(const scheduler *s)
+{
+	return s->n_leaving > 0 && (int64_t)s->sessions.count >= s->limits.max_sessions;
+}
+
+void scheduler_session_attach(session *x, session *snapshots)
+{
+	session_attach_snapshots(x, snapshots);
+}
+
+void scheduler_snapshots_free(session *snapshots)
+{
+	for (session *older; snapshots; snapshots = older) {
+		older = snapshots->older;
+		session_free(snapshots);
+	}
 }
 
 static status import_begin(scheduler *s, served_model *m, const char *id, session_transfer *t, error *err)

@@ -33,6 +33,7 @@ struct scheduler {
 	uint64_t clock; /* counts uses, for the least recently used model */
 
 	string_table sessions; /* live sessions by id */
+	int n_leaving;         /* live sessions that are giving up their slots */
 
 	generation *first, *last;
 	int n_generations, n_waiting; /* waiting: not started yet */

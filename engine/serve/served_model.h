@@ -78,7 +78,6 @@ struct served_model {
 	bool way_is_fixed;                /* for tests: every step uses `way`, without measurement */
 	thread_way way;
 	int users; /* slots in use */
-	int64_t automatic_bytes; /* bytes that its sessions' automatic snapshots take */
 	int max_batch;
 	int64_t log_floats;   /* log floats for each token; 0: the model has no explainer, or reads a source and is read
 	                       * again to explain */

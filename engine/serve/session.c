@@ -54,7 +54,8 @@ void session_free(session *x)
 		session_drop_snapshot(x, x->snapshots);
 	if (!x->held)
 		served_model_give(x->model, x->slot);
-	x->model->automatic_bytes -= x->automatic;
+	if (x->automatic)
+		atomic_fetch_sub(x->automatic_used, x->automatic);
 	free(x->held);
 	token_history_fini(&x->history);
 	free(x->logits);
@@ -337,6 +338,23 @@ void session_drop_snapshot(session *x, session *snapshot)
 		link = &(*link)->older;
 	*link = snapshot->older;
 	session_free(snapshot);
+}
+
+session *session_detach_snapshots(session *x)
+{
+	session *all = x->snapshots;
+	x->snapshots = NULL;
+	for (session *y = all; y; y = y->older)
+		y->model = NULL; /* it may be unloaded meanwhile */
+	return all;
+}
+
+void session_attach_snapshots(session *x, session *snapshots)
+{
+	assert(!x->snapshots);
+	x->snapshots = snapshots;
+	for (session *y = snapshots; y; y = y->older)
+		y->model = x->model;
 }
 
 int64_t session_snapshot_bytes(const session *x)

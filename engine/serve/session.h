@@ -42,7 +42,8 @@ struct session {
 	unsigned char *held; /* [slot bytes] a snapshot's state; otherwise NULL */
 	session *snapshots;  /* newest first */
 	session *older;      /* a snapshot's link */
-	int64_t automatic;   /* a snapshot that was made by itself: its bytes; otherwise 0 */
+	int64_t automatic;   /* a snapshot that was made by itself: its bytes, counted in *automatic_used; otherwise 0 */
+	atomic_llong *automatic_used;
 	int64_t tokens;      /* count of `history`, except during an import */
 	token_history history;
 	float *logits;              /* [vocab]; a snapshot may have none, NULL */
@@ -108,6 +109,10 @@ status session_snapshot(session **out, const session *x, const char *id, error *
 session *session_find_snapshot(const session *x, const char *id);
 /* Remove a snapshot from x and free it. */
 void session_drop_snapshot(session *x, session *snapshot);
+/* Take the snapshots of x from it. They are used again only after session_attach_snapshots, or freed. */
+session *session_detach_snapshots(session *x);
+/* Give x, which has none, the snapshots of a session of the same model. */
+void session_attach_snapshots(session *x, session *snapshots);
 /* Bytes that a snapshot of x takes. */
 int64_t session_snapshot_bytes(const session *x);
 /* Bring x to the contents of its snapshot, at most SESSION_STEP bytes a call. *moved is 0 before the first call. x

@@ -1,6 +1,7 @@
 #include "engine/serve/token_history.h"
 
 #include <assert.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +10,7 @@
 enum { FIRST_TOKENS = 64, FIRST_CHUNKS = 4 };
 
 struct token_chunk {
-	int64_t references;
+	atomic_llong references;
 	int32_t tokens[]; /* [TOKEN_CHUNK]; fewer in the first chunk of a short history */
 };
 
@@ -47,7 +48,7 @@ static status new_chunk(token_history *h, int64_t tokens)
 		free(chunk);
 		return s;
 	}
-	chunk->references = 1;
+	atomic_init(&chunk->references, 1);
 	return s;
 }
 
@@ -135,7 +136,7 @@ status token_history_copy(token_history *out, const token_history *h)
 		out->room = full + 1;
 		memcpy(out->chunks, h->chunks, (size_t)full * sizeof *out->chunks);
 		for (int64_t i = 0; i < full; i++)
-			out->chunks[i]->references++;
+			atomic_fetch_add_explicit(&out->chunks[i]->references, 1, memory_order_relaxed);
 		out->capacity = out->count = full * TOKEN_CHUNK;
 	}
 	if (rest > 0)
@@ -150,7 +151,7 @@ status token_history_copy(token_history *out, const token_history *h)
 void token_history_fini(token_history *h)
 {
 	for (int64_t i = 0; i < chunks_of(h); i++)
-		if (--h->chunks[i]->references == 0)
+		if (atomic_fetch_sub_explicit(&h->chunks[i]->references, 1, memory_order_acq_rel) == 1)
 			free(h->chunks[i]);
 	free(h->chunks);
 	*h = (token_history){0};

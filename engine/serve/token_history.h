@@ -4,7 +4,7 @@
  * references. A copy therefore takes time and memory for one chunk, plus a pointer per full chunk: 2 KB for 1,000,000
  * tokens. The last chunk, which is not full, belongs to one history; a short one grows by doubling.
  *
- * Histories that share chunks are used on one thread. */
+ * A history is used by one thread at a time; histories that share chunks may be used by several. */
 #ifndef ENGINE_SERVE_TOKEN_HISTORY_H
 #define ENGINE_SERVE_TOKEN_HISTORY_H
 

@@ -9,8 +9,10 @@
  *   DATA/sessions/<id>.<n>      durable session states; the row names the current n and those of its snapshots
  *   DATA/lost/KIND/             blobs that no row names, set aside; damaged ledgers
  *   DATA/cache/                 tokens of texts, algorithms of products (cuda/product_choices.h): they can be made
- * again, have no row and are in no backup DATA/tmp/                   uploads in progress and files for the cache, on
- * its file system; emptied at start DATA/reserve                room for deletions on a full disk
+ * again, have no row and are in no backup
+ *   DATA/tmp/                   uploads in progress, files for the cache, on its file system, and idle sessions that
+ *                               are not durable; emptied at start
+ *   DATA/reserve                room for deletions on a full disk
  *
  * SQLite in WAL mode with synchronous=FULL: acknowledged changes are on disk. A row is written only after its blob is
  * durable, and a blob is unlinked only after a commit has listed it for removal. A crash therefore needs no repair.
@@ -201,6 +203,13 @@ void store_session_discard(const char *path);
  * missing. */
 status store_session_read(const char *path, const char *id, void **blob, size_t *bytes, error *err);
 status store_session_delete(store *s, const char *id, error *err);
+
+/* States of sessions that are not durable, which leave memory for a while: files in DATA/tmp, which the next start
+ * removes. They have no row and are in no backup. Any thread. */
+void store_session_away_path(const store *s, const char *id, char *out);
+status store_session_put_away(const char *path, const void *blob, size_t bytes, error *err);
+/* *blob is malloc'ed; its contents are not checked. The file stays. STATUS_STORAGE: it is missing or cannot be read. */
+status store_session_take_back(const char *path, void **blob, size_t *bytes, error *err);
 
 /* Answers to requests with a client's key, so that the request can be repeated. The answer is stored in the same commit
  * as the effect of the request. `request` is a hash of the request. */

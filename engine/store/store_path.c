@@ -97,3 +97,8 @@ void store_temporary_path(store *s, char *out)
 	snprintf(name, sizeof name, "%llu", (unsigned long long)++s->temporaries);
 	store_path_join(s, "tmp", name, out);
 }
+
+void store_session_away_path(const store *s, const char *id, char *out)
+{
+	store_path_join(s, "tmp", id, out);
+}

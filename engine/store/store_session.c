@@ -251,3 +251,21 @@ status store_session_delete(store *s, const char *id, error *err)
 {
 	return store_with_reserve(s, delete_session, id, 0, err);
 }
+
+/* --- states without a row ------------------------------------------------------------------------ */
+
+status store_session_put_away(const char *path, const void *blob, size_t bytes, error *err)
+{
+	return file_write_scratch(path, blob, bytes, err);
+}
+
+status store_session_take_back(const char *path, void **blob, size_t *bytes, error *err)
+{
+	char *data;
+	error cause = ERROR_INIT;
+	const status s = file_read(path, STATE_LIMIT, &data, bytes, &cause);
+	*blob = data;
+	if (s == STATUS_OK || s == STATUS_NOMEM || s == STATUS_UNAVAILABLE)
+		return s == STATUS_OK ? s : error_set(err, s, NULL, "%s", error_message(&cause));
+	return error_set(err, STATUS_STORAGE, NULL, "%s", error_message(&cause));
+}

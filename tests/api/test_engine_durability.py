@@ -236,7 +236,7 @@ def test_more_sessions_may_be_known_than_live_up_to_a_limit_of_its_own(own_daemo
 
 
 def test_as_many_sessions_as_were_asked_for_can_be_open(own_daemon):
-    daemon = own_daemon("--max-sessions", 4500)
+    daemon = own_daemon("--max-sessions", 4500, "--max-known-sessions", 4500)
     with daemon.connect() as engine:
         model = train(engine)
         waiting = []

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from engine_client import TEXT, EngineError, engine, train
+from engine_client import TEXT, EngineError, engine, own_daemon, train
 from engine_serving import daemon, model, refused, session
 
 
@@ -157,18 +157,20 @@ def test_a_session_without_a_lifetime_expires_after_a_quarter_of_an_hour_unless_
     assert session(prompt="9", durable=True)["expires_at"] is None
 
 
-def test_one_session_more_than_there_are_slots_is_refused_unless_one_can_be_stored(engine, session):
-    kept = session(prompt="99 bot", durable=True)
+def test_without_another_place_one_session_more_than_there_are_slots_is_refused_unless_one_is_durable(own_daemon):
     ask = {"max_tokens": 8, "seed": 2}
-    for _ in range(5):
-        session()
-    session()  # takes the slot of the durable one, which is on disk
-    e = refused(engine, "session.fork", {"id": engine.call("session.list")["data"][0]["id"]})
-    assert (e.status, e.code) == (429, "overloaded")
-    assert all(name in e.message for name in ("ttl_seconds", "durable", "--max-sessions"))
-    engine.call("session.delete", {"id": engine.call("session.list")["data"][0]["id"]})
-    text = engine.generate({"id": kept["id"], **ask}, "session.generate")[0]
-    assert text == engine.generate({"model": kept["model"], "prompt": "99 bot", **ask})[0]
+    with own_daemon("--max-sessions", 3, "--session-memory-bytes", 0, "--session-disk-bytes", 0).connect() as engine:
+        model = train(engine)
+        kept = engine.call("session.create", {"model": model, "prompt": "99 bot", "durable": True})
+        for _ in range(3):  # the last one takes the slot of the durable one, which is stored
+            engine.call("session.create", {"model": model})
+        newest = {"id": engine.call("session.list")["data"][0]["id"]}
+        e = refused(engine, "session.fork", newest)
+        assert (e.status, e.code) == (429, "overloaded")
+        assert all(name in e.message for name in ("ttl_seconds", "durable", "--max-sessions", "--session-memory-bytes"))
+        engine.call("session.delete", newest)
+        text = engine.generate({"id": kept["id"], **ask}, "session.generate")[0]
+        assert text == engine.generate({"model": model, "prompt": "99 bot", **ask})[0]
 
 
 def test_a_failed_creation_leaves_no_session(engine, model):

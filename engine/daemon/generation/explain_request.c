@@ -505,6 +505,8 @@ static bool enter(stream *s)
 	static const stream_record record = {
 	    .event = ignore_event, .result = ignore_json, .detached = never_detached, .end = explain_request_leave};
 	const int most = generation_room_of(s)->max_explanations;
+	if (s->record == &record) /* it begins again */
+		return true;
 	if (generation_room_of(s)->explanations >= most) {
 		stream_refuse(s, STATUS_BUSY, NULL, NULL, "%d explanations are being made; try again shortly", most);
 		return false;

@@ -62,8 +62,8 @@ typedef struct stream_record {
 
 struct stream {
 	net *net;
-	void *room;            /* context of the room whose method it calls; set with that method */
-	stream_peer *peer;     /* NULL: disconnected */
+	void *room;        /* context of the room whose method it calls; set with that method */
+	stream_peer *peer; /* NULL: disconnected */
 	uint64_t id;
 	int64_t credit;                   /* EVENT and DATA frames that the peer accepts */
 	char target[STREAM_TARGET_BYTES]; /* the "id" of the request, for methods that have one */
@@ -78,6 +78,9 @@ struct stream {
 	bool upload;                      /* DATA frames are expected */
 	bool background;              /* a request of the engine itself (local_request.h) */
 	bool cancelled;
+	void (*begin)(stream *s); /* its method's handler, which may be called again until it answers or takes the
+	                           * stream over; NULL for a method of jobs */
+	stream *next_waiting;     /* link of those that wait to begin again */
 	const stream_watch *watch;
 	void *context;               /* owned by the handler */
 	const stream_record *record; /* NULL: not observed */

@@ -297,7 +297,7 @@ void session_settle(session_settlement *x)
 	bool durable = sessions_is_durable(e) || (x->change.live && x->change.info.options.durable);
 	if (x->ticket->read)
 		sessions_note_damage(e, x->ticket->damaged);
-	if (x->ticket->read && x->ticket->damaged)
+	if (x->ticket->read && x->ticket->damaged && sessions_is_durable(e))
 		store_note_damage(x->stream->net->store, STORE_SESSIONS, sessions_id(e), error_message(&x->error));
 	if (!durable || (failed && !x->making && !x->changed)) {
 		settle_in_memory(x);

@@ -262,6 +262,9 @@ void session_task_create(stream *s, sessions *all)
 static status act_fork(session_task *t, device *d, session *x, error *err)
 {
 	session *copy;
+	t->more = t->moved == 0 && scheduler_slot_is_coming(device_scheduler(d));
+	if (t->more)
+		return STATUS_OK;
 	if (t->snapshot[0])
 		TRY(scheduler_session_snapshot(x, t->snapshot, &x, err));
 	status result =

@@ -1,5 +1,8 @@
 #include "engine/daemon/sessions/session_ticket.h"
 
+#include <stdlib.h>
+
+#include "engine/base/clock.h"
 #include "engine/base/log.h"
 
 bool session_ticket_has_work(const session_ticket *t)
@@ -23,14 +26,36 @@ static void session_ticket_blame(session_ticket *t, status s, const error *err)
 	          error_message(err));
 }
 
+/* Read the file of a session that is not durable. It is removed once its state is in memory. */
+static void fetch_away(session_ticket *t)
+{
+	error err = ERROR_INIT;
+	session_transfer x = {0};
+	status s = store_session_take_back(t->state, (void **)&x.blob, &x.bytes, &err);
+	if (s == STATUS_OK)
+		s = scheduler_transfer_check(&x, &err);
+	if (s != STATUS_OK) {
+		scheduler_transfer_fini(&x);
+		session_ticket_blame(t, s, &err);
+		return;
+	}
+	t->away->blob = x.blob;
+	t->away->on_disk = false;
+	store_session_discard(t->state);
+}
+
 void session_ticket_fetch(session_ticket *t)
 {
 	void *blob = NULL;
 	error err = ERROR_INIT;
 	status s = STATUS_OK;
 	t->fetch = false;
+	t->read |= !t->import.blob;
+	if (t->away && t->away->on_disk) {
+		fetch_away(t);
+		return;
+	}
 	if (!t->import.blob) {
-		t->read = true;
 		s = store_session_read(t->state, t->id, &blob, &t->import.bytes, &err);
 		t->import.blob = blob;
 	}
@@ -40,16 +65,28 @@ void session_ticket_fetch(session_ticket *t)
 		session_ticket_blame(t, s, &err);
 }
 
-/* Import the next step. */
+/* Record that the session, which had no slot, is x now. */
+static void come_back(session_away *away, session *x, uint64_t taken_ns)
+{
+	scheduler_session_attach(x, away->snapshots);
+	*away = (session_away){.returned_ns = clock_ns() - taken_ns};
+}
+
+/* Import the next step. After a failure `away` still has its state. */
 static void import(session_ticket *t, scheduler *s, served_model *m)
 {
 	session *x;
 	error err = ERROR_INIT;
 	status result = scheduler_session_import_step(s, m, t->id, &t->import, &x, &err);
+	if (result == STATUS_OK && !t->import.done)
+		return;
 	if (result != STATUS_OK)
 		session_ticket_blame(t, result, &err);
-	if (result != STATUS_OK || t->import.done)
-		scheduler_transfer_fini(&t->import);
+	if (result != STATUS_OK && t->away && t->import.blob == t->away->blob)
+		t->import = (session_transfer){0};
+	scheduler_transfer_fini(&t->import);
+	if (result == STATUS_OK && t->away)
+		come_back(t->away, x, t->taken_ns);
 }
 
 bool session_ticket_prepare(session_ticket *t, model_entry *c, device *d)
@@ -63,7 +100,12 @@ bool session_ticket_prepare(session_ticket *t, model_entry *c, device *d)
 	if (catalog_model(c, d, &m, &ignored) != STATUS_OK)
 		return true;
 	scheduler *s = device_scheduler(d);
-	if (!t->import.blob && (!t->state[0] || scheduler_session_find(s, t->id)))
+	const bool live = scheduler_session_find(s, t->id);
+	if (!live && scheduler_slot_is_coming(s))
+		return false;
+	if (t->away && t->away->blob && !t->import.blob)
+		t->import = (session_transfer){.blob = t->away->blob, .bytes = t->away->bytes};
+	if (!t->import.blob && (!t->state[0] || live))
 		return true;
 	if (!t->import.blob) /* the device has lost the session that the loop believed live */
 		session_ticket_fetch(t);

@@ -1,7 +1,7 @@
 /* session_ticket.h - gives a request on the executor its session.
  *
  *   loop      sessions_take, or the ticket of a session that is being created
- *   pool      session_ticket_fetch, if session_ticket_has_work: reads the stored state, or checks an upload
+ *   pool      session_ticket_fetch, if session_ticket_has_work: reads the state from the disk, or checks an upload
  *   executor  session_ticket_prepare until it returns true, then session_ticket_redeem, in the same turn
  *
  * A state is imported into its slot about a megabyte a turn. */
@@ -13,14 +13,25 @@
 #include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/compute/device.h"
 
+/* The state of a session that has no slot. All zero: there is none. */
+typedef struct session_away {
+	unsigned char *blob;  /* as exported, in host memory; NULL: not there */
+	size_t bytes;         /* size of the blob, or of the file */
+	session *snapshots;   /* those of a session that is not durable */
+	bool on_disk;         /* not durable: DATA/tmp has the state */
+	uint64_t returned_ns; /* time that the last return to a slot took; 0: none */
+} session_away;
+
 /* Data with which the executor finds, creates or restores a session. */
 typedef struct session_ticket {
 	char id[STORE_ID_BYTES];
 	session_options options;
 	bool create;
-	bool fetch;              /* the stored state is needed, as far as the loop knows */
-	char state[PATH_MAX];    /* path of the stored state; "": none */
-	session_transfer import; /* the state to import: an upload, or the stored one once it is read */
+	bool fetch;              /* the state on the disk is needed, as far as the loop knows */
+	char state[PATH_MAX];    /* path of the state on the disk; "": none */
+	session_away *away;      /* an existing session's, which belongs to the ticket while it is in use */
+	uint64_t taken_ns;       /* time at which an existing session was taken */
+	session_transfer import; /* the state to import: an upload, the stored one once it is read, or that of `away` */
 	bool read, damaged;      /* out: the stored state was needed; it is damaged or missing */
 	error error;             /* out: why there is no session */
 } session_ticket;

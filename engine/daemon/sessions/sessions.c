@@ -1,6 +1,4 @@
-/* sessions.c - entries are found by id in a hash table and listed newest first. Those whose slot may be taken are also
- * in a list of their device, longest idle first. The tick visits all entries only when one of them may have expired: a
- * use moves expiry later, so the earliest expiry of the last visit is a lower bound. */
+/* sessions.c - entries are found by id in a hash table and listed newest first. */
 #include "engine/daemon/sessions/sessions_private.h"
 
 #include <assert.h>
@@ -18,6 +16,7 @@ static const char *const policies[] = {
     [POSITION_ERROR] = "error", [POSITION_CLAMP] = "clamp", [POSITION_WRAP] = "wrap"};
 
 enum { NS_PER_SECOND = 1000000000 };
+#define TICK_NS 20000000u /* time that a tick removes expired sessions */
 
 /* --- objects ------------------------------------------------------------------- */
 
@@ -30,7 +29,7 @@ static int64_t expires_at(const session_entry *e)
 json_t *sessions_object(const session_entry *e)
 {
 	json_t *object = json_pack(
-	    "{s:s, s:s, s:s, s:I, s:I, s:I, s:o, s:b, s:b, s:s, s:o}", "id", e->id, "object", "session", "model", e->model,
+	    "{s:s, s:s, s:s, s:I, s:I, s:I, s:o, s:b, s:b, s:s, s:o}", "id", e->id, "object", "session", "model", e->use->id,
 	    "tokens", (json_int_t)e->tokens, "state_bytes", (json_int_t)e->state_bytes, "created",
 	    (json_int_t)e->created, "expires_at", e->expires_ns ? json_integer(expires_at(e)) : json_null(), "durable",
 	    e->options.durable, "explain", e->options.explain, "position_policy", policies[e->options.policy],
@@ -54,7 +53,7 @@ json_t *sessions_document(const session_entry *e)
 	if (complete && (e->snapshots.newest || e->adding.newest))
 		complete =
 		    json_object_set_new(object, "snapshots", snapshots_document(&e->snapshots, &e->adding)) == 0;
-	if (complete && e->origin[0])
+	if (complete && e->origin)
 		complete = json_object_set_new(object, "origin", sessions_tree_origin(e)) == 0;
 	if (!complete) {
 		json_decref(object);
@@ -85,14 +84,14 @@ session_entry *sessions_find(const sessions *all, const char *id)
 	return STRING_TABLE_OWNER(string_table_find(&all->ids, id), session_entry, node);
 }
 
-static status use_model(sessions *all, session_entry *e)
+static status use_model(sessions *all, session_entry *e, const char *of)
 {
-	model_use *use = STRING_TABLE_OWNER(string_table_find(&all->models, e->model), model_use, node);
+	model_use *use = STRING_TABLE_OWNER(string_table_find(&all->models, of), model_use, node);
 	if (!use) {
 		use = memory_new(1, sizeof *use);
 		if (!use)
 			return STATUS_NOMEM;
-		snprintf(use->id, sizeof use->id, "%s", e->model);
+		snprintf(use->id, sizeof use->id, "%s", of);
 		if (string_table_add(&all->models, &use->node, use->id) != STATUS_OK) {
 			free(use);
 			return STATUS_NOMEM;
@@ -111,12 +110,36 @@ static void leave_model(sessions *all, session_entry *e)
 	free(e->use);
 }
 
+/* Create an entry, in no list. NULL: out of memory. */
+static session_entry *new_entry(const char *id)
+{
+	const size_t bytes = strlen(id) + 1;
+	session_entry *e = memory_new(1, sizeof *e + bytes);
+	if (!e)
+		return NULL;
+	memcpy(e->id, id, bytes);
+	e->stored_tokens = e->expiry = -1;
+	e->tier = TIERS;
+	return e;
+}
+
+/* Free an entry that is in no list. */
+static void free_entry(session_entry *e)
+{
+	snapshots_fini(&e->snapshots);
+	free(e->eviction);
+	free(e->origin);
+	free(e);
+}
+
 /* Add an entry to table and list. It is not freed on failure. */
-static status link_entry(sessions *all, session_entry *e)
+static status link_entry(sessions *all, session_entry *e, const char *of)
 {
 	if (sessions_find(all, e->id))
 		return STATUS_CONFLICT;
-	TRY(use_model(all, e));
+	if (!MEMORY_ROOM(all->expiring, all->expiring_room, sessions_count(all) + 1))
+		return STATUS_NOMEM;
+	TRY(use_model(all, e, of));
 	if (string_table_add(&all->ids, &e->node, e->id) != STATUS_OK) {
 		leave_model(all, e);
 		return STATUS_NOMEM;
@@ -127,35 +150,13 @@ static status link_entry(sessions *all, session_entry *e)
 	return STATUS_OK;
 }
 
-static void set_idle(sessions *all, session_entry *e, bool idle)
-{
-	idle_list *list = &all->idle[e->device];
-	if (e->idle) {
-		*(e->idle_previous ? &e->idle_previous->idle_next : &list->first) = e->idle_next;
-		*(e->idle_next ? &e->idle_next->idle_previous : &list->last) = e->idle_previous;
-	}
-	e->idle = idle;
-	if (!idle)
-		return;
-	e->idle_since = ++all->idle_clock;
-	e->idle_next = NULL;
-	e->idle_previous = list->last;
-	*(list->last ? &list->last->idle_next : &list->first) = e;
-	list->last = e;
-}
-
-static void set_live(sessions *all, session_entry *e, bool live)
-{
-	if (live == e->live)
-		return;
-	fleet_count_sessions(all->parts.fleet, e->device, live - e->live);
-	e->live = live;
-}
-
 static void unlink_entry(sessions *all, session_entry *e)
 {
-	set_idle(all, e, false);
-	set_live(all, e, false);
+	tiers_set_idle(all, e, false);
+	tiers_set_live(all, e, false);
+	tiers_leave(all, e);
+	tiers_forget_away(all, e);
+	expiry_remove(all, e);
 	*(e->newer ? &e->newer->older : &all->newest) = e->older;
 	*(e->older ? &e->older->newer : &all->oldest) = e->newer;
 	string_table_remove(&all->ids, &e->node);
@@ -163,28 +164,19 @@ static void unlink_entry(sessions *all, session_entry *e)
 	sessions_tree_unlink(e);
 	sessions_cancel_snapshots(all, e);
 	all->snapshot_bytes -= e->snapshots.bytes;
-	snapshots_fini(&e->snapshots);
-	free(e->eviction);
-	free(e);
-}
-
-static void expire_in(sessions *all, session_entry *e, int64_t seconds)
-{
-	e->expires_ns = seconds >= 0 ? clock_ns() + (uint64_t)seconds * NS_PER_SECOND : 0;
-	if (e->expires_ns && (!all->soonest_ns || e->expires_ns < all->soonest_ns))
-		all->soonest_ns = e->expires_ns;
+	free_entry(e);
 }
 
 static void touch(sessions *all, session_entry *e)
 {
-	expire_in(all, e, e->ttl < 0 && !e->options.durable ? SESSIONS_TTL_SECONDS : e->ttl);
+	expiry_set(all, e, e->ttl < 0 && !e->options.durable ? SESSIONS_TTL_SECONDS : e->ttl);
 }
 
 /* Mark an entry as used by no request. */
 static void set_free(sessions *all, session_entry *e)
 {
 	e->busy = false;
-	set_idle(all, e, e->live && e->options.durable);
+	tiers_set_idle(all, e, true);
 }
 
 bool sessions_use_model(const sessions *all, const char *id)
@@ -195,6 +187,11 @@ bool sessions_use_model(const sessions *all, const char *id)
 int sessions_count(const sessions *all)
 {
 	return (int)all->ids.count;
+}
+
+void sessions_stats_read(const sessions *all, sessions_stats *out)
+{
+	*out = all->stats;
 }
 
 /* True if the session's device is closed while another one is open. */
@@ -212,87 +209,17 @@ bool sessions_are_stored(const sessions *all)
 	return !e;
 }
 
-/* --- slots: those of durable sessions that are idle can be given to others ---------------- */
-
-static void run_eviction(task *t, device *d)
-{
-	const eviction *x = (eviction *)t;
-	session *live = device_scheduler(d) ? scheduler_session_find(device_scheduler(d), x->id) : NULL;
-	if (live)
-		scheduler_session_delete(device_scheduler(d), live, NULL);
-}
-
-static void evicted(task *t)
-{
-	free(t);
-}
-
-/* Free a slot. The executor runs tasks in order, so the next task that uses the session does not find it on the
- * device. */
-static void evict(sessions *all, session_entry *e)
-{
-	eviction *x = e->eviction;
-	e->eviction = NULL;
-	x->task = (task){.run = run_eviction, .done = evicted};
-	snprintf(x->id, sizeof x->id, "%s", e->id);
-	executor_control(fleet_executor(all->parts.fleet, e->device), &x->task);
-	set_idle(all, e, false);
-	set_live(all, e, false);
-}
-
-/* Return the session that has been idle longest on an open device, or on any if none is open; NULL: there is none. */
-static session_entry *find_longest_idle(const sessions *all)
-{
-	const fleet *f = all->parts.fleet;
-	const bool open = fleet_is_open(f);
-	session_entry *best = NULL;
-	for (int i = 0; i < fleet_count(f); i++) {
-		session_entry *e = all->idle[i].first;
-		if (e && (!best || e->idle_since < best->idle_since) && (!open || device_is_open(fleet_device(f, i))))
-			best = e;
-	}
-	return best;
-}
-
-/* Choose the device of a new slot: `preferred` if it is open and has a free one, otherwise the one with most free
- * slots. If none is free, the session that has been idle longest on an open device is evicted. */
-static void sessions_place(sessions *all, session_entry *e, int preferred)
-{
-	fleet *f = all->parts.fleet;
-	const int most = all->parts.max_live;
-	const bool stays =
-	    preferred != FLEET_ANY && fleet_sessions(f, preferred) < most && device_is_open(fleet_device(f, preferred));
-	e->device = stays ? preferred : fleet_emptiest(f);
-	if (fleet_sessions(f, e->device) < most)
-		return;
-	session_entry *idle = find_longest_idle(all);
-	if (idle) {
-		e->device = idle->device;
-		evict(all, idle);
-	}
-}
-
-/* Mark a session as live, on the device `preferred` if possible. */
-static status make_live(sessions *all, session_entry *e, int preferred)
-{
-	if (!e->eviction)
-		e->eviction = memory_new(1, sizeof *e->eviction);
-	if (!e->eviction)
-		return STATUS_NOMEM;
-	sessions_place(all, e, preferred);
-	set_live(all, e, true);
-	return STATUS_OK;
-}
-
 /* --- taking and giving back ------------------------------------------------------------ */
 
-static status begin_entry(sessions *all, session_entry *e, int preferred)
+static status begin_entry(sessions *all, session_entry *e, const char *of, int preferred, error *err)
 {
-	TRY(make_live(all, e, preferred));
-	status s = link_entry(all, e);
-	if (s != STATUS_OK)
-		set_live(all, e, false);
-	return s;
+	TRY(tiers_make_live(all, e, preferred, err));
+	status s = link_entry(all, e, of);
+	if (s == STATUS_OK)
+		return s;
+	tiers_set_live(all, e, false);
+	tiers_leave(all, e);
+	return error_set(err, s, NULL, "%s", status_text(s));
 }
 
 static status add(sessions *all, const model_entry *c, const session_options *o, int64_t ttl, int preferred,
@@ -306,21 +233,19 @@ static status add(sessions *all, const model_entry *c, const session_options *o,
 		    "all %d sessions are in use: delete some, give sessions a ttl_seconds, or start the service "
 		    "with a larger --max-known-sessions",
 		    most);
-	session_entry *e = memory_new(1, sizeof *e);
+	char id[STORE_ID_BYTES];
+	store_new_id(id, "sess-");
+	session_entry *e = new_entry(id);
 	if (!e)
 		return STATUS_NOMEM;
-	store_new_id(e->id, "sess-");
-	snprintf(e->model, sizeof e->model, "%s", c->id);
 	e->options = *o;
 	e->state_bytes = c->state_bytes;
 	e->created = clock_unix();
 	e->ttl = ttl;
-	e->stored_tokens = -1;
 	e->busy = true;
-	status s = begin_entry(all, e, preferred);
+	status s = begin_entry(all, e, c->id, preferred, err);
 	if (s != STATUS_OK) {
-		free(e->eviction);
-		free(e);
+		free_entry(e);
 		return s;
 	}
 	touch(all, e);
@@ -353,11 +278,16 @@ status sessions_set_snapshot_every(sessions *all, session_entry *e, int64_t toke
 status sessions_add_like(sessions *all, const model_entry *c, session_entry *other, const char *from,
                          session_entry **out, error *err)
 {
-	TRY(add(all, c, &other->options, other->ttl, other->device, out, err));
+	session_origin *origin = sessions_tree_new_origin(other->id, from, -1);
+	if (!origin)
+		return STATUS_NOMEM;
+	const status s = add(all, c, &other->options, other->ttl, other->device, out, err);
+	if (s != STATUS_OK) {
+		free(origin);
+		return s;
+	}
 	(*out)->snapshot_every = other->snapshot_every;
-	snprintf((*out)->origin, sizeof(*out)->origin, "%s", other->id);
-	snprintf((*out)->origin_snapshot, sizeof(*out)->origin_snapshot, "%s", from ? from : "");
-	(*out)->origin_tokens = -1;
+	(*out)->origin = origin;
 	sessions_tree_link(all, *out);
 	return STATUS_OK;
 }
@@ -408,15 +338,19 @@ session_entry *sessions_take(sessions *all, stream *s, const char *id, session_t
 	session_entry *e = sessions_named(all, s, id);
 	if (!e)
 		return NULL;
+	if (e->moving) {
+		sessions_wait(e, s);
+		return NULL;
+	}
 	if (e->busy) {
 		stream_refuse(s, STATUS_CONFLICT, "session_busy", "id", "another request uses the session");
 		return NULL;
 	}
-	if (!e->model[0]) {
+	if (!e->use->id[0]) {
 		stream_refuse(s, STATUS_STORAGE, NULL, NULL, "the row of %s is damaged", e->id);
 		return NULL;
 	}
-	if (catalog_open(all->parts.catalog, e->model, c, &err) != STATUS_OK) {
+	if (catalog_open(all->parts.catalog, e->use->id, c, &err) != STATUS_OK) {
 		stream_error(s, &err, NULL);
 		return NULL;
 	}
@@ -427,20 +361,26 @@ session_entry *sessions_take(sessions *all, stream *s, const char *id, session_t
 		stream_error(s, &err, NULL);
 		return NULL;
 	}
+	if (e->away.on_disk)
+		store_session_away_path(all->parts.store, e->id, state);
 	if (e->options.durable && was_lost(all, e)) {
-		set_idle(all, e, false);
-		set_live(all, e, false);
+		tiers_set_idle(all, e, false);
+		tiers_set_live(all, e, false);
 	}
 	e->was_live = e->live;
-	if (!e->live && make_live(all, e, FLEET_ANY) != STATUS_OK) {
+	e->from = e->tier;
+	if (!e->live && tiers_make_live(all, e, FLEET_ANY, &err) != STATUS_OK) {
 		catalog_release(*c);
 		*c = NULL;
-		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
+		stream_error(s, &err, NULL);
 		return NULL;
 	}
 	e->busy = true;
-	set_idle(all, e, false);
-	*ticket = (session_ticket){.options = e->options, .fetch = !e->was_live && state[0]};
+	tiers_set_idle(all, e, false);
+	*ticket = (session_ticket){.options = e->options,
+	                           .away = &e->away,
+	                           .taken_ns = clock_ns(),
+	                           .fetch = !e->was_live && !e->away.blob && state[0]};
 	snprintf(ticket->id, sizeof ticket->id, "%s", e->id);
 	snprintf(ticket->state, sizeof ticket->state, "%s", state);
 	return e;
@@ -449,7 +389,7 @@ session_entry *sessions_take(sessions *all, stream *s, const char *id, session_t
 void sessions_release(sessions *all, session_entry *e)
 {
 	sessions_cancel_snapshots(all, e);
-	set_live(all, e, e->was_live);
+	tiers_set_live(all, e, e->was_live);
 	touch(all, e);
 	set_free(all, e);
 }
@@ -457,13 +397,14 @@ void sessions_release(sessions *all, session_entry *e)
 void sessions_adopt(sessions *all, session_entry *e, const session_change *change)
 {
 	assert(e->busy);
-	set_live(all, e, change->live);
+	tiers_count_return(all, e);
+	tiers_set_live(all, e, change->live);
 	touch(all, e);
 	if (!change->live)
 		return;
 	e->tokens = change->info.tokens;
-	if (e->origin_tokens < 0)
-		e->origin_tokens = e->tokens;
+	if (e->origin && e->origin->tokens < 0)
+		e->origin->tokens = e->tokens;
 	e->source_tokens = change->info.source;
 	e->state_bytes = change->info.state_bytes;
 	e->snapshot_bytes = change->info.snapshot_bytes;
@@ -482,7 +423,7 @@ status sessions_return(sessions *all, session_entry **taken, const session_ticke
 	if (e->options.durable)
 		sessions_cancel_snapshots(all, e);
 	set_free(all, e);
-	if (e->live || e->options.durable)
+	if (e->live || e->options.durable || e->away.blob || e->away.on_disk)
 		return STATUS_OK;
 	unlink_entry(all, e);
 	*taken = NULL;
@@ -497,11 +438,18 @@ void sessions_settled(sessions *all, session_entry *e)
 	set_free(all, e);
 }
 
+void sessions_forget_away(sessions *all, session_entry *e, session_ticket *ticket)
+{
+	assert(e->options.durable);
+	tiers_forget_away(all, e);
+	ticket->away = NULL;
+}
+
 void sessions_revert(sessions *all, session_entry *e)
 {
 	assert(e->options.durable && e->stored_tokens >= 0);
 	if (e->live)
-		evict(all, e);
+		tiers_discard(all, e);
 	e->tokens = e->stored_tokens;
 	sessions_cancel_snapshots(all, e);
 	set_free(all, e);
@@ -515,24 +463,18 @@ status sessions_remove(sessions *all, session_entry *e, error *err)
 			return s;
 	}
 	if (e->live)
-		evict(all, e);
+		tiers_discard(all, e);
 	unlink_entry(all, e);
 	return STATUS_OK;
 }
 
 void sessions_tick(sessions *all)
 {
-	uint64_t now = clock_ns(), soonest = 0;
-	if (!all->soonest_ns || now < all->soonest_ns)
-		return;
-	for (session_entry *e = all->newest, *older; e; e = older) {
-		older = e->older;
-		if (!e->busy && e->expires_ns && now >= e->expires_ns && sessions_remove(all, e, NULL) == STATUS_OK)
-			continue; /* retried at the next tick */
-		if (e->expires_ns && (!soonest || e->expires_ns < soonest))
-			soonest = e->expires_ns;
-	}
-	all->soonest_ns = soonest;
+	const uint64_t end = clock_ns() + TICK_NS;
+	for (session_entry *e; (e = expiry_due(all)) && clock_ns() < end;)
+		if (e->busy || e->moving || sessions_remove(all, e, NULL) != STATUS_OK)
+			expiry_set(all, e, 1); /* try again */
+	tiers_spill(all);
 }
 
 /* --- opening -------------------------------------------------------------------- */
@@ -544,16 +486,15 @@ static int64_t remaining(const session_entry *e, int64_t at)
 	return left < least ? least : left > e->ttl ? e->ttl : left;
 }
 
-static status fill_entry(session_entry *e, const json_t *row)
+static status fill_entry(session_entry *e, const json_t *row, const char **of)
 {
-	const char *of, *policy;
+	const char *policy;
 	json_int_t tokens, source_tokens = 0, state_bytes, created, ttl;
 	const json_t *every = json_object_get(row, "snapshot_every");
 	int explain;
-	TRY(json_read_members(row, "{s:s, s:I, s?I, s:I, s:I, s:b, s:s, s:I}", "model", &of, "tokens", &tokens,
+	TRY(json_read_members(row, "{s:s, s:I, s?I, s:I, s:I, s:b, s:s, s:I}", "model", of, "tokens", &tokens,
 	                      "source_tokens", &source_tokens, "state_bytes", &state_bytes, "created", &created,
 	                      "explain", &explain, "position_policy", &policy, "ttl_seconds", &ttl));
-	snprintf(e->model, sizeof e->model, "%s", of);
 	e->options = (session_options){sessions_policy(policy), explain, true};
 	e->tokens = e->stored_tokens = tokens;
 	e->source_tokens = source_tokens;
@@ -561,7 +502,7 @@ static status fill_entry(session_entry *e, const json_t *row)
 	e->created = created;
 	e->ttl = ttl;
 	e->snapshot_every = json_integer_value(every);
-	sessions_tree_read_origin(e, json_object_get(row, "origin"));
+	TRY(sessions_tree_read_origin(e, json_object_get(row, "origin")));
 	return snapshots_read(&e->snapshots, json_object_get(row, "snapshots"));
 }
 
@@ -574,28 +515,29 @@ static bool read_entry(void *context, const json_t *row)
 		log_line(LOG_ERROR, "a stored session is left out: its row is damaged");
 		return true;
 	}
-	session_entry *e = memory_new(1, sizeof *e);
-	status s = e ? fill_entry(e, row) : STATUS_NOMEM;
+	const char *of = "";
+	session_entry *e = new_entry(id);
+	status s = e ? fill_entry(e, row, &of) : STATUS_NOMEM;
 	if (s == STATUS_NOMEM) {
-		free(e);
+		if (e)
+			free_entry(e);
 		all->opened = s;
 		return false;
 	}
-	snprintf(e->id, sizeof e->id, "%s", id);
 	if (s != STATUS_OK) {
 		log_line(LOG_ERROR, "the row of the stored session %s is damaged", id);
 		e->options.durable = e->damaged = true;
-		e->model[0] = 0;
+		of = "";
 		e->ttl = -1;
 	}
-	s = link_entry(all, e);
+	s = link_entry(all, e, of);
 	if (s == STATUS_OK) {
+		tiers_set_live(all, e, false);
 		if (e->ttl >= 0)
-			expire_in(all, e, remaining(e, json_integer_value(json_object_get(row, "expires_at"))));
+			expiry_set(all, e, remaining(e, json_integer_value(json_object_get(row, "expires_at"))));
 		return true;
 	}
-	snapshots_fini(&e->snapshots);
-	free(e);
+	free_entry(e);
 	all->opened = s == STATUS_NOMEM ? s : all->opened;
 	return all->opened == STATUS_OK;
 }
@@ -626,6 +568,7 @@ void sessions_free(sessions *all)
 		unlink_entry(all, all->newest);
 	string_table_fini(&all->ids);
 	string_table_fini(&all->models);
+	free(all->expiring);
 	free(all);
 }
 
@@ -694,7 +637,9 @@ void sessions_delete(stream *s)
 	session_entry *e = sessions_named(s->room, s, s->target);
 	if (!e)
 		return;
-	if (e->busy)
+	if (e->moving)
+		sessions_wait(e, s);
+	else if (e->busy)
 		stream_refuse(s, STATUS_CONFLICT, "session_busy", "id", "another request uses the session");
 	else if (sessions_remove(s->room, e, &err) != STATUS_OK)
 		stream_error(s, &err, NULL);

@@ -1,10 +1,13 @@
 /* sessions.h - the table of sessions, and the methods that only read it (session_task.h has the others).
  *
- * The table lists the sessions; their states belong to the scheduler. A session is known (in the table), may be live
- * (has a slot on the device) and, if durable, stored. A durable session that is not live is restored from the store
- * when it is used: after a restart, after a device failure, or after another session took its slot. A session that is
- * not durable exists only as long as its slot. There may be many more known sessions
- * (session_parts.max_known) than slots; no request scans them.
+ * The table lists the sessions. The state of one is in a slot of a device (the session is live), in host memory or on
+ * the disk. There may be many more sessions (session_parts.max_known) than slots. When a session needs a slot and none
+ * is free, the one that is idle longest moves to host memory. While that is over its budget, the ones that are idle
+ * longest move to the disk. A session returns to a slot when it is used (sessions_tiers.c). No request scans the table.
+ *
+ * A durable session is stored after each change. It also returns from the store after a restart and after a failure of
+ * its device. Another session that was live on a failed device is lost. Its file on the disk is removed at the next
+ * start.
  *
  * To use a session, take it: it becomes busy, so a second request is refused "session_busy". The executor works through
  * its ticket (session_ticket.h). Then return it, with sessions_return if it was only read, or with session_settle if it
@@ -27,7 +30,13 @@
 
 enum { SESSIONS_TTL_SECONDS = 900, SESSIONS_GRACE_SECONDS = 600 };
 /* Defaults. */
-enum { SESSIONS_MAX_KNOWN = 65536, SESSIONS_MAX_SNAPSHOTS = 64, SESSIONS_SNAPSHOT_BYTES = 1 << 30 };
+enum {
+	SESSIONS_MAX_KNOWN = 1 << 18,
+	SESSIONS_MAX_SNAPSHOTS = 64,
+	SESSIONS_SNAPSHOT_BYTES = 1 << 30,
+	SESSIONS_MEMORY_BYTES = 1 << 30
+};
+static const int64_t SESSIONS_DISK_BYTES = INT64_C(16) << 30;
 
 typedef struct sessions sessions;
 
@@ -38,10 +47,24 @@ typedef struct session_parts {
 	store *store;
 	catalog *catalog;
 	fleet *fleet;
+	uv_loop_t *loop;
 	int max_live, max_known; /* sessions with a slot on one device; live and stored sessions */
 	int max_snapshots;       /* per session */
 	int64_t snapshot_bytes;  /* host memory for the snapshots of all sessions that are not durable */
+	int64_t memory_bytes;    /* host memory for sessions without a slot */
+	int64_t disk_bytes;      /* files of sessions that are not durable */
 } session_parts;
+
+/* Where the state of a session is. */
+typedef enum session_tier { TIER_DEVICE, TIER_HOST, TIER_DISK, TIERS } session_tier;
+
+typedef struct sessions_stats {
+	int64_t sessions[TIERS], bytes[TIERS]; /* now; a durable session counts no bytes on the disk */
+	uint64_t moves[TIERS][TIERS];          /* [from][to] */
+	/* Times from a request to the return of its session to a slot, as device_stats.tick_count. */
+	uint64_t returns[DEVICE_TICK_BUCKETS + 1];
+	double return_seconds;
+} sessions_stats;
 
 /* Load the stored sessions. The parts are copied. */
 status sessions_new(sessions **out, const session_parts *parts, error *err);
@@ -50,6 +73,7 @@ void sessions_free(sessions *all);
 void sessions_tick(sessions *all); /* applies expiry */
 bool sessions_use_model(const sessions *all, const char *id);
 int sessions_count(const sessions *all);
+void sessions_stats_read(const sessions *all, sessions_stats *out);
 /* True if no session is in use, and the store has all of them but those that are lost. */
 bool sessions_are_stored(const sessions *all);
 
@@ -63,7 +87,7 @@ status sessions_set_snapshot_every(sessions *all, session_entry *e, int64_t toke
 status sessions_add_like(sessions *all, const model_entry *c, session_entry *other, const char *from,
                          session_entry **out, error *err);
 /* Take a session: it becomes busy; return it with its ticket and its model's entry. NULL: the stream has been answered
- * with the error. */
+ * with the error, or its method will be called again when the session has moved. */
 session_entry *sessions_take(sessions *all, stream *s, const char *id, session_ticket *ticket, model_entry **c);
 /* Return a session that was not used. */
 void sessions_release(sessions *all, session_entry *e);
@@ -75,6 +99,8 @@ status sessions_return(sessions *all, session_entry **taken, const session_ticke
 void sessions_adopt(sessions *all, session_entry *e, const session_change *change);
 /* Release an entry whose state has been stored. */
 void sessions_settled(sessions *all, session_entry *e);
+/* Free what memory has of a durable session without a slot, before another stored state replaces it. */
+void sessions_forget_away(sessions *all, session_entry *e, session_ticket *ticket);
 /* Reset a durable session to its stored state: free its slot, so the next use reads the stored state. */
 void sessions_revert(sessions *all, session_entry *e);
 /* Remove a session everywhere; only the caller's request may use it. */

@@ -12,56 +12,91 @@ typedef struct model_use {
 	char id[STORE_ID_BYTES];
 } model_use;
 
+/* The task that frees a session's slot. */
 typedef struct eviction {
 	task task;
 	char id[STORE_ID_BYTES];
+	/* The rest is for a session that moves to host memory. */
+	sessions *all;
+	session_entry *entry;
+	session_transfer out;
+	session *snapshots;
+	status result;    /* STATUS_NOT_FOUND: the device has lost the session */
+	int64_t expected; /* bytes of the state, before it is known */
 } eviction;
 
-struct session_entry {
-	struct session_entry *older, *newer;             /* in the order of creation */
-	struct session_entry *idle_next, *idle_previous; /* links of its device's list of entries whose slot may be
-	                                                  * taken */
-	string_node node;                                /* in the table, by id */
-	struct model_use *use;                           /* the count of sessions of its model */
-	struct eviction *eviction;                       /* allocated while live, so giving the slot up needs no
-	                                                  * memory */
-	char id[STORE_ID_BYTES], model[STORE_ID_BYTES];
-	session_options options;
-	int64_t tokens, source_tokens, state_bytes, created;
-	int64_t stored_tokens; /* durable: tokens when last stored; -1: never */
-	int64_t ttl;           /* seconds of life without use; -1: SESSIONS_TTL_SECONDS, or unlimited for a durable
-	                        * session */
-	uint64_t expires_ns;   /* on the monotonic clock; 0: never */
-	int device;            /* number of the device of its slot, while live */
-	uint64_t idle_since;   /* while idle: order in which entries became idle */
-	bool busy, live, idle; /* idle: in the list of entries whose slot may be taken */
-	bool was_live;         /* live when it was taken */
-	bool hidden;           /* belongs to one request; no other one finds it */
-	bool damaged;          /* durable: its stored state was unreadable when last needed */
-	char origin[STORE_ID_BYTES],
-	    origin_snapshot[STORE_ID_BYTES]; /* the session and snapshot that it was forked from; "": none */
-	int64_t origin_tokens;               /* -1: not known yet */
-	struct session_entry *parent;        /* the origin, while it exists */
-	struct session_entry *forks, *next_fork, *previous_fork; /* newest first */
-	snapshot_list snapshots;
-	snapshot_list adding;   /* snapshots that the present request makes */
-	int64_t snapshot_bytes; /* host memory of a snapshot of its present state */
-	int64_t snapshot_every; /* tokens between automatic snapshots; 0: none are made */
-};
-
-/* Entries whose slot may be taken, longest idle first. */
+/* A list of idle entries, longest idle first. */
 typedef struct idle_list {
 	session_entry *first, *last;
 } idle_list;
 
+/* The session that a fork was made from. */
+typedef struct session_origin {
+	char session[STORE_ID_BYTES], snapshot[STORE_ID_BYTES]; /* snapshot "": none */
+	int64_t tokens;                                         /* -1: not known yet */
+	session_entry *parent;                                  /* while it exists */
+	session_entry *next_fork, *previous_fork;               /* links of the same parent's forks, newest first */
+} session_origin;
+
+struct session_entry {
+	session_entry *older, *newer;             /* in the order of creation */
+	session_entry *idle_next, *idle_previous; /* in `list` */
+	idle_list *list;                          /* the list of idle entries that it is in; NULL: none */
+	uint64_t idle_since;                      /* while in a list: order in which entries became idle */
+	string_node node;                         /* in the table, by id */
+	model_use *use;                           /* its model, with the count of sessions */
+	eviction *eviction;                       /* allocated while live, so giving the slot up needs no memory */
+	session_away away;                        /* the state while it has no slot; the executor's while busy */
+	stream *waiting;                          /* requests that wait until it has moved, first come first */
+	session_options options;
+	int64_t tokens, source_tokens, state_bytes, created;
+	int64_t stored_tokens;  /* durable: tokens when last stored; -1: never */
+	int64_t ttl;            /* seconds of life without use; -1: SESSIONS_TTL_SECONDS, or unlimited for a durable
+	                         * session */
+	uint64_t expires_ns;    /* on the monotonic clock; 0: never */
+	int64_t tier_bytes;     /* as counted in `tier` */
+	int expiry;             /* its place in the queue of expiry; -1: none */
+	int8_t device;          /* number of the device of its slot, while live or moving */
+	uint8_t tier, from;     /* session_tier: where it is counted; where it was when it was taken */
+	bool busy, live;        /* used by a request; has a slot */
+	bool moving;            /* leaves its slot, or is written to the disk */
+	bool was_live;          /* live when it was taken */
+	bool hidden;            /* belongs to one request; no other one finds it */
+	bool damaged;           /* its stored state was unreadable when last needed */
+	session_origin *origin; /* NULL: it is no fork */
+	session_entry *forks;   /* newest first */
+	snapshot_list snapshots;
+	snapshot_list adding;   /* snapshots that the present request makes */
+	int64_t snapshot_bytes; /* host memory of a snapshot of its present state */
+	int64_t snapshot_every; /* tokens between automatic snapshots; 0: none are made */
+	char id[];
+};
+
+/* Sessions that are being written to the disk. */
+enum { SPILL_MOST = 64 };
+typedef struct spill {
+	uv_work_t work;
+	session_entry *entries[SPILL_MOST];
+	int n, written; /* n 0: none */
+	status result;  /* status of the first that was not written */
+	error error;
+} spill;
+
 struct sessions {
 	session_parts parts;
 	session_entry *newest, *oldest;
-	idle_list idle[FLEET_MAX]; /* one for each device */
+	idle_list idle[FLEET_MAX]; /* live ones of each device */
+	idle_list held;            /* those in host memory */
 	uint64_t idle_clock;
 	string_table ids, models;
-	uint64_t soonest_ns;    /* no entry expires earlier */
+	session_entry **expiring; /* [n_expiring] a heap, soonest first (sessions_expiry.c) */
+	int n_expiring, expiring_room;
 	int64_t snapshot_bytes; /* host memory of all snapshots */
+	sessions_stats stats;
+	int64_t moving_bytes; /* expected bytes of the states that leave a slot */
+	spill spill;
+	error disk_error;       /* why the last state could not be written; STATUS_OK: it could */
+	uint64_t disk_retry_ns; /* no earlier attempt after an error */
 	status opened;          /* status of reading the stored sessions */
 };
 
@@ -71,15 +106,49 @@ session_entry *sessions_find(const sessions *all, const char *id);
 /* Make the automatic snapshots of a session that is not durable those that the scheduler has. */
 void sessions_sync_snapshots(session_entry *e, const session_info *info);
 
+/* --- places of states (sessions_tiers.c) --- */
+
+/* Give the entry a slot, on the device `preferred` if possible. The session that is idle longest gives up its slot if
+ * there is no free one; without any, the scheduler refuses the session. STATUS_NOMEM; STATUS_FULL or STATUS_STORAGE:
+ * that session would have to be written to the disk, which failed. */
+status tiers_make_live(sessions *all, session_entry *e, int preferred, error *err);
+/* Record whether the entry has a slot. */
+void tiers_set_live(sessions *all, session_entry *e, bool live);
+/* Take the entry from the list of idle ones, or add it to that of its place. */
+void tiers_set_idle(sessions *all, session_entry *e, bool idle);
+/* Free the slot of a session whose state is not needed. */
+void tiers_discard(sessions *all, session_entry *e);
+/* Count a session that has returned to its slot. */
+void tiers_count_return(sessions *all, session_entry *e);
+/* Free the state of a session that has no slot. */
+void tiers_forget_away(sessions *all, session_entry *e);
+/* Take the entry, which leaves the table, from all counts. */
+void tiers_leave(sessions *all, session_entry *e);
+/* Write the sessions that host memory has no room for to the disk, some at a time. */
+void tiers_spill(sessions *all);
+/* Begin the request again once the session, which moves, has moved. */
+void sessions_wait(session_entry *e, stream *s);
+
+/* --- lifetimes (sessions_expiry.c) --- */
+
+/* Let the entry expire in this many seconds; negative: never. The queue has room for every entry of the table. */
+void expiry_set(sessions *all, session_entry *e, int64_t seconds);
+/* Take the entry from the queue. */
+void expiry_remove(sessions *all, session_entry *e);
+/* Return the entry that expires first, if it has expired. */
+session_entry *expiry_due(const sessions *all);
+
 /* --- forks (sessions_tree.c) --- */
 
+/* Create the origin of a fork of a session, or of its snapshot `from` (NULL: none). NULL: out of memory. */
+session_origin *sessions_tree_new_origin(const char *id, const char *from, int64_t tokens);
 /* Link an entry to its origin, if that exists. */
 void sessions_tree_link(sessions *all, session_entry *e);
 /* Unlink it from its origin and its forks, which keep the origin's id. */
 void sessions_tree_unlink(session_entry *e);
 /* Return {"session", "snapshot", "tokens"}, or null without an origin. NULL: out of memory. */
 json_t *sessions_tree_origin(const session_entry *e);
-/* Read it from a document. */
-void sessions_tree_read_origin(session_entry *e, const json_t *document);
+/* Read it from a document. STATUS_NOMEM. */
+status sessions_tree_read_origin(session_entry *e, const json_t *document);
 
 #endif

@@ -3,49 +3,64 @@
 #include <stdio.h>
 
 #include "engine/base/json_read.h"
+#include "engine/base/memory.h"
 #include "engine/daemon/requests/listing.h"
 #include "engine/daemon/sessions/sessions_private.h"
 
+session_origin *sessions_tree_new_origin(const char *id, const char *from, int64_t tokens)
+{
+	session_origin *o = memory_new(1, sizeof *o);
+	if (!o)
+		return NULL;
+	snprintf(o->session, sizeof o->session, "%s", id);
+	snprintf(o->snapshot, sizeof o->snapshot, "%s", from ? from : "");
+	o->tokens = tokens;
+	return o;
+}
+
 void sessions_tree_link(sessions *all, session_entry *e)
 {
-	session_entry *parent = e->origin[0] ? sessions_find(all, e->origin) : NULL;
-	if (!parent || parent == e || e->parent)
+	session_origin *o = e->origin;
+	session_entry *parent = o ? sessions_find(all, o->session) : NULL;
+	if (!parent || parent == e || o->parent)
 		return;
-	e->parent = parent;
-	e->next_fork = parent->forks;
-	if (e->next_fork)
-		e->next_fork->previous_fork = e;
+	o->parent = parent;
+	o->next_fork = parent->forks;
+	if (o->next_fork)
+		o->next_fork->origin->previous_fork = e;
 	parent->forks = e;
 }
 
 void sessions_tree_unlink(session_entry *e)
 {
-	if (e->parent)
-		*(e->previous_fork ? &e->previous_fork->next_fork : &e->parent->forks) = e->next_fork;
-	if (e->next_fork)
-		e->next_fork->previous_fork = e->previous_fork;
+	session_origin *o = e->origin;
+	if (o && o->parent)
+		*(o->previous_fork ? &o->previous_fork->origin->next_fork : &o->parent->forks) = o->next_fork;
+	if (o && o->next_fork)
+		o->next_fork->origin->previous_fork = o->previous_fork;
 	for (session_entry *fork = e->forks, *next; fork; fork = next) {
-		next = fork->next_fork;
-		fork->parent = fork->next_fork = fork->previous_fork = NULL;
+		next = fork->origin->next_fork;
+		fork->origin->parent = fork->origin->next_fork = fork->origin->previous_fork = NULL;
 	}
 }
 
 json_t *sessions_tree_origin(const session_entry *e)
 {
-	if (!e->origin[0])
+	const session_origin *o = e->origin;
+	if (!o)
 		return json_null();
-	return json_pack("{s:s, s:s?, s:I}", "session", e->origin, "snapshot",
-	                 e->origin_snapshot[0] ? e->origin_snapshot : NULL, "tokens",
-	                 (json_int_t)(e->origin_tokens < 0 ? e->tokens : e->origin_tokens));
+	return json_pack("{s:s, s:s?, s:I}", "session", o->session, "snapshot", o->snapshot[0] ? o->snapshot : NULL,
+	                 "tokens", (json_int_t)(o->tokens < 0 ? e->tokens : o->tokens));
 }
 
-void sessions_tree_read_origin(session_entry *e, const json_t *document)
+status sessions_tree_read_origin(session_entry *e, const json_t *document)
 {
 	const char *origin = json_string_value(json_object_get(document, "session"));
-	const char *from = json_string_value(json_object_get(document, "snapshot"));
-	snprintf(e->origin, sizeof e->origin, "%s", origin ? origin : "");
-	snprintf(e->origin_snapshot, sizeof e->origin_snapshot, "%s", from ? from : "");
-	e->origin_tokens = json_integer_value(json_object_get(document, "tokens"));
+	if (!origin || !origin[0])
+		return STATUS_OK;
+	e->origin = sessions_tree_new_origin(origin, json_string_value(json_object_get(document, "snapshot")),
+	                                     json_integer_value(json_object_get(document, "tokens")));
+	return e->origin ? STATUS_OK : STATUS_NOMEM;
 }
 
 /* Return the entry after e in the tree of `root`: a session, then its forks, each with its own. NULL: e is the last. */
@@ -53,9 +68,9 @@ static const session_entry *next_in_tree(const session_entry *e, const session_e
 {
 	if (e->forks)
 		return e->forks;
-	while (e != root && !e->next_fork)
-		e = e->parent;
-	return e == root ? NULL : e->next_fork;
+	while (e != root && !e->origin->next_fork)
+		e = e->origin->parent;
+	return e == root ? NULL : e->origin->next_fork;
 }
 
 static json_t *snapshots_of(const session_entry *e)

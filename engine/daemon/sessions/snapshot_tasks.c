@@ -123,6 +123,7 @@ void snapshot_tasks_rollback(stream *s)
 	if (x->version) {
 		t->kind = &durable;
 		t->ticket.fetch = true;
+		sessions_forget_away(t->all, t->entry, &t->ticket);
 		store_session_version_path(s->net->store, sessions_id(t->entry), x->version, t->ticket.state);
 	}
 	session_task_begin(t);

@@ -139,6 +139,22 @@ static void sessions_without_a_lifetime_are_kept(void **state)
 	assert_true(sessions_use_model(f->engine->sessions, "some-model"));
 }
 
+/* Their lifetimes are in no order. */
+static void each_of_many_sessions_expires_at_its_time(void **state)
+{
+	enum { MANY = 40, APART = 1000 };
+	fixture *f = *state;
+	char id[STORE_ID_BYTES];
+	for (int i = 0; i < MANY; i++) {
+		const int ttl = APART * (1 + i * 17 % MANY);
+		snprintf(id, sizeof id, "sess-%d", i);
+		keep(f, id, ttl, ttl);
+	}
+	start(f);
+	for (int i = 0; i <= MANY; i++)
+		assert_int_equal(after(f, i * APART + APART / 2), MANY - i);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -148,6 +164,7 @@ int main(void)
 	                                    setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_short_lifetime_starts_again_at_the_start, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_jump_backwards_does_not_keep_a_session_forever, setup, teardown),
+	    cmocka_unit_test_setup_teardown(each_of_many_sessions_expires_at_its_time, setup, teardown),
 	    cmocka_unit_test_setup_teardown(sessions_without_a_lifetime_are_kept, setup, teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -42,8 +42,9 @@ static inline int run_all_ways(const struct CMUnitTest *tests, size_t n)
 	return failed + _cmocka_run_group_tests("ahead", tests, n, NULL, NULL);
 }
 
+static atomic_llong automatic_used;
 static const scheduler_limits roomy = {.max_models = 2, .max_sessions = 16, .max_generations = 16, .max_batch = 8,
-                                       .automatic_bytes = 1 << 20};
+                                       .automatic_bytes = 1 << 20, .automatic_used = &automatic_used};
 
 /* Scores are zero in a new model; give every parameter an effect. */
 static inline void stir(model *m, uint64_t seed)

@@ -107,7 +107,7 @@ static void a_session_moves_between_the_snapshots_of_different_texts(void **stat
 	session *x = open_session(f, "x", POSITION_WRAP, true), *y;
 	append(f, x, ids, SHARED);
 	snapshot(f, x, "root");
-	char name[8];
+	char name[16];
 	for (int i = 0; i < 3; i++) {
 		append(f, x, ids + SHARED + i * BRANCH, BRANCH);
 		snprintf(name, sizeof name, "%d", i);
@@ -237,7 +237,7 @@ static void a_snapshot_takes_no_place_of_a_session(void **state)
 {
 	fixture *f = *state;
 	session *x[16];
-	char id[16];
+	char id[32];
 	for (int i = 0; i < 16; i++) {
 		snprintf(id, sizeof id, "s%d", i);
 		x[i] = open_session(f, id, POSITION_ERROR, false);
@@ -286,9 +286,9 @@ static void generate_every(fixture *f, session *x, client *c, const int32_t *ids
 	assert_int_equal(c->result.status, STATUS_OK);
 }
 
-/* Check that x has the automatic snapshots after these numbers of tokens, oldest first, and that the model counts their
+/* Check that x has the automatic snapshots after these numbers of tokens, oldest first, and that the scheduler counts their
  * bytes. */
-static void assert_automatic(const fixture *f, const session *x, const int64_t *tokens, int n)
+static void assert_automatic(const session *x, const int64_t *tokens, int n)
 {
 	session_info info;
 	int64_t bytes = 0;
@@ -301,7 +301,7 @@ static void assert_automatic(const fixture *f, const session *x, const int64_t *
 		assert_int_equal(info.automatic[i].tokens, tokens[i]);
 		bytes += info.automatic[i].bytes;
 	}
-	assert_int_equal(f->model->automatic_bytes, bytes);
+	assert_int_equal(atomic_load(&automatic_used), bytes);
 }
 
 static void an_automatic_snapshot_is_the_session_after_its_tokens(void **state)
@@ -316,7 +316,7 @@ static void an_automatic_snapshot_is_the_session_after_its_tokens(void **state)
 	generate_every(f, x, &c, ids, BEFORE, MORE, EVERY); /* the prompt is one piece */
 	memcpy(ids + BEFORE, c.tokens, MORE * sizeof *ids);
 	assert_int_equal(x->tokens, BEFORE + MORE);
-	assert_automatic(f, x, expected, 4);
+	assert_automatic(x, expected, 4);
 	for (int i = 0; i < 4; i++) {
 		char id[SCHEDULER_ID_BYTES];
 		snprintf(id, sizeof id, "auto-%lld", (long long)expected[i]);
@@ -329,9 +329,9 @@ static void an_automatic_snapshot_is_the_session_after_its_tokens(void **state)
 	rollback(f, x, "auto-15");
 	generate_every(f, x, &c, ids, 0, 10, EVERY); /* 20 and 25 are made again */
 	assert_memory_equal(c.tokens, ids + 15, 10 * sizeof *ids);
-	assert_automatic(f, x, expected, 4);
+	assert_automatic(x, expected, 4);
 	drop(f, x);
-	assert_int_equal(f->model->automatic_bytes, 0);
+	assert_int_equal(atomic_load(&automatic_used), 0);
 }
 
 static void the_oldest_automatic_snapshots_go_first_and_named_ones_stay(void **state)
@@ -348,7 +348,7 @@ static void the_oldest_automatic_snapshots_go_first_and_named_ones_stay(void **s
 	generate_every(f, x, &c, NULL, 0, 3 * SCHEDULER_AUTOMATIC, 1);
 	for (int i = 0; i < SCHEDULER_AUTOMATIC; i++)
 		expected[i] = x->tokens - SCHEDULER_AUTOMATIC + 1 + i;
-	assert_automatic(f, x, expected, SCHEDULER_AUTOMATIC);
+	assert_automatic(x, expected, SCHEDULER_AUTOMATIC);
 	assert_int_equal(scheduler_session_snapshot(x, "named", &named, NULL), STATUS_OK);
 	drop(f, x);
 }
@@ -371,15 +371,148 @@ static void automatic_snapshots_of_all_sessions_keep_their_limit_of_bytes(void *
 		x = open_session(&f, "x", POSITION_CLAMP, false);
 		generate_every(&f, x, &c, ids, 3, 9, 3);
 		static const int64_t expected[] = {3, 6, 9, 12};
-		assert_automatic(&f, x, expected + 4 - fit, fit);
+		assert_automatic(x, expected + 4 - fit, fit);
 		session *y = open_session(&f, "y", POSITION_CLAMP, false);
 		generate_every(&f, y, &c, ids, 3, 9, 3); /* those of x are not removed for y */
 		session_info info;
 		scheduler_session_info(y, &info);
 		assert_int_equal(info.n_automatic, 0);
-		assert_automatic(&f, x, expected + 4 - fit, fit);
+		assert_automatic(x, expected + 4 - fit, fit);
 		fixture_close(&f);
 	}
+}
+
+/* --- sessions that leave their slots ------------------------------------------------------------- */
+
+static session *find(fixture *f, const char *id)
+{
+	return scheduler_session_find(f->scheduler, id);
+}
+
+/* Move x out of its slot. */
+static session_transfer leave(fixture *f, session *x, session **snapshots)
+{
+	session_transfer t = {0};
+	while (!t.done)
+		assert_int_equal(scheduler_session_leave_step(f->scheduler, x, &t, snapshots, NULL), STATUS_OK);
+	return t;
+}
+
+static session *come_back(fixture *f, const char *id, session_transfer *left, session *snapshots)
+{
+	session *x = NULL;
+	session_transfer t = {.blob = left->blob, .bytes = left->bytes};
+	while (!x)
+		assert_int_equal(scheduler_session_import_step(f->scheduler, f->model, id, &t, &x, NULL), STATUS_OK);
+	scheduler_session_attach(x, snapshots);
+	scheduler_transfer_fini(left);
+	return x;
+}
+
+static void a_session_that_left_its_slot_returns_as_it_was(void **state)
+{
+	enum { LONG = TOKEN_CHUNK + 5 };
+	fixture *f = *state;
+	static client x_after, y_after;
+	static int32_t ids[LONG];
+	random_tokens(ids, LONG, 36);
+	session *x = open_session(f, "x", POSITION_WRAP, true), *y = open_session(f, "y", POSITION_WRAP, true), *kept;
+	append(f, x, ids, LONG);
+	append(f, y, ids, LONG);
+	snapshot(f, x, "s");
+	snapshot(f, y, "s");
+	append(f, x, ids, 3);
+	append(f, y, ids, 3);
+	y->pending = x->pending = ids[7]; /* read before it leaves */
+	session_transfer left = leave(f, x, &kept);
+	assert_null(find(f, "x"));
+	assert_non_null(kept);
+	x = come_back(f, "x", &left, kept);
+	assert_same_state(f, x, y);
+	go_on(f, x, &x_after, SEEDED, NULL);
+	go_on(f, y, &y_after, SEEDED, NULL);
+	assert_memory_equal(x_after.tokens, y_after.tokens, (size_t)y_after.n_tokens * sizeof *y_after.tokens);
+	rollback(f, x, "s");
+	rollback(f, y, "s");
+	assert_same_state(f, x, y);
+	left = leave(f, x, &kept);
+	drop(f, y);
+	scheduler_snapshots_free(kept);
+	scheduler_transfer_fini(&left);
+}
+
+/* A slot is awaited from the first step to the last. */
+static void automatic_snapshots_are_counted_also_without_a_slot(void **state)
+{
+	fixture *f = *state;
+	static const int64_t expected[] = {4, 8, 12};
+	static client c;
+	session *snapshots;
+	int32_t ids[3];
+	random_tokens(ids, 3, 47);
+	session *x = open_session(f, "x", POSITION_CLAMP, false);
+	generate_every(f, x, &c, ids, 3, 10, 4);
+	assert_automatic(x, expected, 3);
+	const int64_t bytes = atomic_load(&automatic_used);
+	session_transfer t = leave(f, x, &snapshots);
+	assert_int_equal(atomic_load(&automatic_used), bytes);
+	x = come_back(f, "x", &t, snapshots);
+	assert_automatic(x, expected, 3);
+	t = leave(f, x, &snapshots);
+	scheduler_transfer_fini(&t);
+	scheduler_snapshots_free(snapshots);
+	assert_int_equal(atomic_load(&automatic_used), 0);
+}
+
+static void a_session_leaves_its_slot_in_steps(void **state)
+{
+	enum { MANY = 30000 };
+	fixture *f = *state;
+	session *others[16], *kept;
+	session_transfer t = {0};
+	char name[16];
+	int steps = 0;
+	int32_t *ids = calloc(MANY, sizeof *ids);
+	random_tokens(ids, MANY, 37);
+	session *x = open_session(f, "x", POSITION_CLAMP, true);
+	append(f, x, ids, MANY);
+	for (int i = 1; i < roomy.max_sessions; i++) {
+		snprintf(name, sizeof name, "%d", i);
+		others[i] = open_session(f, name, POSITION_CLAMP, false);
+	}
+	assert_false(scheduler_slot_is_coming(f->scheduler));
+	for (size_t before = 0; !t.done; before = t.moved, steps++) {
+		assert_true(steps == 0 || scheduler_slot_is_coming(f->scheduler));
+		assert_int_equal(scheduler_session_leave_step(f->scheduler, x, &t, &kept, NULL), STATUS_OK);
+		assert_true(steps == 0 || t.moved - before <= SESSION_STEP);
+	}
+	assert_true(steps > 2);
+	assert_false(scheduler_slot_is_coming(f->scheduler));
+	x = come_back(f, "x", &t, kept);
+	assert_tokens(x, ids, MANY);
+	drop(f, x);
+	for (int i = 1; i < roomy.max_sessions; i++)
+		drop(f, others[i]);
+	free(ids);
+}
+
+static void a_busy_session_does_not_leave(void **state)
+{
+	fixture *f = *state;
+	static client c;
+	generation *g;
+	session *x = open_session(f, "x", POSITION_WRAP, false), *snapshots;
+	session_transfer t = {0};
+	int32_t ids[3] = {1, 2, 3};
+	generation_request r = request(&c, ids, 3, AFTER);
+	assert_int_equal(scheduler_generate(f->scheduler, f->model, x, &r, &g, NULL), STATUS_OK);
+	assert_int_equal(scheduler_session_leave_step(f->scheduler, x, &t, &snapshots, NULL), STATUS_CONFLICT);
+	assert_null(t.blob);
+	assert_false(scheduler_slot_is_coming(f->scheduler));
+	generation_cancel(g);
+	while (scheduler_runnable(f->scheduler))
+		assert_int_equal(scheduler_tick(f->scheduler), STATUS_OK);
+	drop(f, find(f, "x"));
 }
 
 int main(void)
@@ -396,11 +529,15 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(unknown_and_repeated_snapshots_are_refused_and_change_nothing, setup,
 	                                    teardown),
 	    cmocka_unit_test_setup_teardown(a_snapshot_takes_no_place_of_a_session, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_session_that_left_its_slot_returns_as_it_was, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_session_leaves_its_slot_in_steps, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_busy_session_does_not_leave, setup, teardown),
 	    cmocka_unit_test(a_device_that_fails_during_a_rollback_loses_the_session),
 	    cmocka_unit_test_setup_teardown(an_automatic_snapshot_is_the_session_after_its_tokens, setup, teardown),
 	    cmocka_unit_test_setup_teardown(the_oldest_automatic_snapshots_go_first_and_named_ones_stay, setup,
 	                                    teardown),
 	    cmocka_unit_test(automatic_snapshots_of_all_sessions_keep_their_limit_of_bytes),
+	    cmocka_unit_test_setup_teardown(automatic_snapshots_are_counted_also_without_a_slot, setup, teardown),
 	};
 	return RUN_ALL_WAYS(tests);
 }

@@ -1,0 +1,407 @@
+/* sessions_tiers.c - where the state of a session is, and how it moves.
+ *
+ *   in a slot      ──▶ executor: export ──▶  in host memory   the session that is idle longest, if a slot is needed
+ *   in host memory ──▶ pool: write      ──▶  on the disk      the same, while host memory is over its budget
+ *
+ * The way back is a request's ticket (session_ticket.h). The stored state of a durable session is its state on the
+ * disk, so only the copy in memory is freed.
+ *
+ * Nothing else uses a session while it moves: requests for it wait and then begin again. A move that fails leaves the
+ * session where it was. */
+#include "engine/daemon/sessions/sessions_private.h"
+
+#include <assert.h>
+#include <stdio.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/base/memory.h"
+
+enum {
+	SPILL_BYTES = 64 << 20, /* that host memory may be over its budget, while they are written to the disk */
+	BLOB_BYTES = 72         /* maximum size of an exported state besides its arrays */
+};
+#define DISK_RETRY_NS 1000000000u
+
+/* --- counts ------------------------------------------------------------------------------ */
+
+static session_tier tier_of(const session_entry *e)
+{
+	return e->live || (e->moving && !e->away.blob) ? TIER_DEVICE : e->away.blob ? TIER_HOST : TIER_DISK;
+}
+
+static int64_t bytes_in(const session_entry *e, session_tier tier)
+{
+	return tier == TIER_DEVICE ? e->state_bytes : tier == TIER_HOST || e->away.on_disk ? (int64_t)e->away.bytes : 0;
+}
+
+void tiers_leave(sessions *all, session_entry *e)
+{
+	if (e->tier == TIERS)
+		return;
+	all->stats.sessions[e->tier]--;
+	all->stats.bytes[e->tier] -= e->tier_bytes;
+	e->tier = TIERS;
+}
+
+static void count_place(sessions *all, session_entry *e)
+{
+	tiers_leave(all, e);
+	e->tier = tier_of(e);
+	e->tier_bytes = bytes_in(e, e->tier);
+	all->stats.sessions[e->tier]++;
+	all->stats.bytes[e->tier] += e->tier_bytes;
+}
+
+void tiers_set_live(sessions *all, session_entry *e, bool live)
+{
+	if (live != e->live)
+		fleet_count_sessions(all->parts.fleet, e->device, live - e->live);
+	e->live = live;
+	count_place(all, e);
+}
+
+void tiers_set_idle(sessions *all, session_entry *e, bool idle)
+{
+	idle_list *list = e->list;
+	if (list) {
+		*(e->idle_previous ? &e->idle_previous->idle_next : &list->first) = e->idle_next;
+		*(e->idle_next ? &e->idle_next->idle_previous : &list->last) = e->idle_previous;
+	}
+	e->list = list = !idle ? NULL : e->live ? &all->idle[e->device] : e->away.blob ? &all->held : NULL;
+	if (!list)
+		return;
+	e->idle_since = ++all->idle_clock;
+	e->idle_next = NULL;
+	e->idle_previous = list->last;
+	*(list->last ? &list->last->idle_next : &list->first) = e;
+	list->last = e;
+}
+
+void tiers_count_return(sessions *all, session_entry *e)
+{
+	sessions_stats *s = &all->stats;
+	const double seconds = (double)e->away.returned_ns * 1e-9;
+	int bucket = 0;
+	if (!e->away.returned_ns)
+		return;
+	e->away.returned_ns = 0;
+	while (bucket < DEVICE_TICK_BUCKETS && seconds > device_tick_bounds[bucket])
+		bucket++;
+	s->returns[bucket]++;
+	s->return_seconds += seconds;
+	s->moves[e->from][TIER_DEVICE]++;
+}
+
+void tiers_forget_away(sessions *all, session_entry *e)
+{
+	char path[PATH_MAX];
+	if (e->away.on_disk) {
+		store_session_away_path(all->parts.store, e->id, path);
+		store_session_discard(path);
+	}
+	free(e->away.blob);
+	scheduler_snapshots_free(e->away.snapshots);
+	e->away = (session_away){0};
+}
+
+/* --- requests that wait for a move ---------------------------------------------------------- */
+
+void sessions_wait(session_entry *e, stream *s)
+{
+	stream **link = &e->waiting;
+	while (*link)
+		link = &(*link)->next_waiting;
+	s->next_waiting = NULL;
+	*link = s;
+}
+
+/* Begin the requests that wait for the session again. One of them may remove it. */
+static void wake(session_entry *e)
+{
+	stream *s = e->waiting;
+	e->waiting = NULL;
+	for (stream *next; s; s = next) {
+		next = s->next_waiting;
+		if (s->cancelled && !stream_detached(s))
+			stream_refuse(s, STATUS_CANCELLED, NULL, NULL, "cancelled");
+		else
+			s->begin(s);
+	}
+}
+
+/* --- from a slot to host memory --------------------------------------------------------------- */
+
+static void run_discard(task *t, device *d)
+{
+	const eviction *x = (eviction *)t;
+	session *live = device_scheduler(d) ? scheduler_session_find(device_scheduler(d), x->id) : NULL;
+	if (live)
+		scheduler_session_delete(device_scheduler(d), live, NULL);
+}
+
+static void discarded(task *t)
+{
+	free(t);
+}
+
+/* The executor runs tasks in order, so the next task that uses the session does not find it on the device. */
+void tiers_discard(sessions *all, session_entry *e)
+{
+	eviction *x = e->eviction;
+	e->eviction = NULL;
+	x->task = (task){.run = run_discard, .done = discarded};
+	snprintf(x->id, sizeof x->id, "%s", e->id);
+	executor_control(fleet_executor(all->parts.fleet, e->device), &x->task);
+	tiers_set_idle(all, e, false);
+	tiers_set_live(all, e, false);
+}
+
+/* Export the next step. Executor thread. */
+static bool prepare_move(task *t, device *d)
+{
+	eviction *x = (eviction *)t;
+	scheduler *s = device_scheduler(d);
+	session *live = s ? scheduler_session_find(s, x->id) : NULL;
+	x->result = live ? scheduler_session_leave_step(s, live, &x->out, &x->snapshots, NULL) : STATUS_NOT_FOUND;
+	return x->result != STATUS_OK || x->out.done;
+}
+
+static void run_move(task *t, device *d)
+{
+	eviction *x = (eviction *)t;
+	(void)d;
+	if (x->result != STATUS_OK)
+		scheduler_transfer_fini(&x->out);
+}
+
+static void moved(task *t)
+{
+	eviction *x = (eviction *)t;
+	sessions *all = x->all;
+	session_entry *e = x->entry;
+	e->moving = false;
+	all->moving_bytes -= x->expected;
+	if (x->result == STATUS_OK) {
+		e->away = (session_away){.blob = x->out.blob, .bytes = x->out.bytes, .snapshots = x->snapshots};
+		all->stats.moves[TIER_DEVICE][TIER_HOST]++;
+	}
+	const bool stays = x->result != STATUS_OK && x->result != STATUS_NOT_FOUND;
+	e->eviction = stays ? x : NULL;
+	if (!stays)
+		free(x);
+	tiers_set_live(all, e, stays);
+	tiers_set_idle(all, e, true);
+	wake(e);
+	tiers_spill(all);
+}
+
+/* Bytes of the exported state. */
+static int64_t away_bytes(const session_entry *e)
+{
+	return e->snapshot_bytes + e->tokens * (int64_t)sizeof(int32_t) + BLOB_BYTES;
+}
+
+static void move(sessions *all, session_entry *e)
+{
+	eviction *x = e->eviction;
+	e->eviction = NULL;
+	*x = (eviction){.task = {.prepare = prepare_move, .run = run_move, .done = moved},
+	                .all = all,
+	                .entry = e,
+	                .expected = away_bytes(e)};
+	snprintf(x->id, sizeof x->id, "%s", e->id);
+	executor_control(fleet_executor(all->parts.fleet, e->device), &x->task);
+	e->moving = true;
+	all->moving_bytes += x->expected;
+	tiers_set_idle(all, e, false);
+	tiers_set_live(all, e, false);
+}
+
+static bool disk_fails(const sessions *all)
+{
+	return all->disk_error.status != STATUS_OK && clock_ns() < all->disk_retry_ns;
+}
+
+/* Return how many bytes a session may have that moves to host memory, when `coming` leaves its place. *unwritten: the
+ * same, if no other session is written to the disk. */
+static int64_t find_room(const sessions *all, const session_entry *coming, int64_t *unwritten)
+{
+	const session_parts *p = &all->parts;
+	int64_t bytes[] = {all->stats.bytes[TIER_DEVICE], all->stats.bytes[TIER_HOST], all->stats.bytes[TIER_DISK]};
+	if (coming->tier < TIERS)
+		bytes[coming->tier] -= coming->tier_bytes;
+	*unwritten = p->memory_bytes - bytes[TIER_HOST] - all->moving_bytes;
+	if (coming->tier == TIER_HOST) /* they change places, and may differ in size */
+		*unwritten += SPILL_BYTES;
+	if (*unwritten < -SPILL_BYTES || disk_fails(all))
+		return *unwritten;
+	return *unwritten + p->disk_bytes - bytes[TIER_DISK];
+}
+
+/* Return the session that has been idle longest on an open device and may move, or on any device if none is open.
+ * NULL: there is none. */
+static session_entry *find_longest_idle(const sessions *all, int64_t room)
+{
+	const fleet *f = all->parts.fleet;
+	const bool open = fleet_is_open(f);
+	session_entry *best = NULL;
+	for (int i = 0; i < fleet_count(f); i++) {
+		session_entry *e = !open || device_is_open(fleet_device(f, i)) ? all->idle[i].first : NULL;
+		while (e && !e->options.durable && away_bytes(e) > room)
+			e = e->idle_next;
+		if (e && (!best || e->idle_since < best->idle_since))
+			best = e;
+	}
+	return best;
+}
+
+/* Free a slot for `coming`, if one can be. */
+static status free_slot(sessions *all, session_entry *coming, error *err)
+{
+	int64_t unwritten;
+	const int64_t room = find_room(all, coming, &unwritten);
+	session_entry *e = find_longest_idle(all, room);
+	if (!e && all->idle[coming->device].first && all->disk_error.status != STATUS_OK &&
+	    (disk_fails(all) || unwritten < -SPILL_BYTES))
+		return error_set(err, all->disk_error.status, NULL, "a session would have to move to the disk: %s",
+		                 error_message(&all->disk_error));
+	if (!e)
+		return STATUS_OK;
+	coming->device = e->device;
+	if (e->options.durable && away_bytes(e) > unwritten) {
+		all->stats.moves[TIER_DEVICE][TIER_DISK]++;
+		tiers_discard(all, e);
+	} else {
+		move(all, e);
+	}
+	return STATUS_OK;
+}
+
+/* Choose the device of a new slot: `preferred` if it is open and has a free one, otherwise the one with most free
+ * slots. */
+static status place_session(sessions *all, session_entry *e, int preferred, error *err)
+{
+	fleet *f = all->parts.fleet;
+	const int most = all->parts.max_live;
+	const bool stays =
+	    preferred != FLEET_ANY && fleet_sessions(f, preferred) < most && device_is_open(fleet_device(f, preferred));
+	e->device = (int8_t)(stays ? preferred : fleet_emptiest(f));
+	return fleet_sessions(f, e->device) < most ? STATUS_OK : free_slot(all, e, err);
+}
+
+status tiers_make_live(sessions *all, session_entry *e, int preferred, error *err)
+{
+	if (!e->eviction)
+		e->eviction = memory_new(1, sizeof *e->eviction);
+	if (!e->eviction)
+		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	TRY(place_session(all, e, preferred, err));
+	tiers_set_live(all, e, true);
+	return STATUS_OK;
+}
+
+/* --- from host memory to the disk ---------------------------------------------------------------- */
+
+static void pool_spill(uv_work_t *work)
+{
+	sessions *all = work->data;
+	spill *x = &all->spill;
+	for (x->written = 0; x->written < x->n; x->written++) {
+		char path[PATH_MAX];
+		const session_entry *e = x->entries[x->written];
+		session_transfer t = {.blob = e->away.blob, .bytes = e->away.bytes};
+		scheduler_transfer_seal(&t);
+		store_session_away_path(all->parts.store, e->id, path);
+		x->result = store_session_put_away(path, t.blob, t.bytes, &x->error);
+		if (x->result != STATUS_OK)
+			return;
+	}
+}
+
+/* Record whether the disk could be written. */
+static void note_disk(sessions *all)
+{
+	const spill *x = &all->spill;
+	if (x->result == STATUS_OK) {
+		all->disk_error = (error)ERROR_INIT;
+		return;
+	}
+	if (all->disk_error.status == STATUS_OK)
+		log_line(LOG_ERROR, "idle sessions stay in memory: %s", error_message(&x->error));
+	all->disk_error = (error)ERROR_INIT;
+	error_set(&all->disk_error, x->result == STATUS_FULL ? STATUS_FULL : STATUS_STORAGE, NULL, "%s",
+	          error_message(&x->error));
+	all->disk_retry_ns = clock_ns() + DISK_RETRY_NS;
+}
+
+static void spilled(uv_work_t *work, int cancelled)
+{
+	sessions *all = work->data;
+	spill now = all->spill;
+	(void)cancelled; /* cannot be cancelled */
+	note_disk(all);
+	all->spill.n = 0;
+	for (int i = 0; i < now.n; i++) {
+		session_entry *e = now.entries[i];
+		e->moving = false;
+		if (i < now.written) {
+			free(e->away.blob);
+			e->away.blob = NULL;
+			e->away.on_disk = true;
+			all->stats.moves[TIER_HOST][TIER_DISK]++;
+		}
+		count_place(all, e);
+		tiers_set_idle(all, e, true);
+	}
+	for (int i = 0; i < now.n; i++)
+		wake(now.entries[i]);
+	tiers_spill(all);
+}
+
+/* Collect the sessions to be written next, longest idle first. Return their number. */
+static int gather_spilled(sessions *all)
+{
+	int n = 0;
+	int64_t over = all->stats.bytes[TIER_HOST] - all->parts.memory_bytes,
+	        room = all->parts.disk_bytes - all->stats.bytes[TIER_DISK];
+	for (session_entry *e = all->held.first, *next; e && over > 0 && n < SPILL_MOST; e = next) {
+		next = e->idle_next;
+		const int64_t bytes = e->tier_bytes;
+		if (!e->options.durable && bytes > room)
+			break;
+		over -= bytes;
+		tiers_set_idle(all, e, false);
+		if (e->options.durable) {
+			tiers_forget_away(all, e);
+			count_place(all, e);
+			all->stats.moves[TIER_HOST][TIER_DISK]++;
+			continue;
+		}
+		room -= bytes;
+		e->moving = true;
+		all->spill.entries[n++] = e;
+	}
+	return n;
+}
+
+void tiers_spill(sessions *all)
+{
+	spill *x = &all->spill;
+	if (x->n || disk_fails(all))
+		return;
+	x->n = gather_spilled(all);
+	x->result = STATUS_OK;
+	x->error = (error)ERROR_INIT;
+	x->work.data = all;
+	if (!x->n || uv_queue_work(all->parts.loop, &x->work, pool_spill, spilled) == 0)
+		return;
+	x->written = 0;
+	x->result = error_set(&x->error, STATUS_NOMEM, NULL, "out of memory");
+	note_disk(all);
+	for (int i = 0; i < x->n; i++) {
+		x->entries[i]->moving = false;
+		tiers_set_idle(all, x->entries[i], true);
+	}
+	x->n = 0;
+}
