@@ -154,6 +154,15 @@ def test_last_event_id_continues_a_completion(front, model):
     assert front.get(where + "?stream=maybe").error["param"] == "stream"
 
 
+def test_a_chat_continues_after_each_of_its_chunks(front, model):
+    path = "/v1/chat/completions"
+    made = front.post(path, request_of(path, model, 1, 8, background=True, stream=True))
+    events, _ = data_of(made.body.decode().split("\n"))
+    for n in range(len(events) + 1):
+        rest, done = data_of(front.get(f"{made.headers['Content-Location']}?starting_after={n}").body.decode().split("\n"))
+        assert done and rest == events[n:]
+
+
 def test_a_client_that_does_not_ask_for_the_background_cancels_as_before(daemon, front, model):
     s = front.open_stream("/v1/completions", {"model": model, "prompt": "x", "max_tokens": 1000000, "stream": True})
     s.recv(1000)

@@ -28,7 +28,7 @@ static void keep_event(response *r, const char *json, size_t bytes)
 	if (r->lost.status != STATUS_OK)
 		return;
 	if (needed > r->capacity) {
-		const size_t capacity = 2 * needed + FIRST_BYTES;
+		const size_t capacity = needed + needed / 2 + FIRST_BYTES;
 		status s = response_reserve(r, (int64_t)(capacity - r->capacity), &r->lost);
 		char *more = s == STATUS_OK ? realloc(r->events, capacity) : NULL;
 		if (!more) {

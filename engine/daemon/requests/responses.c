@@ -212,12 +212,13 @@ static bool read_row(void *context, const json_t *row)
 	r->events = memory_new(r->events_bytes, 1);
 	r->state = state ? strdup(state) : NULL;
 	r->owner = response_owner_get(all, owner);
+	if (r->owner)
+		r->owner->responses++;
 	if (!r->owner || !r->events || !r->about || (state && !r->state) ||
 	    string_table_add(&all->known, &r->node, r->id) != STATUS_OK) {
 		response_free(r);
 		return false;
 	}
-	r->owner->responses++;
 	memcpy(r->events, json_string_value(events), r->events_bytes);
 	response_charge(r, RESPONSE_FIXED_BYTES + (int64_t)json_dumpb(row, NULL, 0, JSON_COMPACT));
 	const int64_t past = clock_unix() - r->ended, most = all->limits.seconds;
