@@ -1,3 +1,5 @@
+/* The answer fits its grammar, so the constant texts of a call are counted and not compared. Arguments end with the
+ * bracket that closes the first one. */
 #include "engine/text/call_reader.h"
 
 #include <stdlib.h>

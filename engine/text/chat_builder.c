@@ -74,9 +74,11 @@ static size_t space(const char *text, size_t bytes, bool last)
 void chat_builder_trim_end(chat_builder *b, size_t first)
 {
 	size_t n;
+	if (!b->out.text)
+		return;
 	while (!b->failed && (n = space(b->out.text + first, b->out.bytes - first, true)) > 0)
 		b->out.bytes -= n;
-	if (!b->failed && b->out.text)
+	if (!b->failed)
 		b->out.text[b->out.bytes] = 0;
 	while (b->out.n_trusted > 0) {
 		byte_range *last = &b->out.trusted[b->out.n_trusted - 1];

@@ -75,13 +75,14 @@ static status append_call(chat_builder *b, const json_t *call, size_t i, size_t 
 	const chat_tools *t = b->form->tools;
 	const json_t *function = json_object_get(call, "function"), *name = json_object_get(function, "name"),
 	             *text = json_object_get(function, "arguments");
-	json_t *arguments;
+	json_t *arguments = NULL;
 	if (!is_name(name))
 		return refuse(err, name_words, "messages[%zu].tool_calls[%zu].function.name", i, k);
 	/* Training data may have the object itself. */
 	if (json_is_object(text))
 		arguments = json_incref((json_t *)(uintptr_t)text);
-	else if (json_read(&arguments, json_string_value(text), json_string_length(text), 0, NULL) == STATUS_NOMEM)
+	else if (json_is_string(text) &&
+	         json_read(&arguments, json_string_value(text), json_string_length(text), 0, NULL) == STATUS_NOMEM)
 		return STATUS_NOMEM;
 	if (!json_is_object(arguments)) {
 		json_decref(arguments);

@@ -110,6 +110,12 @@ def test_a_stream_has_the_same_calls(client, model):
     assert sum(len(c.choices[0].delta.tool_calls or []) for c in chunks if c.choices) > 20
 
 
+def test_a_stop_sequence_does_not_cut_a_call(client, model):
+    answer = client.chat.completions.create(model=model, messages=[user("hi")], tools=[WEATHER], tool_choice="required", seed=1, temperature=1, stop=["city", "}"],
+                                            parallel_tool_calls=False, max_completion_tokens=800).choices[0]
+    check_calls(answer.message)
+
+
 @pytest.fixture(scope="module")
 def caller(service):
     """A model that writes two words and the mark of a call."""
@@ -127,6 +133,12 @@ def test_an_answer_is_free_until_it_calls(client, caller):
     text, calls, reason = assembled(list(client.chat.completions.create(stream=True, **ask)))
     assert (text, reason) == (answer.message.content, "tool_calls")
     assert [tuple(c[1:]) for c in calls] == [(c.function.name, c.function.arguments) for c in answer.message.tool_calls]
+    n = len(answer.message.content)
+    for tokens in range(n, n + 6):  # the answer ends within the mark
+        cut = client.chat.completions.create(**{**ask, "max_completion_tokens": tokens}).choices[0]
+        assert cut.finish_reason == "length" and len(cut.message.content) == tokens and cut.message.content.startswith(answer.message.content)
+        chunks = list(client.chat.completions.create(stream=True, **{**ask, "max_completion_tokens": tokens}))
+        assert assembled(chunks) == (cut.message.content, [], "length")
     none = client.chat.completions.create(**ask, tool_choice="none").choices[0]
     assert none.message.tool_calls is None and "<tool_call>" not in none.message.content and "<tool_call" in none.message.content
     stopped = client.chat.completions.create(**ask, stop=["two"]).choices[0]

@@ -1,3 +1,5 @@
+/* A stop sequence must not cut a call, so the stops move from the request, whose filter reads the whole answer, into
+ * the grammar, which has them only in text. */
 #include "engine/daemon/generation/tool_calls.h"
 
 #include <string.h>

@@ -324,6 +324,8 @@ static void calls_and_results_in_a_wrong_order_are_refused_with_their_place(void
 	               "messages[1].tool_calls[0].function.name", "characters");
 	assert_refuses(plain, "[{\"role\": \"user\", \"content\": \"u\", \"tool_calls\": [" CALL("1", "{}") "]}]",
 	               "messages[0].tool_calls", "only the assistant");
+	assert_refuses(plain, "[" USER ", " CALLS("{\"function\": {\"name\": \"f\"}}") "]",
+	               "messages[1].tool_calls[0].function.arguments", "JSON object");
 	assert_refuses(single, "[" USER ", " CALLS(CALL("1", "{}") "," CALL("2", "{}")) "]", "messages[1].tool_calls",
 	               "one call");
 	chat_template_free(plain);
