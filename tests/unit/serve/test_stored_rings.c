@@ -16,7 +16,7 @@ enum { TOKENS = 70 };
 
 typedef struct format {
 	const char *kind, *plain, *stored; /* configurations with rings of floats and of the format */
-	int64_t plain_floats, stored_floats; /* of their states */
+	int64_t plain_floats, stored_floats; /* floats of their states */
 	position_policy policy;
 	dtype weights[2];
 	int full; /* tokens that fill a ring */
