@@ -8,46 +8,10 @@
 #include "engine/base/file.h"
 #include "engine/base/memory.h"
 #include "engine/base/reserve.h"
-#include "engine/daemon/batches/batch_document.h"
-#include "engine/daemon/batches/batch_line.h"
-#include "engine/daemon/batches/batch_output.h"
+#include "engine/daemon/batches/batch_run_private.h"
 #include "engine/daemon/net/connection.h"
 
 #define COMMIT_NS UINT64_C(1000000000) /* between commits; a chunk's end is committed, too */
-
-/* Treatment of the lines that have not started. */
-typedef enum batch_ending {
-	BATCH_RUNS,
-	BATCH_EXPIRES, /* they get errors */
-	BATCH_CANCELS  /* they get nothing */
-} batch_ending;
-
-typedef struct batch_run {
-	queued_run base;
-	batch_context context;
-	char fingerprint[GENERATION_ANSWER_FINGERPRINT_BYTES];
-	char path[PATH_MAX];
-	store_file file;
-	int64_t expires;
-	batch_index index;
-	batch_progress progress; /* as committed */
-	batch_ending ending;
-	bool alone, poisoned; /* until the first commit: one line at a time; the first line gets an error */
-	/* The lines in memory. Those before `settled` are committed, those before `next` have been started. */
-	batch_line lines[BATCH_CHUNK];
-	int n, settled, next, running;
-	size_t pending; /* bytes of results that are not committed */
-	bool expired;   /* a line has expired */
-	uint64_t committed_ns;
-	status failure; /* failure of the machine: no more lines start, and the run ends */
-	error reason;
-	bool busy; /* the pool works, or `batch_run_advance` runs */
-	batch_output output;
-	bool more; /* `output` has an event to write */
-	uv_work_t work;
-	status result;
-	error error;
-} batch_run;
 
 static void release_lines(batch_run *r)
 {
@@ -64,166 +28,35 @@ static void batch_run_fini(queued_run *base)
 	batch_output_fini(&r->output);
 }
 
-static queued_job *job_of(const batch_run *r)
+queued_job *batch_run_job(const batch_run *r)
 {
 	return job_queue_find(r->base.queue, r->base.id);
 }
 
-static void end(batch_run *r, status s, error *err)
+void batch_run_end(batch_run *r, status s, error *err)
 {
 	job_queue_end_run(&r->base, s, err);
 }
 
-/* Run `work` on the pool, then `done` on the loop. */
-static void on_pool(batch_run *r, uv_work_cb work, uv_after_work_cb done)
+void batch_run_on_pool(batch_run *r, uv_work_cb work, uv_after_work_cb done)
 {
 	error err = ERROR_INIT;
 	r->busy = true;
 	r->work.data = r;
 	r->error = (error)ERROR_INIT;
 	if (uv_queue_work(r->base.queue->parts->loop, &r->work, work, done) != 0)
-		end(r, STATUS_NOMEM, &err);
+		batch_run_end(r, STATUS_NOMEM, &err);
 }
 
-/* Back on the loop: end the run if it must not continue. False: it has ended. */
-static bool returned(batch_run *r)
+bool batch_run_returned(batch_run *r)
 {
 	error err = r->error;
 	r->busy = false;
-	const status s = !job_of(r) || r->base.cancelled ? STATUS_CANCELLED : r->result;
+	const status s = !batch_run_job(r) || r->base.cancelled ? STATUS_CANCELLED : r->result;
 	if (s == STATUS_OK)
 		return true;
-	end(r, s, &err);
+	batch_run_end(r, s, &err);
 	return false;
-}
-
-/* --- the end -------------------------------------------------------------------------------------------- */
-
-static void collect(batch_run *r);
-
-/* Return the document that names the files. */
-static json_t *joined_document(const batch_run *r, const json_t *document)
-{
-	static const char *const members[BATCH_FILES] = {"output_file_id", "error_file_id"};
-	json_t *files = json_pack("{s:I}", "joined_at", (json_int_t)clock_unix());
-	bool whole = files;
-	for (int i = 0; whole && i < BATCH_FILES; i++)
-		if (r->output.files[i].id[0])
-			whole = json_object_set_new(files, members[i], json_string(r->output.files[i].id)) == 0;
-	if (whole)
-		return batch_document_with(document, files);
-	json_decref(files);
-	return NULL;
-}
-
-/* Commit the files and the row that names them. */
-static status keep_files(batch_run *r, queued_job *j, error *err)
-{
-	store *s = r->base.queue->parts->store;
-	json_t *next = joined_document(r, j->document);
-	if (!next)
-		return STATUS_NOMEM;
-	status result = store_begin(s, err);
-	if (result == STATUS_OK) {
-		result = batch_output_commit(&r->output, err);
-		if (result == STATUS_OK)
-			result = job_queue_put(r->base.queue, next, err);
-		result = store_end(s, result, err);
-	}
-	json_decref(result == STATUS_OK ? j->document : next);
-	if (result == STATUS_OK)
-		j->document = next;
-	return result;
-}
-
-static status finish(const batch_run *r, queued_job *j, error *err)
-{
-	const char *state = batch_document_has(j->document, "cancelling_at") ? "cancelled"
-	                    : r->progress.expired                            ? "expired"
-	                                                                     : "succeeded";
-	return job_queue_change(r->base.queue, j, batch_document_ended(j->document, state), err);
-}
-
-static void pool_nothing(uv_work_t *work)
-{
-	((batch_run *)work->data)->result = STATUS_OK;
-}
-
-static void discarded(uv_work_t *work, int cancelled);
-
-/* Delete the results from the ledger, one event at a time. SQLite overwrites what it deletes, so a large file would
- * block the loop; the pool's turn in between lets it serve others. */
-static void discard(batch_run *r)
-{
-	error err = ERROR_INIT;
-	bool found;
-	status s = store_event_delete_first(r->base.queue->parts->store, r->base.id, &found, &err);
-	if (s == STATUS_OK && found) {
-		on_pool(r, pool_nothing, discarded);
-		return;
-	}
-	if (s == STATUS_OK)
-		s = finish(r, job_of(r), &err);
-	end(r, s, &err);
-}
-
-static void discarded(uv_work_t *work, int cancelled)
-{
-	batch_run *r = work->data;
-	(void)cancelled; /* cannot be cancelled */
-	if (returned(r))
-		discard(r);
-}
-
-static void batch_run_pool_write(uv_work_t *work)
-{
-	batch_run *r = work->data;
-	r->result = r->more ? batch_output_write(&r->output, &r->error) : batch_output_seal(&r->output, &r->error);
-}
-
-static void batch_run_written(uv_work_t *work, int cancelled)
-{
-	batch_run *r = work->data;
-	error err = ERROR_INIT;
-	(void)cancelled; /* cannot be cancelled */
-	if (!returned(r))
-		return;
-	if (r->more) {
-		collect(r);
-		return;
-	}
-	const status s = keep_files(r, job_of(r), &err);
-	if (s == STATUS_OK)
-		discard(r);
-	else
-		end(r, s, &err);
-}
-
-static void collect(batch_run *r)
-{
-	error err = ERROR_INIT;
-	const status s = batch_output_next(&r->output, &r->more, &err);
-	if (s == STATUS_OK)
-		on_pool(r, batch_run_pool_write, batch_run_written);
-	else
-		end(r, s, &err);
-}
-
-static void finalize(batch_run *r, queued_job *j)
-{
-	error err = ERROR_INIT;
-	status s = STATUS_OK;
-	if (r->ending != BATCH_CANCELS && !batch_document_has(j->document, "finalizing_at"))
-		s = job_queue_change(
-		    r->base.queue, j,
-		    batch_document_with(j->document, json_pack("{s:I}", "finalizing_at", (json_int_t)clock_unix())),
-		    &err);
-	if (s != STATUS_OK) {
-		end(r, s, &err);
-		return;
-	}
-	batch_output_begin(&r->output, r->base.queue->parts->store, r->base.id);
-	collect(r);
 }
 
 /* --- commits -------------------------------------------------------------------------------------------- */
@@ -359,7 +192,7 @@ static status pump(batch_run *r, queued_job *j, error *err)
 
 static void batch_run_advance(batch_run *r)
 {
-	queued_job *j = job_of(r);
+	queued_job *j = batch_run_job(r);
 	error err = ERROR_INIT;
 	r->busy = true;
 	const status s = j ? pump(r, j, &err) : STATUS_OK; /* also after a failure: results must not be lost */
@@ -371,12 +204,12 @@ static void batch_run_advance(batch_run *r)
 	if (r->running > 0)
 		return;
 	if (!j || r->base.cancelled) {
-		end(r, STATUS_CANCELLED, &err);
+		batch_run_end(r, STATUS_CANCELLED, &err);
 	} else if (r->failure != STATUS_OK) {
-		end(r, r->failure, &r->reason);
+		batch_run_end(r, r->failure, &r->reason);
 	} else if (r->ending == BATCH_CANCELS) {
 		release_lines(r);
-		finalize(r, j);
+		batch_run_finalize(r, j);
 	} else {
 		batch_run_read(r);
 	}
@@ -427,7 +260,7 @@ static void lines_read(uv_work_t *work, int cancelled)
 {
 	batch_run *r = work->data;
 	(void)cancelled; /* cannot be cancelled */
-	if (returned(r))
+	if (batch_run_returned(r))
 		batch_run_advance(r);
 }
 
@@ -436,9 +269,9 @@ static void batch_run_read(batch_run *r)
 {
 	release_lines(r);
 	if (r->progress.done >= r->index.n || r->ending == BATCH_CANCELS)
-		finalize(r, job_of(r));
+		batch_run_finalize(r, batch_run_job(r));
 	else
-		on_pool(r, batch_run_pool_read, lines_read);
+		batch_run_on_pool(r, batch_run_pool_read, lines_read);
 }
 
 /* --- beginning ---------------------------------------------------------------------------------------------- */
@@ -463,7 +296,7 @@ static void fail_file(batch_run *r, queued_job *j)
 	json_t *next = batch_document_with(j->document, json_pack("{s:O}", "problems", r->index.problems));
 	json_t *ended = next ? batch_document_ended(next, "failed") : NULL;
 	json_decref(next);
-	end(r, job_queue_change(r->base.queue, j, ended, &err), &err);
+	batch_run_end(r, job_queue_change(r->base.queue, j, ended, &err), &err);
 }
 
 static void scanned(uv_work_t *work, int cancelled)
@@ -472,9 +305,9 @@ static void scanned(uv_work_t *work, int cancelled)
 	error err = ERROR_INIT;
 	status s = STATUS_OK;
 	(void)cancelled; /* cannot be cancelled */
-	if (!returned(r))
+	if (!batch_run_returned(r))
 		return;
-	queued_job *j = job_of(r);
+	queued_job *j = batch_run_job(r);
 	if (r->index.problems) {
 		fail_file(r, j);
 		return;
@@ -486,9 +319,9 @@ static void scanned(uv_work_t *work, int cancelled)
 		                                               "total", r->index.n)),
 		    &err);
 	if (s != STATUS_OK)
-		end(r, s, &err);
+		batch_run_end(r, s, &err);
 	else if (batch_document_has(j->document, "joined_at"))
-		discard(r);
+		batch_run_discard(r);
 	else
 		batch_run_read(r);
 }
