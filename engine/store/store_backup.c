@@ -156,6 +156,7 @@ static status take_any(backup *b, store_table table, const store_row *row, error
 	case STORE_SESSIONS:
 		return take_session(b, row, err);
 	case STORE_EVENTS:
+	case STORE_KEYS:
 		break;
 	}
 	return STATUS_OK;

@@ -98,6 +98,7 @@ static bool find_place(lost_blob *b)
 		snprintf(b->place, sizeof b->place, "jobs/%s/%s", b->id, end + 1);
 		return store_valid_name(b->id);
 	case STORE_EVENTS:
+	case STORE_KEYS:
 		return false;
 	}
 	return strlen(b->name) < STORE_ID_BYTES && store_valid_name(b->name);
@@ -186,6 +187,7 @@ static status adopt_in_place(store *s, const lost_blob *b, error *err)
 			adopt_checkpoints(s, b);
 		return result;
 	case STORE_EVENTS:
+	case STORE_KEYS:
 		break;
 	}
 	return STATUS_INTERNAL;

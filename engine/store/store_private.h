@@ -85,7 +85,8 @@ status after_add(after_list *list, const char *text, error *err);
  *   job                           status         the job
  *   event       job     sequence                 the event
  *   checkpoint  job     step      dtype          the checkpoint         of the folder
- *   session             version                  the session */
+ *   session             version                  the session
+ *   key                                          the key */
 typedef struct store_row {
 	char id[STORE_ID_BYTES], parent[STORE_ID_BYTES], state[STORE_STATE_BYTES];
 	int64_t number, bytes;

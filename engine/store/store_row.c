@@ -10,9 +10,10 @@
 #define DIGEST "row_digest(kind, id, parent, number, state, bytes, document, manifest)"
 #define COLUMNS "id, parent, number, state, bytes, document, manifest, digest=" DIGEST
 
-static const char *const kinds[] = {[STORE_FILES] = "file",       [STORE_MODELS] = "model",
-                                    [STORE_JOBS] = "job",         [STORE_EVENTS] = "event",
-                                    [STORE_CHECKPOINTS] = "checkpoint", [STORE_SESSIONS] = "session"};
+static const char *const kinds[] = {
+    [STORE_FILES] = "file",   [STORE_MODELS] = "model",           [STORE_JOBS] = "job",
+    [STORE_EVENTS] = "event", [STORE_CHECKPOINTS] = "checkpoint", [STORE_SESSIONS] = "session",
+    [STORE_KEYS] = "key"};
 
 const char *store_kind(store_table table)
 {
