@@ -195,9 +195,9 @@ static void enlist(scheduler *s, generation *g, share *x)
 }
 
 /* STATUS_NOMEM. */
-static status enter_share(scheduler *s, const char *owner, share **out, error *err)
+static status enter_share(scheduler *s, const generation_request *r, share **out, error *err)
 {
-	*out = shares_enter(&s->shares, owner);
+	*out = shares_enter(&s->shares, r->owner, r->weight);
 	return *out ? STATUS_OK : error_set(err, STATUS_NOMEM, NULL, "out of memory");
 }
 
@@ -224,7 +224,7 @@ status scheduler_generate(scheduler *s, served_model *m, session *x, const gener
 	share *owner;
 	*out = NULL;
 	TRY(check_places(s, 1, err));
-	TRY(enter_share(s, r->owner, &owner, err));
+	TRY(enter_share(s, r, &owner, err));
 	status result = new_generation(s, m, x, r, &g, err);
 	if (result != STATUS_OK) {
 		share_leave(owner, clock_ns());
@@ -254,7 +254,7 @@ status scheduler_search(scheduler *s, served_model *m, const beam_options *o, co
 	share *owner;
 	TRY(beams_check(o, r, n, err));
 	TRY(check_places(s, o->beams, err));
-	TRY(enter_share(s, r->owner, &owner, err));
+	TRY(enter_share(s, r, &owner, err));
 	status result = new_search(s, m, o, r, n, &first, err);
 	if (result != STATUS_OK) {
 		share_leave(owner, clock_ns());
@@ -262,7 +262,8 @@ status scheduler_search(scheduler *s, served_model *m, const beam_options *o, co
 	}
 	scheduler_model_touch(s, m);
 	for (int i = 0; i < o->beams; i++) /* a share that exists is entered without memory */
-		enlist(s, beams_generation(first->beams, i), i > 0 ? shares_enter(&s->shares, r->owner) : owner);
+		enlist(s, beams_generation(first->beams, i),
+		       i > 0 ? shares_enter(&s->shares, r->owner, r->weight) : owner);
 	for (int i = 0; i < n; i++)
 		out[i] = beams_generation(first->beams, i);
 	s->counters.cached_tokens += (uint64_t)(n * first->n_cached);

@@ -261,6 +261,7 @@ typedef struct generation_request {
 	explain_selection alpha; /* heads and layers to average; NULL members select all; copied */
 	bool alpha_rollout;      /* attention rollout instead of the mean */
 	const char *owner;       /* owner of the request (shares.h); copied, cut to SHARES_OWNER_BYTES - 1. NULL: "" */
+	int weight;              /* the owner's weight (shares.h); 0: 1 */
 	bool reads_all;          /* do not use or keep states of other requests (prefixes.h) */
 	bool explain;            /* temporary session only: keep the log and pass it to `finished` */
 	/* Both run on the scheduler's thread. `event` returns the number of credits left; at 0 the generation parks
