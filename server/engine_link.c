@@ -35,6 +35,7 @@ struct engine_call {
 	engine_link *link;
 	uint64_t id;
 	const engine_events *events; /* NULL: cancelled */
+	void (*note)(void *context, const frame *f);
 	void *context;
 	uint32_t credit;
 	uint64_t deadline; /* loop time; 0: none */
@@ -46,6 +47,8 @@ typedef enum link_state { LINK_AWAY, LINK_CONNECTING, LINK_GREETING, LINK_UP, LI
 struct engine_link {
 	uv_loop_t *loop;
 	uint64_t silence_ms;
+	void (*up)(void *context); /* NULL is legal */
+	void *context;
 	char *host, *port; /* port NULL: host is a path */
 	link_state state;
 	char reason[200];
@@ -231,6 +234,8 @@ static void link_greet(engine_link *l, const frame *f)
 		l->backoff_ms = LINK_BACKOFF_FIRST_MS;
 		l->reason[0] = '\0';
 		log_line(LOG_INFO, "engine: connected");
+		if (l->up)
+			l->up(l->context);
 	}
 }
 
@@ -265,6 +270,8 @@ static void link_dispatch(engine_link *l, const frame *f)
 			c->events->event(c->context, f);
 		break;
 	case FRAME_CREDIT:
+		if (c->events && c->note && f->json_bytes > 0)
+			c->note(c->context, f);
 		c->credit = f->credit > UINT32_MAX - c->credit ? UINT32_MAX : c->credit + f->credit;
 		if (c->events && c->events->credit)
 			c->events->credit(c->context);
@@ -443,6 +450,8 @@ engine_link *engine_link_new(uv_loop_t *loop, const engine_link_options *o)
 		return NULL;
 	l->loop = loop;
 	l->silence_ms = o->silence_ms;
+	l->up = o->up;
+	l->context = o->context;
 	l->backoff_ms = LINK_BACKOFF_FIRST_MS;
 	if (!link_parse_address(l, o->address)) {
 		engine_link_free(l);
@@ -506,20 +515,21 @@ const json_t *engine_link_hello(const engine_link *l)
 
 /* --- the callers' side --------------------------------------------------------------- */
 
-/* Print {"method":…,"owner":…,"params":{…}} with the members after those of params. NULL when out of memory. */
-static char *link_print_request(const char *method, const char *owner, json_t *params, const buffer *members)
+/* Print {"method":…,"owner":…,"key":…,"params":{…}} with the members after those of params. NULL when out of memory. */
+static char *link_print_request(const char *method, const engine_caller *from, json_t *params, const buffer *members)
 {
 	/* An allocation for params may have failed already, so failures are not forgotten here. */
-	json_t *request = json_pack("{s:s, s:s*, s:O}", "method", method, "owner", owner, "params", params);
+	json_t *request = json_pack("{s:s, s:s*, s:s*, s:O}", "method", method, "owner", from ? from->owner : NULL,
+	                            "key", from ? from->key : NULL, "params", params);
 	char *text = json_memory_print(request, JSON_COMPACT);
 	json_decref(request);
 	return text && members && members->used > 0 ? json_body_join(text, members) : text;
 }
 
-static bool link_send_request(engine_link *l, uint64_t id, const char *method, const char *owner, json_t *params,
-                              const buffer *members, uint32_t credit, bool upload)
+static bool link_send_request(engine_link *l, uint64_t id, const char *method, const engine_caller *from,
+                              json_t *params, const buffer *members, uint32_t credit, bool upload)
 {
-	char *text = link_print_request(method, owner, params, members);
+	char *text = link_print_request(method, from, params, members);
 	frame f = {.type = FRAME_REQUEST,
 	           .stream = id,
 	           .credit = credit,
@@ -531,13 +541,13 @@ static bool link_send_request(engine_link *l, uint64_t id, const char *method, c
 	return sent;
 }
 
-engine_call *engine_link_call(engine_link *l, const char *method, const char *owner, json_t *params,
+engine_call *engine_link_call(engine_link *l, const char *method, const engine_caller *from, json_t *params,
                               const buffer *members, uint32_t credit, bool upload, uint64_t timeout_ms,
                               const engine_events *events, void *context)
 {
 	engine_call *c = l->state == LINK_UP ? calloc(1, sizeof *c) : NULL;
 	params = params ? params : json_object();
-	if (c && !link_send_request(l, l->last_id + 1, method, owner, params, members, credit, upload)) {
+	if (c && !link_send_request(l, l->last_id + 1, method, from, params, members, credit, upload)) {
 		free(c);
 		c = NULL;
 	}
@@ -553,6 +563,11 @@ engine_call *engine_link_call(engine_link *l, const char *method, const char *ow
 	c->next = *slot;
 	*slot = c;
 	return c;
+}
+
+void engine_call_on_note(engine_call *c, void (*note)(void *context, const frame *f))
+{
+	c->note = note;
 }
 
 void engine_call_grant(engine_call *c, uint32_t frames)

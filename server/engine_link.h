@@ -26,7 +26,15 @@ typedef struct engine_call engine_call;
 typedef struct engine_link_options {
 	const char *address; /* "unix:PATH" or "HOST:PORT" */
 	uint64_t silence_ms; /* a peer silent for that long is unavailable; pings are sent at a third of it */
+	void (*up)(void *context); /* called whenever the link has come up; NULL: nothing */
+	void *context;
 } engine_link_options;
+
+/* Who a request comes from. Either member may be NULL. */
+typedef struct engine_caller {
+	const char *owner; /* the API key or address that it counts for; NULL: the shared owner */
+	const char *key;   /* id of its key, or "file" */
+} engine_caller;
 
 /* Callbacks of a call; frames are valid during the callback only. `end` is called exactly once, with a RESULT or an
  * ERROR frame, unless the call is cancelled. */
@@ -51,13 +59,14 @@ const json_t *engine_link_hello(const engine_link *l);
 /* A short word that changes when the greeting does: another version, backend or device. "" before the first one. */
 const char *engine_link_fingerprint(const engine_link *l);
 
-/* Open a stream. owner: the API key or address that the request counts for; NULL: the shared owner. `params` is taken
- * over and may be NULL. members: further members as JSON text, ,"NAME":VALUE for each, with names not in params; NULL:
- * none. upload: DATA frames of ours follow. timeout_ms 0: none. NULL when the link is not up or memory is out; nothing
- * is called back then. */
-engine_call *engine_link_call(engine_link *l, const char *method, const char *owner, json_t *params,
+/* Open a stream. from: NULL is legal. `params` is taken over and may be NULL. members: further members as JSON text,
+ * ,"NAME":VALUE for each, with names not in params; NULL: none. upload: DATA frames of ours follow. timeout_ms 0: none.
+ * NULL when the link is not up or memory is out; nothing is called back then. */
+engine_call *engine_link_call(engine_link *l, const char *method, const engine_caller *from, json_t *params,
                               const buffer *members, uint32_t credit, bool upload, uint64_t timeout_ms,
                               const engine_events *events, void *context);
+/* Call `note` with each note about the request: a CREDIT frame with JSON. */
+void engine_call_on_note(engine_call *c, void (*note)(void *context, const frame *f));
 /* Grant the engine `frames` more EVENT or DATA frames. */
 void engine_call_grant(engine_call *c, uint32_t frames);
 /* Report that the client is reading, though it has not read everything yet. */

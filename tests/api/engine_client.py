@@ -148,7 +148,7 @@ class Engine:
             call.refused = True
             call.credits.release()
 
-    def begin(self, method, params=None, credit=0, upload=False, owner=None):
+    def begin(self, method, params=None, credit=0, upload=False, owner=None, key=None):
         params = params or {}
         if method in ("completion.create", "session.generate"):
             # A tiny model may generate "end of text" at any token; the bias lets it generate all requested tokens.
@@ -156,7 +156,7 @@ class Engine:
         with self.lock:
             self.last += 1
             call = self.calls[self.last] = Call(self, self.last)
-        named = {} if owner is None else {"owner": owner}
+        named = {name: value for name, value in (("owner", owner), ("key", key)) if value is not None}
         self.send(frame(REQUEST, call.stream, {"method": method, "params": params, **named}, credit=credit,
                         flags=0 if upload else END))
         return call

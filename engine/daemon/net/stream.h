@@ -61,6 +61,12 @@ struct stream {
 	int64_t credit;                   /* EVENT and DATA frames that the peer accepts */
 	char target[STREAM_TARGET_BYTES]; /* the "id" of the request, for methods that have one */
 	char owner[STREAM_OWNER_BYTES];   /* the request's owner, as given by the front end; "": none */
+	char access_id[STREAM_OWNER_BYTES]; /* the request's API key, likewise */
+	struct access_key *access;          /* its entry (keys.h); NULL: none */
+	stream *access_next, **access_at;   /* in the list of the streams of that key */
+	int64_t tokens_reserved;            /* tokens taken from the key's limit */
+	bool revoked;                       /* cancelled because its key was revoked */
+	const char *method;                 /* its name; NULL: not known yet */
 	int retry_after;                  /* seconds, for a temporary error; 0: the default */
 	json_t *params;                   /* an object, checked against the method's schema */
 	uint64_t digest;                  /* hash of the REQUEST's JSON */
@@ -100,6 +106,8 @@ void stream_event(stream *s, json_t *event);
 /* Send an event as JSON text of at most FRAME_MAX_JSON bytes, which is copied. */
 void stream_event_text(stream *s, const char *json, size_t bytes);
 void stream_data(stream *s, void *data, size_t bytes);
+/* Send a note about the request for its answer's head: CREDIT of 0 frames with JSON. note is taken over. */
+void stream_note(stream *s, json_t *note);
 /* Allow the peer `frames` more DATA frames. */
 void stream_grant(stream *s, uint32_t frames);
 
