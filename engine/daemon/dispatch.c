@@ -18,6 +18,7 @@
 #include "engine/daemon/library/storage.h"
 #include "engine/daemon/metrics.h"
 #include "engine/daemon/queue/job_machine.h"
+#include "engine/daemon/requests/audit.h"
 #include "engine/daemon/requests/idempotency.h"
 #include "engine/daemon/rooms.h"
 #include "engine/daemon/sessions/session_task.h"
@@ -177,8 +178,8 @@ static bool key_allows(stream *s, const char *name, bool counted)
 
 void dispatch_answered(stream *s, status result, const char *text)
 {
-	(void)result;
-	(void)text;
+	const engine *e = s->net->owner;
+	audit_write(e->options->audit_log, s, result, text);
 	keys_leave(s);
 }
 

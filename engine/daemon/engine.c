@@ -21,6 +21,7 @@
 #include "engine/daemon/net/connection.h"
 #include "engine/daemon/net/listener.h"
 #include "engine/daemon/queue/job_machine.h"
+#include "engine/daemon/requests/audit.h"
 #include "engine/daemon/requests/idempotency.h"
 #include "engine/daemon/rooms.h"
 #include "engine/daemon/sessions/sessions.h"
@@ -255,6 +256,8 @@ static status open_parts(running *r, error *err)
 	const job_parts for_jobs = rooms_jobs(e);
 	TRY(job_machine_new(&e->job_machine, &for_jobs, dispatch_job_kinds, err));
 	rooms_connect(e);
+	if (o->audit_log)
+		TRY(audit_open(o->audit_log, err));
 	if (o->state_key_file)
 		TRY(seal_key_read(&e->generation.state_key, o->state_key_file, err));
 	return storage_new(&e->storage, &e->library, &o->lost);

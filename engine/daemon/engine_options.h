@@ -27,6 +27,7 @@ typedef struct engine_options {
 	scheduler_limits limits;
 	int max_known_sessions;         /* live and stored together */
 	const char *state_key_file;     /* the key that seals states in answers; NULL: none */
+	const char *audit_log;          /* a file; NULL: none */
 	int max_snapshots;              /* per session */
 	int64_t snapshot_bytes;         /* host memory for snapshots */
 	int max_explanations;           /* answers being made or sent */

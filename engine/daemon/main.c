@@ -76,6 +76,7 @@ static engine_options engine_options_of(const options *o)
 	                                   .prefix_bytes = options_integer(o, "prefix-bytes", ENGINE_PREFIX_BYTES)},
 	                        .max_known_sessions = (int)options_integer(o, "max-known-sessions", known),
 	                        .state_key_file = options_text(o, "state-key-file"),
+	                        .audit_log = options_text(o, "audit-log"),
 	                        .max_snapshots = (int)options_integer(o, "max-snapshots", SESSIONS_MAX_SNAPSHOTS),
 	                        .snapshot_bytes = options_integer(o, "snapshot-bytes", SESSIONS_SNAPSHOT_BYTES),
 	                        .max_explanations = (int)options_integer(o, "max-explanations", 64)};

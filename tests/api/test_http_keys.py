@@ -319,3 +319,36 @@ def test_tokens_are_divided_by_weight(service):
         assert heavy.result()["usage"]["completion_tokens"] == 24000
         assert tokens_of(light) < 16000  # 8000 and those of the start; 24000 were it not for the weights
         light.cancel()
+
+
+def test_the_audit_log_has_a_line_for_each_change(own_daemon, tmp_path):
+    log = tmp_path / "audit"
+    service = Service(own_daemon("--audit-log", log))
+    admin = service.first()
+    user = service.create(admin, name="private words")
+    session = service.request("POST", "/v1/sessions", {"model": service.model}, admin).json["id"]
+    assert service.request("DELETE", f"/v1/models/{service.model}", key=admin).status == 409
+    assert service.request("DELETE", f"/v1/sessions/{session}", key=admin).status == 200
+    assert service.complete(admin, prompt="private words").status == 200
+    log.rename(tmp_path / "before")
+    assert service.request("DELETE", f"/v1/models/{service.model}", key=admin).status == 200
+    assert service.request("DELETE", f"/v1/keys/{user['id']}", key=admin).status == 200
+    before, after = [[json.loads(line) for line in path.read_text().splitlines()] for path in (tmp_path / "before", log)]
+    service.close()
+    first = before[1]
+    assert [(x["method"], x["status"]) for x in before] == [("job.create", 200), ("key.create", 200), ("key.create", 200), ("model.delete", 409)]
+    assert before[0]["key"] is None and before[0]["target"].startswith("ftjob-")
+    assert (first["owner"], first["key"]) == ("127.0.0.1", None) and first["target"] == before[2]["key"] == before[2]["owner"]
+    assert (before[2]["target"], before[3]["code"]) == (user["id"], "conflict")
+    assert [(x["method"], x["target"], x["status"], x["code"]) for x in after] == [
+        ("model.delete", service.model, 200, None), ("key.delete", user["id"], 200, None)]
+    assert all(x["time"].endswith("Z") for x in before + after)
+    assert log.stat().st_mode & 0o777 == 0o600
+    for path in (log, tmp_path / "before"):
+        assert not any(s in path.read_text() for s in ("private", admin, user["secret"]))
+
+
+def test_an_audit_log_that_cannot_be_written_stops_the_start(tmp_path):
+    done = subprocess.run([BIN / "additived", "--data", tmp_path / "data", "--backend", "cpu", "--audit-log", tmp_path / "missing" / "log"],
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "cannot write the audit log" in done.stderr
