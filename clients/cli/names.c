@@ -10,6 +10,7 @@ static const struct {
 } groups[] = {{"models ", models},
               {"jobs ", "/v1/fine_tuning/jobs?limit=1000"},
               {"files ", files},
+              {"keys ", "/v1/keys"},
               {"sessions ", sessions},
               {"evaluations ", "/v1/evaluations?limit=1000"},
               {"explain-evaluations ", "/v1/explain/evaluations?limit=1000"}};

@@ -10,6 +10,7 @@ from urllib.parse import quote
 from .transport import Call, Part, get, given, once
 
 MODELS, FILES, JOBS, EVALUATIONS, SESSIONS = "/v1/models", "/v1/files", "/v1/fine_tuning/jobs", "/v1/evaluations", "/v1/sessions"
+KEYS = "/v1/keys"
 
 
 def of(base: str, name: str, *rest: str) -> str:
@@ -53,6 +54,14 @@ def create_evaluation(model: str, file: str, fields: dict[str, Any]) -> Call:
 
 def cancel_evaluation(evaluation: str) -> Call:
     return Call("POST", of(EVALUATIONS, evaluation, "cancel"))
+
+
+def create_key(fields: dict[str, Any]) -> Call:
+    return Call("POST", KEYS, body=fields)
+
+
+def update_key(key: str, fields: dict[str, Any]) -> Call:
+    return Call("POST", of(KEYS, key), body=fields)
 
 
 def events(base: str, job: str, last: str | None) -> Call:
