@@ -82,7 +82,7 @@ CXX = $(subst clang,clang++,$(subst gcc,g++,$(CC)))
 CXX_OBJ := $(patsubst %.cc,$(OUT)/obj/%.o,engine/text/sentencepiece/sp_train.cc)
 
 CORE_DIRS := engine/base engine/tensor engine/tensor/ops engine/cpu engine/cpu/reference engine/model engine/model/forms engine/model/mixers engine/model/bart engine/model/transformer engine/model/trilinear engine/model/architectures engine/text engine/text/huggingface engine/text/sentencepiece engine/text/grammar engine/train engine/train/objectives engine/train/optimizers
-DAEMON_ROOMS := net requests compute catalog queue sessions generation jobs evaluations faithfulness batches library
+DAEMON_ROOMS := net requests keys compute catalog queue sessions generation jobs evaluations faithfulness batches library
 ENGINE_DIRS := $(CORE_DIRS) engine/serve engine/explain engine/store engine/recipe engine/daemon $(addprefix engine/daemon/,$(DAEMON_ROOMS))
 # engine/base/choice.c calls proto/nearest.c.
 CORE_OBJ = $(call objects,$(call sources,$(CORE_DIRS)) proto/nearest.c) $(CXX_OBJ) $(KERNEL_OBJ)

@@ -280,6 +280,7 @@ def routes(spec, _engine):
         cells = [f".method = {quoted(verb)}", f".path = {quoted(path)}", f".handle = {handler}"]
         if "x-engine-method" in operation:
             cells.append(f".engine_method = {quoted(operation['x-engine-method'])}")
+        cells.append(f".role = ROLE_{operation.get('x-role', 'admin').upper()}")
         if kind:
             cells.append(f".body = BODY_{BODIES[kind]}")
         if kind == "application/json":

@@ -1,4 +1,3 @@
-/* Every key is compared with every byte of the candidate, so neither a match nor its place can be timed. */
 #include "server/auth.h"
 
 #include <errno.h>
@@ -6,43 +5,52 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <time.h>
 
 #include <gnutls/crypto.h>
 
 #include "server/log.h"
-
-typedef struct auth_key {
-	char *text;
-	char name[AUTH_NAME_BYTES];
-} auth_key;
 
 struct auth {
 	auth_key *keys;
 	size_t n_keys;
 };
 
-static bool auth_name(char name[AUTH_NAME_BYTES], const char *key)
+static const char *const role_names[] = {[ROLE_USER] = "user", [ROLE_TRAINER] = "trainer", [ROLE_ADMIN] = "admin"};
+
+const char *auth_role_name(key_role role)
 {
-	enum { HASH = 32, SHOWN = 16 };
-	unsigned char hash[HASH];
-	int at = snprintf(name, AUTH_NAME_BYTES, "key-");
-	if (gnutls_hash_fast(GNUTLS_DIG_SHA256, key, strlen(key), hash) != 0)
-		return false;
-	for (int i = 0; i < SHOWN; i++)
-		at += snprintf(name + at, (size_t)(AUTH_NAME_BYTES - at), "%02x", hash[i]);
-	return true;
+	return role_names[role];
 }
 
-static bool auth_add(auth *a, const char *key, size_t bytes)
+static bool auth_hash(unsigned char out[AUTH_HASH_BYTES], const char *key)
+{
+	return gnutls_hash_fast(GNUTLS_DIG_SHA256, key, strlen(key), out) == 0;
+}
+
+static auth_key *auth_add(auth *a)
 {
 	auth_key *keys = realloc(a->keys, (a->n_keys + 1) * sizeof *keys);
 	if (!keys)
-		return false;
+		return NULL;
 	a->keys = keys;
-	auth_key *k = &keys[a->n_keys];
-	k->text = strndup(key, bytes);
-	a->n_keys += k->text != NULL;
-	return k->text && auth_name(k->name, k->text);
+	keys[a->n_keys] = (auth_key){.role = ROLE_ADMIN};
+	return &keys[a->n_keys++];
+}
+
+/* --- keys of a file ------------------------------------------------------------ */
+
+static bool auth_add_line(auth *a, const char *text, size_t bytes)
+{
+	enum { SHOWN = 16 };
+	char *key = strndup(text, bytes);
+	auth_key *k = key ? auth_add(a) : NULL;
+	bool ok = k && auth_hash(k->hash, key);
+	int at = ok ? snprintf(k->name, sizeof k->name, "key-") : 0;
+	for (int i = 0; ok && i < SHOWN; i++)
+		at += snprintf(k->name + at, sizeof k->name - (size_t)at, "%02x", k->hash[i]);
+	free(key);
+	return ok;
 }
 
 auth *auth_load(const char *path)
@@ -56,7 +64,7 @@ auth *auth_load(const char *path)
 		const char *key = line + strspn(line, " \t\r\n");
 		size_t bytes = strcspn(key, " \t\r\n");
 		if (bytes > 0 && *key != '#')
-			ok = auth_add(a, key, bytes);
+			ok = auth_add_line(a, key, bytes);
 	}
 	if (!file)
 		log_line(LOG_ERROR, "cannot read the key file %s: %s", path, strerror(errno));
@@ -74,35 +82,65 @@ auth *auth_load(const char *path)
 	return a;
 }
 
+/* --- keys of the engine ---------------------------------------------------------- */
+
+static bool auth_read_role(const char *name, key_role *out)
+{
+	for (size_t i = 0; name && i < sizeof role_names / sizeof *role_names; i++) {
+		if (strcmp(name, role_names[i]) == 0) {
+			*out = (key_role)i;
+			return true;
+		}
+	}
+	return false;
+}
+
+static bool auth_read_key(const json_t *object, auth_key *out)
+{
+	const char *id = json_string_value(json_object_get(object, "id"));
+	const char *hash = json_string_value(json_object_get(object, "hash"));
+	size_t bytes = AUTH_HASH_BYTES;
+	const gnutls_datum_t hex = {(unsigned char *)(uintptr_t)hash, hash ? (unsigned)strlen(hash) : 0};
+	out->expires = json_integer_value(json_object_get(object, "expires_at"));
+	return id && snprintf(out->name, sizeof out->name, "%s", id) < AUTH_NAME_BYTES &&
+	       auth_read_role(json_string_value(json_object_get(object, "role")), &out->role) && hash &&
+	       gnutls_hex_decode(&hex, out->hash, &bytes) == 0 && bytes == AUTH_HASH_BYTES;
+}
+
+auth *auth_from_json(const json_t *keys)
+{
+	auth *a = json_is_array(keys) ? calloc(1, sizeof *a) : NULL;
+	for (size_t i = 0; a && i < json_array_size(keys); i++) {
+		auth_key *k = auth_add(a);
+		if (!k || !auth_read_key(json_array_get(keys, i), k)) {
+			auth_free(a);
+			a = NULL;
+		}
+	}
+	return a;
+}
+
 void auth_free(auth *a)
 {
 	if (!a)
 		return;
-	for (size_t i = 0; i < a->n_keys; i++)
-		free(a->keys[i].text);
 	free(a->keys);
 	free(a);
 }
 
-static bool auth_equal(const char *key, const char *candidate, size_t bytes)
-{
-	size_t key_bytes = strlen(key);
-	unsigned differ = key_bytes != bytes;
-	for (size_t i = 0; i < bytes; i++)
-		differ |= (unsigned char)(candidate[i] ^ key[i % key_bytes]);
-	return differ == 0;
-}
+/* --- finding ---------------------------------------------------------------------- */
 
-const char *auth_find(const auth *a, const char *header)
+const auth_key *auth_find(const auth *a, const char *header)
 {
-	if (!header || strncasecmp(header, "Bearer ", 7) != 0)
+	unsigned char hash[AUTH_HASH_BYTES];
+	if (!a || !header || strncasecmp(header, "Bearer ", 7) != 0 ||
+	    !auth_hash(hash, header + 7 + strspn(header + 7, " ")))
 		return NULL;
-	const char *candidate = header + 7 + strspn(header + 7, " ");
-	size_t bytes = strlen(candidate);
 	size_t found = 0;
 	for (size_t i = 0; i < a->n_keys; i++) {
-		size_t here = auth_equal(a->keys[i].text, candidate, bytes);
+		const size_t here = gnutls_memcmp(a->keys[i].hash, hash, AUTH_HASH_BYTES) == 0;
 		found = here * (i + 1) + (1 - here) * found;
 	}
-	return found ? a->keys[found - 1].name : NULL;
+	const auth_key *k = found ? &a->keys[found - 1] : NULL;
+	return k && !(k->expires && k->expires <= time(NULL)) ? k : NULL;
 }

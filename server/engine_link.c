@@ -36,6 +36,7 @@ struct engine_call {
 	engine_link *link;
 	uint64_t id;
 	const engine_events *events; /* NULL: cancelled */
+	void (*note)(void *context, const frame *f);
 	void *context;
 	uint32_t credit;
 	uint64_t deadline;   /* loop time; 0: none */
@@ -48,6 +49,8 @@ typedef enum link_state { LINK_AWAY, LINK_CONNECTING, LINK_GREETING, LINK_UP, LI
 struct engine_link {
 	uv_loop_t *loop;
 	uint64_t silence_ms;
+	void (*up)(void *context); /* NULL is legal */
+	void *context;
 	char *host, *port; /* port NULL: host is a path */
 	link_state state;
 	char reason[200];
@@ -250,6 +253,8 @@ static void link_greet(engine_link *l, const frame *f)
 		l->backoff_ms = LINK_BACKOFF_FIRST_MS;
 		l->reason[0] = '\0';
 		log_line(LOG_INFO, "engine: connected");
+		if (l->up)
+			l->up(l->context);
 	}
 }
 
@@ -284,6 +289,8 @@ static void link_dispatch(engine_link *l, const frame *f)
 			c->events->event(c->context, f);
 		break;
 	case FRAME_CREDIT:
+		if (c->events && c->note && f->json_bytes > 0)
+			c->note(c->context, f);
 		c->credit = f->credit > UINT32_MAX - c->credit ? UINT32_MAX : c->credit + f->credit;
 		if (c->events && c->events->credit)
 			c->events->credit(c->context);
@@ -462,6 +469,8 @@ engine_link *engine_link_new(uv_loop_t *loop, const engine_link_options *o)
 		return NULL;
 	l->loop = loop;
 	l->silence_ms = o->silence_ms;
+	l->up = o->up;
+	l->context = o->context;
 	l->backoff_ms = LINK_BACKOFF_FIRST_MS;
 	if (!link_parse_address(l, o->address)) {
 		engine_link_free(l);
@@ -525,11 +534,12 @@ const json_t *engine_link_hello(const engine_link *l)
 
 /* --- the callers' side --------------------------------------------------------------- */
 
-/* Print {"method":…,"owner":…,"params":{…}} with the members after those of params. NULL when out of memory. */
-static char *link_print_request(const char *method, const char *owner, json_t *params, const buffer *members)
+/* Print {"method":…,"owner":…,"key":…,"params":{…}} with the members after those of params. NULL when out of memory. */
+static char *link_print_request(const char *method, const engine_caller *from, json_t *params, const buffer *members)
 {
 	/* An allocation for params may have failed already, so failures are not forgotten here. */
-	json_t *request = json_pack("{s:s, s:s*, s:O}", "method", method, "owner", owner, "params", params);
+	json_t *request = json_pack("{s:s, s:s*, s:s*, s:O}", "method", method, "owner", from ? from->owner : NULL,
+	                            "key", from ? from->key : NULL, "params", params);
 	char *text = json_memory_print(request, JSON_COMPACT);
 	json_decref(request);
 	return text && members && members->used > 0 ? json_body_join(text, members) : text;
@@ -538,7 +548,7 @@ static char *link_print_request(const char *method, const char *owner, json_t *p
 static bool link_send_request(engine_link *l, uint64_t id, const char *method, const engine_caller *caller,
                               json_t *params, const buffer *members, uint32_t credit, bool upload)
 {
-	char *text = link_print_request(method, caller->owner, params, members);
+	char *text = link_print_request(method, caller, params, members);
 	char context[FRAME_REQUEST_ID_BYTES + 48];
 	const int context_bytes =
 	    caller->request_id ? snprintf(context, sizeof context, "{\"request_id\":\"%s\"%s}", caller->request_id,
@@ -583,6 +593,11 @@ engine_call *engine_link_call(engine_link *l, const char *method, const engine_c
 	c->next = *slot;
 	*slot = c;
 	return c;
+}
+
+void engine_call_on_note(engine_call *c, void (*note)(void *context, const frame *f))
+{
+	c->note = note;
 }
 
 void engine_call_grant(engine_call *c, uint32_t frames)

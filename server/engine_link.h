@@ -26,6 +26,8 @@ typedef struct engine_call engine_call;
 typedef struct engine_link_options {
 	const char *address; /* "unix:PATH" or "HOST:PORT" */
 	uint64_t silence_ms; /* a peer silent for that long is unavailable; pings are sent at a third of it */
+	void (*up)(void *context); /* called whenever the link has come up; NULL: nothing */
+	void *context;
 } engine_link_options;
 
 /* When the engine worked on a call, in milliseconds since it received it; negative: it has not happened. */
@@ -38,6 +40,7 @@ typedef struct engine_times {
 /* The request that causes a call. */
 typedef struct engine_caller {
 	const char *owner;      /* the API key or address that it counts for; NULL: the shared owner */
+	const char *key;        /* id of its key, or "file"; NULL: none */
 	const char *request_id; /* named in the engine's log; it must be valid (frame.h). NULL: none, and no times */
 	engine_times *times;    /* set before `end` is called, if the engine reports them; NULL: not requested */
 } engine_caller;
@@ -71,6 +74,8 @@ const char *engine_link_fingerprint(const engine_link *l);
 engine_call *engine_link_call(engine_link *l, const char *method, const engine_caller *caller, json_t *params,
                               const buffer *members, uint32_t credit, bool upload, uint64_t timeout_ms,
                               const engine_events *events, void *context);
+/* Call `note` with each note about the request: a CREDIT frame with JSON. */
+void engine_call_on_note(engine_call *c, void (*note)(void *context, const frame *f));
 /* Grant the engine `frames` more EVENT or DATA frames. */
 void engine_call_grant(engine_call *c, uint32_t frames);
 /* Report that the client is reading, though it has not read everything yet. */

@@ -127,11 +127,19 @@ static int stop_early(program *p, int status)
 	return status;
 }
 
+static void on_engine_up(void *context)
+{
+	server *s = context;
+	engine_keys_open(&s->keys, s->engine);
+}
+
 static int run(program *p, const options *o)
 {
 	server *s = &p->server;
 	engine_link_options link = {.address = text_or(o, "engine", "unix:/run/additive/engine.sock"),
-	                            .silence_ms = (uint64_t)(options_number(o, "engine-timeout", 30) * 1000)};
+	                            .silence_ms = (uint64_t)(options_number(o, "engine-timeout", 30) * 1000),
+	                            .up = on_engine_up,
+	                            .context = s};
 	const char *collector = options_text(o, "otlp-endpoint");
 	if (collector && !(s->trace = trace_new(&p->loop, s->metrics, collector)))
 		return 2;
@@ -139,7 +147,8 @@ static int run(program *p, const options *o)
 	if (!p->http)
 		return stop_early(p, 1);
 	if (!http_on_loopback(p->http) && !options_text(o, "api-key-file"))
-		log_line(LOG_WARN, "listening on %s without --api-key-file: every client that reaches it may use it",
+		log_line(LOG_WARN, "listening on %s without --api-key-file: every client that reaches it may use it until the "
+		                   "service has a key",
 		         http_address(p->http));
 	s->engine = engine_link_new(&p->loop, &link);
 	if (!s->engine) {

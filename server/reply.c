@@ -38,6 +38,9 @@ static bool reply_add_headers(const request *r, const char *type, struct MHD_Res
 	char milliseconds[24];
 	snprintf(milliseconds, sizeof milliseconds, "%.0f", request_seconds(r) * 1e3);
 	ok = ok && MHD_add_response_header(response, "openai-processing-ms", milliseconds) == MHD_YES;
+	rate_header limits[RATE_HEADERS];
+	for (int i = 0, n = rate_headers_write(&r->limits, limits); ok && i < n; i++)
+		ok = MHD_add_response_header(response, limits[i].name, limits[i].value) == MHD_YES;
 	for (int i = 0; ok && i < r->n_headers; i++)
 		ok = MHD_add_response_header(response, r->headers[i].name, r->headers[i].value) == MHD_YES;
 	return ok && (!r->must_close || MHD_add_response_header(response, "Connection", "close") == MHD_YES);
@@ -138,6 +141,8 @@ void reply_problem(request *r, const problem *p)
 		snprintf(seconds, sizeof seconds, "%d", p->retry_after);
 		reply_header(r, "Retry-After", seconds);
 	}
+	if (p->status == 401)
+		reply_header(r, "WWW-Authenticate", "Bearer");
 	buffer body = {0};
 	problem_write(p, &body);
 	if (body.failed)

@@ -129,15 +129,48 @@ static bool request_check_connection(request *r)
 	return false;
 }
 
+static void request_refuse_unavailable(request *r)
+{
+	reply_refuse(r, 503, "engine_unavailable", NULL, "the engine is unavailable; try again shortly");
+}
+
+/* Set the request's key. NULL, answered: it has none, or one that is not known. */
+static const auth_key *request_find_key(request *r)
+{
+	const server *s = r->server;
+	const char *header = request_header_value(r, MHD_HTTP_HEADER_AUTHORIZATION);
+	const auth_key *key = auth_find(s->auth, header);
+	r->key_of_file = key != NULL;
+	key = key ? key : auth_find(s->keys.known, header);
+	if (key) {
+		snprintf(r->key, sizeof r->key, "%s", key->name);
+	} else if (header && !s->keys.current) { /* it may be a new key of the engine */
+		request_refuse_unavailable(r);
+	} else {
+		reply_refuse(r, 401, "invalid_api_key", NULL, "a valid key is needed: Authorization: Bearer KEY");
+	}
+	return key;
+}
+
+static bool request_needs_key(const server *s)
+{
+	return s->auth || s->keys.required;
+}
+
 static bool request_check_key(request *r)
 {
-	const auth *keys = r->server->auth;
-	const char *key = keys ? auth_find(keys, request_header_value(r, MHD_HTTP_HEADER_AUTHORIZATION)) : NULL;
-	snprintf(r->key, sizeof r->key, "%s", key ? key : "");
-	if (!keys || key || (r->route && r->route->open))
+	server *s = r->server;
+	engine_keys_open(&s->keys, s->engine);
+	if (r->route && r->route->open)
 		return true;
-	reply_header(r, "WWW-Authenticate", "Bearer");
-	reply_refuse(r, 401, "invalid_api_key", NULL, "a valid key is needed: Authorization: Bearer KEY");
+	r->unchecked = !s->auth && !s->keys.current;
+	if (!request_needs_key(s))
+		return true;
+	const auth_key *key = request_find_key(r);
+	if (!key || !r->route || key->role >= r->route->role)
+		return key != NULL;
+	reply_refuse(r, 403, "permission_denied", NULL, "this needs a key with the role %s; that of the key is %s",
+	             auth_role_name(r->route->role), auth_role_name(key->role));
 	return false;
 }
 
@@ -148,7 +181,7 @@ static bool request_allows_origin(const request *r, const char *host, bool prefl
 	bool get = r->route && strcmp(r->route->method, "GET") == 0;
 	if (preflight)
 		return cors_allows(r);
-	if (r->server->auth)
+	if (request_needs_key(r->server))
 		return true;
 	return origin ? site_allows_origin(&r->server->sites, origin, host)
 	              : get || !from || strcmp(from, "cross-site") != 0;
@@ -160,7 +193,7 @@ static bool request_check_site(request *r, bool preflight)
 {
 	const site_list *sites = &r->server->sites;
 	const char *host = request_header_value(r, MHD_HTTP_HEADER_HOST);
-	if (!r->server->auth && !site_allows_host(sites, host, http_peer_loopback(r->peer))) {
+	if (!request_needs_key(r->server) && !site_allows_host(sites, host, http_peer_loopback(r->peer))) {
 		reply_refuse(r, 403, "forbidden_host", NULL,
 		             "the Host header is not a name of this server; --allow-host NAME adds one");
 		return false;
@@ -502,6 +535,12 @@ void request_over(request *r)
 
 /* --- for handlers ------------------------------------------------------------------------------ */
 
+static void request_note(void *context, const frame *f)
+{
+	request *r = context;
+	rate_headers_read(&r->limits, f);
+}
+
 bool request_call(request *r, const char *method, json_t *params, uint32_t credit, bool upload,
                   const engine_events *events)
 {
@@ -511,20 +550,27 @@ bool request_call(request *r, const char *method, json_t *params, uint32_t credi
 		reply_out_of_memory(r);
 		return false;
 	}
-	char owner[ADDRESS_TEXT_BYTES];
-	if (r->key[0])
-		snprintf(owner, sizeof owner, "%s", r->key);
-	else
-		http_peer_client(r->peer, owner);
-	const engine_caller caller = {.owner = owner, .request_id = r->id, .times = r->trace.sampled ? &r->times : NULL};
+	char address[ADDRESS_TEXT_BYTES];
+	http_peer_client(r->peer, address);
+	const engine_caller caller = {.owner = r->key[0] ? r->key : address,
+	                              .key = r->key_of_file ? "file"
+	                                     : r->key[0]    ? r->key
+	                                                    : NULL,
+	                              .request_id = r->id,
+	                              .times = r->trace.sampled ? &r->times : NULL};
 	r->times = (engine_times){.called_ns = uv_hrtime()};
-	r->call =
-	    engine_link_call(r->server->engine, method, &caller, params, &r->members, credit, upload, 0, events, r);
+	if (r->unchecked)
+		json_decref(params);
+	else
+		r->call = engine_link_call(r->server->engine, method, &caller, params, &r->members, credit, upload, 0,
+		                           events, r);
 	buffer_fini(&r->members);
-	if (!r->call && engine_link_up(r->server->engine))
+	if (r->call)
+		engine_call_on_note(r->call, request_note);
+	else if (engine_link_up(r->server->engine) && !r->unchecked)
 		reply_out_of_memory(r);
-	else if (!r->call)
-		reply_refuse(r, 503, "engine_unavailable", NULL, "the engine is unavailable; try again shortly");
+	else
+		request_refuse_unavailable(r);
 	return r->call != NULL;
 }
 

@@ -21,6 +21,7 @@
 #include "server/http.h"
 #include "server/large_body.h"
 #include "server/problem.h"
+#include "server/rate_headers.h"
 #include "server/router.h"
 #include "server/server.h"
 #include "server/trace.h"
@@ -45,6 +46,9 @@ typedef struct request {
 	json_t *body;   /* BODY_JSON: checked; NULL when it was optional and absent */
 	buffer members; /* members of a large body that are not in `body` (json_body.h); sent by request_call */
 	char key[AUTH_NAME_BYTES]; /* name of its API key; "": none was needed */
+	bool key_of_file;          /* the key is one of the file's */
+	bool unchecked;      /* true if the need for a key is not known yet: the request must not reach the engine */
+	rate_headers limits; /* state of its key's limits */
 	char id[FRAME_REQUEST_ID_BYTES]; /* X-Request-Id; "" before the head is complete */
 	uint64_t started_ns;       /* uv_hrtime when its first line was read */
 	trace_ids trace;           /* zero without --otlp-endpoint */

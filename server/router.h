@@ -20,6 +20,9 @@ typedef enum body_kind {
 	BODY_OCTETS /* application/octet-stream, streamed */
 } body_kind;
 
+/* Roles of keys; each may do what the ones before it may. */
+typedef enum key_role { ROLE_USER, ROLE_TRAINER, ROLE_ADMIN } key_role;
+
 enum { ROUTE_MAX_PARAMS = 2 };
 
 typedef struct route {
@@ -28,6 +31,7 @@ typedef struct route {
 	/* Called when the request has arrived; for BODY_FORM and BODY_OCTETS when its head has. */
 	void (*handle)(struct request *r);
 	const char *engine_method; /* for forward_handle */
+	key_role role;             /* that a key needs */
 	body_kind body;
 	const schema *schema; /* BODY_JSON */
 	bool optional;        /* BODY_JSON: the body may be absent; the Content-Type is checked if there is one */

@@ -5,7 +5,7 @@
 
 #include <uv.h>
 
-#include "server/auth.h"
+#include "server/engine_keys.h"
 #include "server/engine_link.h"
 #include "server/metrics.h"
 #include "server/site.h"
@@ -29,7 +29,8 @@ typedef struct server {
 	metrics *metrics;
 	struct trace *trace;  /* NULL: none */
 	bool tls;             /* connections are encrypted (tls.h) */
-	auth *auth;           /* NULL: no keys, every request is allowed */
+	auth *auth;           /* keys of the file; NULL: there is none */
+	engine_keys keys;     /* without a file and without these, every request is allowed */
 	site_list sites;      /* allowed as Host and Origin, without keys; their pages may read answers */
 	double generation_ms; /* mean duration of recent generations, from request to answer */
 	uint64_t buffered;    /* bytes of JSON bodies in memory now */

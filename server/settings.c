@@ -111,6 +111,7 @@ void settings_free(server *s)
 {
 	auth_free(s->auth);
 	s->auth = NULL;
+	engine_keys_free(&s->keys);
 	free(s->sites.sites);
 	s->sites = (site_list){0};
 	tls_unload();

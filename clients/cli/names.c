@@ -10,6 +10,7 @@ static const struct {
 } groups[] = {{"models ", models},
               {"jobs ", "/v1/fine_tuning/jobs?limit=1000"},
               {"files ", files},
+              {"keys ", "/v1/keys"},
               {"sessions ", sessions},
               {"evaluations ", "/v1/evaluations?limit=1000"},
               {"batches ", "/v1/batches?limit=1000"},

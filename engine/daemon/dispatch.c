@@ -12,11 +12,13 @@
 #include "engine/daemon/generation/completions.h"
 #include "engine/daemon/generation/explain_request.h"
 #include "engine/daemon/generation/tokens.h"
+#include "engine/daemon/keys/keys.h"
 #include "engine/daemon/library/files.h"
 #include "engine/daemon/library/models.h"
 #include "engine/daemon/library/storage.h"
 #include "engine/daemon/metrics.h"
 #include "engine/daemon/queue/job_machine.h"
+#include "engine/daemon/requests/audit.h"
 #include "engine/daemon/requests/idempotency.h"
 #include "engine/daemon/requests/responses.h"
 #include "engine/daemon/rooms.h"
@@ -34,6 +36,12 @@ typedef struct method {
 static const method methods[] = {
     {"engine.status", metrics_status, ROOM_ENGINE, false},
     {"engine.metrics", metrics_read, ROOM_ENGINE, false},
+    {"key.create", keys_create, ROOM_KEYS, false},
+    {"key.list", keys_list, ROOM_KEYS, false},
+    {"key.get", keys_get, ROOM_KEYS, false},
+    {"key.update", keys_update, ROOM_KEYS, false},
+    {"key.delete", keys_revoke, ROOM_KEYS, false},
+    {"key.watch", keys_watch, ROOM_KEYS, false},
     {"storage.usage", storage_usage, ROOM_LIBRARY, false},
     {"model.list", models_list, ROOM_LIBRARY, false},
     {"model.get", models_get, ROOM_LIBRARY, false},
@@ -134,6 +142,52 @@ static bool take_id(stream *s)
 	return true;
 }
 
+/* --- keys -------------------------------------------------------------------------------------------- */
+
+/* Return the model that a request names, directly or by its session; NULL: none. */
+static const char *named_model(const stream *s, const char *name)
+{
+	const engine *e = s->net->owner;
+	if (strncmp(name, "model.", 6) == 0)
+		return s->target[0] ? s->target : NULL;
+	if (s->target[0] && (strncmp(name, "session.", 8) == 0 || strncmp(name, "snapshot.", 9) == 0))
+		return sessions_model(e->sessions, s->target);
+	const char *of = json_string_value(json_object_get(s->params, "session"));
+	return of ? sessions_model(e->sessions, of) : json_string_value(json_object_get(s->params, "model"));
+}
+
+/* False: the stream has been answered. */
+static bool has_key(stream *s, const char *name)
+{
+	const engine *e = s->net->owner;
+	error err = ERROR_INIT;
+	if (keys_admit(e->keys, s, name, &err) == STATUS_OK)
+		return true;
+	stream_error(s, &err, NULL);
+	return false;
+}
+
+/* Check the request against its key's models and limit of requests. False: the stream has been answered. */
+static bool key_allows(stream *s, const char *name, bool counted)
+{
+	error err = ERROR_INIT;
+	const char *named = named_model(s, name);
+	if (!keys_allow_model(s, named))
+		error_set(&err, STATUS_NOT_FOUND, s->target[0] ? "id" : "model",
+		          "there is no model \"%.64s\", or this key may not use it", named);
+	else if (!counted || keys_take_request(s, &err) == STATUS_OK)
+		return true;
+	stream_error(s, &err, NULL);
+	return false;
+}
+
+void dispatch_answered(stream *s, status result, const char *text)
+{
+	const engine *e = s->net->owner;
+	audit_write(e->options->audit_log, s, result, text);
+	keys_leave(s);
+}
+
 /* --- what grows with the params: on the pool when they are large ------------------------------------ */
 
 typedef struct dispatch {
@@ -152,13 +206,17 @@ static void dispatch_check_params(dispatch *d)
 		idempotency_hash(d->stream, d->contract->name);
 }
 
+static bool is_counted(const handler *h)
+{
+	return h->row ? h->row->counted : h->job->counted;
+}
+
 /* True if the request may run; otherwise the stream has been answered. */
 static bool is_safe(stream *s, const handler *h)
 {
 	error err = ERROR_INIT;
-	const bool counted = h->row ? h->row->counted : h->job->counted;
 	/* upload.c counts an upload by its bytes */
-	if (!counted || s->upload || s->background || s->work[0])
+	if (!is_counted(h) || s->upload || s->background || s->work[0])
 		return true;
 	if (stream_count_deaths(s, "request", s->digest, &err) == STATUS_OK)
 		return true;
@@ -166,11 +224,11 @@ static bool is_safe(stream *s, const handler *h)
 	return false;
 }
 
-/* s: the stream of the request, or that of its response. */
+/* s: the stream of the request, or that of its response, which has the same key. */
 static void begin_method(stream *s, void *context)
 {
 	const dispatch *d = context;
-	if (!is_safe(s, &d->handler))
+	if ((s != d->stream && !has_key(s, d->contract->name)) || !is_safe(s, &d->handler))
 		return;
 	s->upload = d->contract->upload;
 	s->begin = d->handler.row ? d->handler.row->begin : NULL;
@@ -191,7 +249,7 @@ static void dispatch_begin(dispatch *d)
 	} else if (m->upload && !s->upload) {
 		stream_refuse(s, STATUS_INVALID, "missing_parameter", NULL,
 		              "the method is an upload, and nothing was sent");
-	} else if (idempotency_admit(s, m->upload)) {
+	} else if (key_allows(s, m->name, is_counted(&d->handler)) && idempotency_admit(s, m->upload)) {
 		responses_run(s, m->name, begin_method, d);
 	}
 }
@@ -233,13 +291,14 @@ void dispatch_request(stream *s, const char *name)
 {
 	handler found;
 	const schema_method *m = find_contract(name);
+	s->method = m ? m->name : NULL;
 	if (!s->params) {
 		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
 	} else if (s->net->draining) {
 		stream_refuse_stopping(s);
 	} else if (!m || !find_handler(s, name, &found)) {
 		stream_refuse(s, STATUS_NOT_FOUND, "unknown_method", NULL, "there is no method \"%.64s\"", name);
-	} else if (m->id && !take_id(s)) {
+	} else if (!has_key(s, name) || (m->id && !take_id(s))) {
 		return;
 	} else if (!m->keyed || idempotency_take(s)) {
 		check_and_begin(&(dispatch){.stream = s, .handler = found, .contract = m});

@@ -16,10 +16,12 @@
 #include "engine/daemon/compute/fleet.h"
 #include "engine/daemon/dispatch.h"
 #include "engine/daemon/generation/admission.h"
+#include "engine/daemon/keys/keys.h"
 #include "engine/daemon/library/storage.h"
 #include "engine/daemon/net/connection.h"
 #include "engine/daemon/net/listener.h"
 #include "engine/daemon/queue/job_machine.h"
+#include "engine/daemon/requests/audit.h"
 #include "engine/daemon/requests/idempotency.h"
 #include "engine/daemon/requests/responses.h"
 #include "engine/daemon/rooms.h"
@@ -133,6 +135,7 @@ static void on_tick(uv_timer_t *timer)
 	death_log_alive(e->deaths, clock_ns());
 	listener_tick(e->listener);
 	sessions_tick(e->sessions);
+	keys_tick(e->keys);
 	store_tick(e->store);
 	storage_tick(e->storage, &e->loop);
 	idempotency_tick(e->net.idempotency, e->store);
@@ -237,6 +240,7 @@ static status open_parts(running *r, error *err)
 	TRY(admission_new(&e->admission, o->limits.max_generations));
 	TRY(must_exist(o) ? store_open_existing(&e->store, o->data, o->data_identity, err)
 	                  : store_open(&e->store, o->data, err));
+	TRY(keys_new(&e->keys, e->store, err));
 	e->net.store = e->store;
 	e->net.loop = &e->loop;
 	char path[PATH_MAX];
@@ -257,6 +261,8 @@ static status open_parts(running *r, error *err)
 	const job_parts for_jobs = rooms_jobs(e);
 	TRY(job_machine_new(&e->job_machine, &for_jobs, dispatch_job_kinds, err));
 	rooms_connect(e);
+	if (o->audit_log)
+		TRY(audit_open(o->audit_log, err));
 	if (o->state_key_file)
 		TRY(seal_key_read(&e->generation.state_key, o->state_key_file, err));
 	return storage_new(&e->storage, &e->library, &o->lost);
@@ -270,6 +276,7 @@ static status listen_and_watch(running *r, error *err)
 	snprintf(address, sizeof address, "unix:%s/engine.sock", e->options->data);
 	r->busy_ns = clock_ns();
 	e->net.request = dispatch_request;
+	e->net.answered = dispatch_answered;
 	e->net.owner = e;
 	e->net.backend = fleet_backend_name(e->fleet);
 	e->net.device = fleet_description(e->fleet);
@@ -333,6 +340,7 @@ static void close_parts(engine *e)
 	listener_free(e->listener);
 	fleet_free(e->fleet);
 	death_log_close(e->deaths);
+	keys_free(e->keys);
 	store_close(e->store);
 }
 

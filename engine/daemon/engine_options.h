@@ -30,6 +30,7 @@ typedef struct engine_options {
 	int64_t session_memory_bytes;   /* host memory for sessions without a slot */
 	int64_t session_disk_bytes;     /* files of those that are not durable */
 	const char *state_key_file;     /* the key that seals states in answers; NULL: none */
+	const char *audit_log;          /* a file; NULL: none */
 	int max_snapshots;              /* per session */
 	int64_t snapshot_bytes;         /* host memory for snapshots */
 	int max_explanations;           /* answers being made or sent */

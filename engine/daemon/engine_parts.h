@@ -9,6 +9,7 @@
 #include "engine/daemon/compute/fleet.h"
 #include "engine/daemon/engine_options.h"
 #include "engine/daemon/generation/generation.h"
+#include "engine/daemon/keys/keys.h"
 #include "engine/daemon/library/library.h"
 #include "engine/daemon/net/net.h"
 
@@ -19,6 +20,7 @@ typedef struct engine {
 	net net;
 	admission *admission;
 	store *store;
+	keys *keys;
 	death_log *deaths;           /* work that was running when the engine died; NULL: not counted */
 	char cache_folder[PATH_MAX]; /* cached tokens, */
 	int64_t cache_budget;        /* limited by options.corpus_cache_bytes */

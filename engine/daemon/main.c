@@ -89,6 +89,7 @@ static engine_options engine_options_of(const options *o)
 	                            options_integer(o, "session-memory-bytes", SESSIONS_MEMORY_BYTES),
 	                        .session_disk_bytes = options_integer(o, "session-disk-bytes", SESSIONS_DISK_BYTES),
 	                        .state_key_file = options_text(o, "state-key-file"),
+	                        .audit_log = options_text(o, "audit-log"),
 	                        .max_snapshots = (int)options_integer(o, "max-snapshots", SESSIONS_MAX_SNAPSHOTS),
 	                        .snapshot_bytes = options_integer(o, "snapshot-bytes", SESSIONS_SNAPSHOT_BYTES),
 	                        .max_explanations = (int)options_integer(o, "max-explanations", 64),

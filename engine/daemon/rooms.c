@@ -9,6 +9,8 @@ void *rooms_context(engine *e, room which)
 		return e->sessions;
 	case ROOM_GENERATION:
 		return &e->generation;
+	case ROOM_KEYS:
+		return e->keys;
 	default:
 		return e;
 	}

@@ -5,7 +5,7 @@
 #include "engine/daemon/engine_parts.h"
 
 /* A method's row in dispatch.c names the room whose context its streams get (stream.room). */
-typedef enum room { ROOM_ENGINE, ROOM_LIBRARY, ROOM_SESSIONS, ROOM_GENERATION } room;
+typedef enum room { ROOM_ENGINE, ROOM_LIBRARY, ROOM_SESSIONS, ROOM_GENERATION, ROOM_KEYS } room;
 
 /* Return the context of a room. */
 void *rooms_context(engine *e, room which);

@@ -205,7 +205,7 @@ static owner_shares *shares_of(scheduler *s, bool background)
 /* STATUS_NOMEM. */
 static status enter_share(scheduler *s, const generation_request *r, share **out, error *err)
 {
-	*out = shares_enter(shares_of(s, r->background), r->owner);
+	*out = shares_enter(shares_of(s, r->background), r->owner, r->weight);
 	return *out ? STATUS_OK : error_set(err, STATUS_NOMEM, NULL, "out of memory");
 }
 
@@ -271,7 +271,7 @@ status scheduler_search(scheduler *s, served_model *m, const beam_options *o, co
 	scheduler_model_touch(s, m);
 	for (int i = 0; i < o->beams; i++) /* a share that exists is entered without memory */
 		enlist(s, beams_generation(first->beams, i),
-		       i > 0 ? shares_enter(shares_of(s, r->background), r->owner) : owner);
+		       i > 0 ? shares_enter(shares_of(s, r->background), r->owner, r->weight) : owner);
 	for (int i = 0; i < n; i++)
 		out[i] = beams_generation(first->beams, i);
 	s->counters.cached_tokens += (uint64_t)(n * first->n_cached);

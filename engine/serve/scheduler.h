@@ -285,6 +285,7 @@ typedef struct generation_request {
 	bool alpha_rollout;      /* attention rollout instead of the mean */
 	const char *owner;       /* owner of the request (shares.h); copied, cut to SHARES_OWNER_BYTES - 1. NULL: "" */
 	bool background;         /* run only while no other generation or score task can */
+	int weight;              /* the owner's weight (shares.h); 0: 1 */
 	bool reads_all;          /* do not use or keep states of other requests (prefixes.h) */
 	bool explain;            /* temporary session only: keep the log and pass it to `finished` */
 	int64_t snapshot_every;  /* make an automatic snapshot, "auto-TOKENS", when the session has read a multiple of

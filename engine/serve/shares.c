@@ -1,9 +1,12 @@
 #include "engine/serve/shares.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "engine/base/memory.h"
+
+#define ROUNDING 1e-9 /* quotients times their divisor may be just below a whole number */
 
 static share *following(const owner_shares *s, const share *x)
 {
@@ -22,7 +25,7 @@ static share *add_share(owner_shares *s, const char *owner)
 	return NULL;
 }
 
-share *shares_enter(owner_shares *s, const char *owner)
+share *shares_enter(owner_shares *s, const char *owner, int weight)
 {
 	char name[SHARES_OWNER_BYTES];
 	snprintf(name, sizeof name, "%s", owner ? owner : "");
@@ -31,6 +34,7 @@ share *shares_enter(owner_shares *s, const char *owner)
 	if (!x)
 		return NULL;
 	x->generations++;
+	x->weight = weight > 0 ? weight : 1;
 	x->served = x->served < s->floor ? s->floor : x->served;
 	return x;
 }
@@ -66,7 +70,7 @@ void shares_chosen(owner_shares *s, const share *x)
 
 void share_charge(share *x, int64_t tokens)
 {
-	x->served += (uint64_t)tokens;
+	x->served += (double)tokens / x->weight;
 }
 
 void shares_begin(owner_shares *s, uint64_t now_ns)
@@ -82,19 +86,21 @@ void shares_begin(owner_shares *s, uint64_t now_ns)
 
 int shares_divide(owner_shares *s, int least, int most)
 {
-	int owners = 0, fewest = most, all = 0;
+	int owners = 0, weights = 0, lightest = 0, all = 0;
+	double rows = most; /* for each unit of weight */
 	for (const share *x = following(s, NULL); x; x = following(s, x)) {
-		owners += x->streams > 0;
-		fewest = x->streams > 0 && x->streams < fewest ? x->streams : fewest;
+		if (x->streams == 0)
+			continue;
+		owners++;
+		weights += x->weight;
+		lightest = owners == 1 || x->weight < lightest ? x->weight : lightest;
+		rows = fmin(rows, (double)x->streams / x->weight);
 	}
-	int rows = most;
-	if (owners > 1) {
-		rows = fewest < most / owners ? fewest : most / owners;
-		rows = rows > least ? rows : least;
-	}
+	if (owners > 1)
+		rows = fmax(fmin(rows, (double)most / weights), (double)least / lightest);
 	for (share *x = following(s, NULL); x; x = following(s, x)) {
-		x->rows = rows;
-		all += x->streams < rows ? x->streams : rows;
+		x->rows = owners > 1 ? (int)(rows * x->weight + ROUNDING) : most;
+		all += x->streams < x->rows ? x->streams : x->rows;
 	}
 	return all;
 }

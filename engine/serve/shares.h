@@ -1,14 +1,16 @@
 /* shares.h - divides steps among owners, so that one owner's requests do not delay another's by more than a constant.
  *
- * The owner of a generation (generation_request.owner) is an API key or an address. There is a share for each owner
- * that has a generation or had one in the last SHARES_KEPT_SECONDS.
+ * The owner of a generation (generation_request.owner) is an API key or an address, with a weight from 1 on. There is a
+ * share for each owner that has a generation or had one in the last SHARES_KEPT_SECONDS.
  *
- * Decode steps: if several owners have streams of a model, each gets as many rows as the owner with the fewest streams,
- * and at least SHARES_HOST_ROWS. The minimum on a device is SHARES_DEVICE_ROWS, since rows cost less there. The other
- * streams wait for the next step. If there are several shares, a step on a host takes about SHARES_STEP_NS, because the
- * next request of another owner waits for it. With many owners the minimum of rows makes it longer.
+ * Decode steps: if several owners have streams of a model, each gets rows in proportion to its weight. One unit of
+ * weight has as many rows as the owner with the fewest streams for its weight. Each owner gets at least
+ * SHARES_HOST_ROWS. The minimum on a device is SHARES_DEVICE_ROWS, since rows cost less there. The other streams wait
+ * for the next step. If there are several shares, a step on a host takes about SHARES_STEP_NS, because the next request
+ * of another owner waits for it. With many owners the minimum of rows makes it longer.
  *
- * Prompts: the owner that has been served the fewest tokens is next. On a host a step reads prompts of one owner.
+ * Prompts: the owner that has been served the fewest tokens for its weight is next. On a host a step reads prompts of
+ * one owner.
  *
  * With each request an owner starts at least level with the one whose prompt was read last, so that it cannot save up
  * turns. Executor thread only. */
@@ -27,7 +29,8 @@ typedef struct share {
 	char owner[SHARES_OWNER_BYTES];
 	int generations;
 	uint64_t left_ns; /* when the last generation ended */
-	uint64_t served;  /* tokens read and generated */
+	int weight;       /* that of the latest request */
+	double served;    /* tokens read and generated, each divided by the weight */
 	int streams;      /* streams of the model whose step is being divided */
 	int rows;         /* that it may still add to that step */
 } share;
@@ -35,11 +38,11 @@ typedef struct share {
 /* Zero-initialise. */
 typedef struct owner_shares {
 	string_table table;
-	uint64_t floor; /* `served` of the owner whose prompt was read last */
+	double floor; /* `served` of the owner whose prompt was read last */
 } owner_shares;
 
-/* Return the share of an owner (NULL: ""), which counts one more generation. NULL: out of memory. */
-share *shares_enter(owner_shares *s, const char *owner);
+/* Return the share of an owner (NULL: ""), which counts one more generation. weight 0: 1. NULL: out of memory. */
+share *shares_enter(owner_shares *s, const char *owner, int weight);
 /* Count one generation less at time now_ns. */
 void share_leave(share *x, uint64_t now_ns);
 void shares_fini(owner_shares *s); /* no share has a generation */

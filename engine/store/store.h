@@ -1,12 +1,13 @@
 /* store.h - durable data: the ledger and the blobs beside it.
  *
- *   DATA/ledger.sqlite          files, jobs, events, checkpoints, models, durable sessions, responses
+ *   DATA/ledger.sqlite          files, jobs, events, checkpoints, models, durable sessions, responses, API keys
  *   DATA/blobs/file-…           uploaded files, each with file-….manifest
  *   DATA/models/<id>/           config.json, model.safetensors, tokenizer.json, optimizer.safetensors of some
  *                               optimizers, manifest.json
  *   DATA/jobs/<id>/job.json     a copy of the job
  *   DATA/jobs/<id>/step-N/      checkpoints (complete models plus the optimizer, manifest.json)
  *   DATA/sessions/<id>.<n>      durable session states; the row names the current n and those of its snapshots
+ *   DATA/keys                   exists if the service has had an API key
  *   DATA/lost/KIND/             blobs that no row names, set aside; damaged ledgers
  *   DATA/cache/                 tokens of texts, algorithms of products (cuda/product_choices.h): they can be made
  * again, have no row and are in no backup
@@ -49,7 +50,8 @@ typedef enum store_table {
 	STORE_EVENTS,
 	STORE_CHECKPOINTS,
 	STORE_SESSIONS,
-	STORE_RESPONSES
+	STORE_RESPONSES,
+	STORE_KEYS
 } store_table;
 
 /* Open or create. STATUS_CONFLICT if another process holds the data folder (flock). */
@@ -210,6 +212,14 @@ void store_session_away_path(const store *s, const char *id, char *out);
 status store_session_put_away(const char *path, const void *blob, size_t bytes, error *err);
 /* *blob is malloc'ed; its contents are not checked. The file stays. STATUS_STORAGE: it is missing or cannot be read. */
 status store_session_take_back(const char *path, void **blob, size_t *bytes, error *err);
+
+/* API keys: documents with an "id", in the order of creation (store_list). A key's secret is never stored. */
+status store_key_put(store *s, const json_t *key, error *err);
+/* STATUS_NOT_FOUND, without a message. */
+status store_key_delete(store *s, const char *id, error *err);
+/* *had: the data folder has, or has had, a key. DATA/keys keeps this beside the ledger, so that a ledger that has lost
+ * its keys does not open a service that needed them. */
+status store_keys_had(store *s, bool *had, error *err);
 
 /* Answers to requests with a client's key, so that the request can be repeated. The answer is stored in the same commit
  * as the effect of the request. `request` is a hash of the request. */

@@ -157,6 +157,7 @@ static status take_any(backup *b, store_table table, const store_row *row, error
 		return take_session(b, row, err);
 	case STORE_EVENTS:
 	case STORE_RESPONSES:
+	case STORE_KEYS:
 		break;
 	}
 	return STATUS_OK;

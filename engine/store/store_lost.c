@@ -99,6 +99,7 @@ static bool find_place(lost_blob *b)
 		return store_valid_name(b->id);
 	case STORE_EVENTS:
 	case STORE_RESPONSES:
+	case STORE_KEYS:
 		return false;
 	}
 	return strlen(b->name) < STORE_ID_BYTES && store_valid_name(b->name);
@@ -188,6 +189,7 @@ static status adopt_in_place(store *s, const lost_blob *b, error *err)
 		return result;
 	case STORE_EVENTS:
 	case STORE_RESPONSES:
+	case STORE_KEYS:
 		break;
 	}
 	return STATUS_INTERNAL;

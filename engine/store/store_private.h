@@ -86,7 +86,8 @@ status after_add(after_list *list, const char *text, error *err);
  *   event       job     sequence                 the event
  *   checkpoint  job     step      dtype          the checkpoint         of the folder
  *   session             version                  the session
- *   response                                     the response */
+ *   response                                     the response
+ *   key                                          the key */
 typedef struct store_row {
 	char id[STORE_ID_BYTES], parent[STORE_ID_BYTES], state[STORE_STATE_BYTES];
 	int64_t number, bytes;

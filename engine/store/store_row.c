@@ -13,7 +13,8 @@
 static const char *const kinds[] = {[STORE_FILES] = "file",       [STORE_MODELS] = "model",
                                     [STORE_JOBS] = "job",         [STORE_EVENTS] = "event",
                                     [STORE_CHECKPOINTS] = "checkpoint", [STORE_SESSIONS] = "session",
-                                    [STORE_RESPONSES] = "response"};
+                                    [STORE_RESPONSES] = "response",
+                                    [STORE_KEYS] = "key"};
 
 const char *store_kind(store_table table)
 {

@@ -165,6 +165,7 @@ static status verify_row(const store *s, store_table table, const store_row *row
 		return verify_session(s, row, err);
 	case STORE_EVENTS:
 	case STORE_RESPONSES:
+	case STORE_KEYS:
 		break;
 	}
 	return STATUS_OK;
@@ -194,8 +195,8 @@ static status verify_one(void *context, const store_row *row, error *err)
 
 status verify_all(store *s, json_t *report, error *err)
 {
-	static const store_table order[] = {STORE_FILES,       STORE_MODELS,   STORE_JOBS,     STORE_EVENTS,
-	                                    STORE_CHECKPOINTS, STORE_SESSIONS, STORE_RESPONSES};
+	static const store_table order[] = {STORE_FILES,       STORE_MODELS,   STORE_JOBS,      STORE_EVENTS,
+	                                    STORE_CHECKPOINTS, STORE_SESSIONS, STORE_RESPONSES, STORE_KEYS};
 	json_t *objects = json_object();
 	int64_t bytes = 0;
 	status result = STATUS_OK;

@@ -148,7 +148,7 @@ class Engine:
             call.refused = True
             call.credits.release()
 
-    def begin(self, method, params=None, credit=0, upload=False, owner=None, context=None):
+    def begin(self, method, params=None, credit=0, upload=False, owner=None, key=None, context=None):
         """context: what the REQUEST's payload says."""
         params = params or {}
         if method in ("completion.create", "session.generate"):
@@ -157,7 +157,7 @@ class Engine:
         with self.lock:
             self.last += 1
             call = self.calls[self.last] = Call(self, self.last)
-        named = {} if owner is None else {"owner": owner}
+        named = {name: value for name, value in (("owner", owner), ("key", key)) if value is not None}
         self.send(frame(REQUEST, call.stream, {"method": method, "params": params, **named}, credit=credit,
                         payload=json.dumps(context).encode() if context else b"", flags=0 if upload else END))
         return call

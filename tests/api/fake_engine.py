@@ -7,7 +7,7 @@
 
 Methods without a handler answer {"echo": PARAMS, "method": NAME}. The engine runs in a thread of its own; handlers are
 coroutines on its loop, one task per stream, cancelled with the connection. `engine.calls` records every stream, but for
-`engine.status`, which a check of readiness sends.
+`engine.status`, which a check of readiness sends, and `key.watch`, which every front end sends; its answer is `engine.keys`.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ def pack(kind, stream=0, body=None, payload=b"", credit=0, flags=0):
 class Call:
     """One stream, as a handler sees it."""
 
-    def __init__(self, connection, stream, method, params, credit, ended, owner, context):
+    def __init__(self, connection, stream, method, params, credit, ended, owner, key, context):
         self.connection = connection
         self.stream = stream
         self.method = method
@@ -36,6 +36,7 @@ class Call:
         self.credit = credit
         self.owner = owner
         self.context = context  # the payload of the REQUEST
+        self.key = key
         self.alive = 0  # CREDIT frames of nothing: the client reads
         self.upload = not ended
         self.cancelled = threading.Event()  # for tests
@@ -142,10 +143,10 @@ class Connection:
             engine.pings += 1
             self.write(pack(PONG))
         elif kind == REQUEST:
-            call = Call(self, stream, body["method"], body.get("params", {}), credit, flags & END, body.get("owner"),
+            call = Call(self, stream, body["method"], body.get("params", {}), credit, flags & END, body.get("owner"), body.get("key"),
                         json.loads(payload) if payload else {})
             self.calls[stream] = call
-            if call.method != "engine.status":
+            if call.method not in ("engine.status", "key.watch"):
                 engine.calls.append(call)
             task = asyncio.ensure_future(engine.serve(call))
             self.tasks.add(task)
@@ -173,6 +174,7 @@ class FakeEngine:
         self.path = str(path)
         self.handlers = {}
         self.calls = []
+        self.keys = {"required": False, "keys": []}  # the event of key.watch
         self.refusals = []
         self.pings = 0
         self.hello = None  # bytes to send instead of HELLO
@@ -198,6 +200,8 @@ class FakeEngine:
         try:
             if handler:
                 await handler(call)
+            elif call.method == "key.watch":
+                await call.event(self.keys)
             else:
                 call.result({"echo": call.params, "method": call.method})
         except asyncio.CancelledError:

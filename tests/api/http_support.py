@@ -91,6 +91,9 @@ class Front:
     def post(self, path, body=None, **more):
         return self.request("POST", path, body, **more)
 
+    def delete(self, path, **more):
+        return self.request("DELETE", path, **more)
+
     def socket(self, timeout=10):
         return self._encrypt(socket.create_connection(("127.0.0.1", self.port), timeout=timeout))
 

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 
 from . import calls
-from .answers import Batch, ChatCompletion, Checkpoint, Completion, Deleted, Evaluation, File, Job, JobEvent, Model, SessionInfo, SessionTree, Snapshot
+from .answers import Batch, ChatCompletion, Checkpoint, Completion, Deleted, Evaluation, File, Job, JobEvent, Key, Model, NewKey, SessionInfo, SessionTree, Snapshot
 from .errors import ConnectionFailed
 from .explanation import Numbers
 from .progress import Progress
@@ -309,6 +309,33 @@ class AsyncBatches:
         return _pages(self._sender, calls.BATCHES)
 
 
+class AsyncKeys:
+    """For admins."""
+
+    def __init__(self, sender: AsyncSender) -> None:
+        self._sender = sender
+
+    async def create(self, name: str, **fields: Any) -> NewKey:
+        """The answer's `secret` cannot be shown again."""
+        answer: NewKey = await self._sender.json(calls.create_key({"name": name, **fields}))
+        return answer
+
+    async def get(self, key: str) -> Key:
+        answer: Key = await self._sender.json(calls.show(calls.KEYS, key))
+        return answer
+
+    async def update(self, key: str, **fields: Any) -> Key:
+        answer: Key = await self._sender.json(calls.update_key(key, fields))
+        return answer
+
+    async def revoke(self, key: str) -> Key:
+        answer: Key = await self._sender.json(calls.delete(calls.KEYS, key))
+        return answer
+
+    def list(self) -> AsyncIterator[Key]:
+        return _pages(self._sender, calls.KEYS)
+
+
 class AsyncSession:
     """Recurrent state on the engine. As a context manager it is deleted at the end."""
 
@@ -404,7 +431,7 @@ class AsyncClient:
         self._sender = AsyncSender(**options(base_url, api_key, ca, httpx.Timeout(timeout, connect=connect_timeout)))
         self.models, self.files, self.jobs = AsyncModels(self._sender), AsyncFiles(self._sender), AsyncJobs(self._sender)
         self.evaluations, self.sessions = AsyncEvaluations(self._sender), AsyncSessions(self._sender)
-        self.batches = AsyncBatches(self._sender)
+        self.batches, self.keys = AsyncBatches(self._sender), AsyncKeys(self._sender)
 
     async def complete(self, model: str, prompt: str | list[int] | list[str], **fields: Any) -> Completion:
         answer: Completion = await self._sender.json(calls.completion({"model": model, "prompt": prompt, **fields}))

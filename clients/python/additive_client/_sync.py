@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 
 from . import calls
-from .answers import Batch, ChatCompletion, Checkpoint, Completion, Deleted, Evaluation, File, Job, JobEvent, Model, SessionInfo, SessionTree, Snapshot
+from .answers import Batch, ChatCompletion, Checkpoint, Completion, Deleted, Evaluation, File, Job, JobEvent, Key, Model, NewKey, SessionInfo, SessionTree, Snapshot
 from .errors import ConnectionFailed
 from .explanation import Numbers
 from .progress import Progress
@@ -309,6 +309,33 @@ class Batches:
         return _pages(self._sender, calls.BATCHES)
 
 
+class Keys:
+    """For admins."""
+
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
+
+    def create(self, name: str, **fields: Any) -> NewKey:
+        """The answer's `secret` cannot be shown again."""
+        answer: NewKey = self._sender.json(calls.create_key({"name": name, **fields}))
+        return answer
+
+    def get(self, key: str) -> Key:
+        answer: Key = self._sender.json(calls.show(calls.KEYS, key))
+        return answer
+
+    def update(self, key: str, **fields: Any) -> Key:
+        answer: Key = self._sender.json(calls.update_key(key, fields))
+        return answer
+
+    def revoke(self, key: str) -> Key:
+        answer: Key = self._sender.json(calls.delete(calls.KEYS, key))
+        return answer
+
+    def list(self) -> Iterator[Key]:
+        return _pages(self._sender, calls.KEYS)
+
+
 class Session:
     """Recurrent state on the engine. As a context manager it is deleted at the end."""
 
@@ -404,7 +431,7 @@ class Client:
         self._sender = Sender(**options(base_url, api_key, ca, httpx.Timeout(timeout, connect=connect_timeout)))
         self.models, self.files, self.jobs = Models(self._sender), Files(self._sender), Jobs(self._sender)
         self.evaluations, self.sessions = Evaluations(self._sender), Sessions(self._sender)
-        self.batches = Batches(self._sender)
+        self.batches, self.keys = Batches(self._sender), Keys(self._sender)
 
     def complete(self, model: str, prompt: str | list[int] | list[str], **fields: Any) -> Completion:
         answer: Completion = self._sender.json(calls.completion({"model": model, "prompt": prompt, **fields}))

@@ -152,6 +152,25 @@ class Batch(TypedDict):
     additive: dict[str, Any]
 
 
+class Key(TypedDict):
+    id: str
+    object: str
+    name: str
+    role: str
+    models: list[str] | None
+    requests_per_minute: int
+    tokens_per_minute: int
+    weight: int
+    created_at: int
+    expires_at: int | None
+    last_used_at: int | None
+    revoked_at: int | None
+
+
+class NewKey(Key):
+    secret: str
+
+
 class Checkpoint(TypedDict):
     id: str
     object: str

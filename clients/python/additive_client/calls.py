@@ -11,6 +11,7 @@ from .transport import Call, Part, get, given, once
 
 MODELS, FILES, JOBS, EVALUATIONS, SESSIONS = "/v1/models", "/v1/files", "/v1/fine_tuning/jobs", "/v1/evaluations", "/v1/sessions"
 BATCHES = "/v1/batches"
+KEYS = "/v1/keys"
 
 
 def of(base: str, name: str, *rest: str) -> str:
@@ -63,6 +64,14 @@ def create_batch(file: str, endpoint: str, completion_window: str, fields: dict[
 
 def cancel_batch(batch: str) -> Call:
     return Call("POST", of(BATCHES, batch, "cancel"))
+
+
+def create_key(fields: dict[str, Any]) -> Call:
+    return Call("POST", KEYS, body=fields)
+
+
+def update_key(key: str, fields: dict[str, Any]) -> Call:
+    return Call("POST", of(KEYS, key), body=fields)
 
 
 def events(base: str, job: str, last: str | None) -> Call:

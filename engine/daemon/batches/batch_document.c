@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engine/base/clock.h"
+#include "engine/daemon/keys/keys.h"
 
 enum { MAX_WINDOW_DAYS = 30, MAX_WINDOW_DIGITS = 7, DAY_SECONDS = 86400 };
 
@@ -35,6 +36,12 @@ json_t *batch_document_new(const job_queue *q, const char *id, json_t *params)
 	              "expires_at", expires, "in_progress_at", "finalizing_at", "cancelling_at", "output_file_id",
 	              "error_file_id", "problems", "total", 0, "run", "done", 0, "failed", 0, "bytes", 0);
 	return job_queue_document_new(q, id, params, own);
+}
+
+const char *batch_document_key(const json_t *document)
+{
+	const char *key = json_string_value(json_object_get(json_object_get(document, "request"), "key"));
+	return key && key[0] ? key : KEYS_OF_FILE;
 }
 
 bool batch_document_has(const json_t *document, const char *key)

@@ -28,6 +28,8 @@ json_t *batch_document_with(const json_t *document, json_t *members);
 json_t *batch_document_at(const json_t *document, const batch_progress *p);
 /* Return a copy that has ended in this state: "succeeded", "failed", "cancelled" or "expired". */
 json_t *batch_document_ended(const json_t *document, const char *state);
+/* Return the id of the API key that created it. A batch created without one has all rights, as its client had. */
+const char *batch_document_key(const json_t *document);
 /* True if the time under this key has been set. */
 bool batch_document_has(const json_t *document, const char *key);
 

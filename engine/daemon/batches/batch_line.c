@@ -195,7 +195,7 @@ void batch_line_begin(batch_line *line)
 {
 	static const local_receiver receiver = {on_event, on_data, on_end};
 	line->state = BATCH_LINE_RUNNING;
-	line->call = batch_line_prepare(line) ? local_request_new(line->batch->net, &receiver, line) : NULL;
+	line->call = batch_line_prepare(line) ? local_request_new(line->batch->net, line->batch->key, &receiver, line) : NULL;
 	if (!line->call) {
 		generation_answer_fini(&line->answer);
 		fail(line, STATUS_NOMEM, "out of memory");

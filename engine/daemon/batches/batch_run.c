@@ -335,8 +335,10 @@ static status batch_run_open(queued_run *base, queued_job *j, error *err)
 	    (batch_context){.net = parts->net,
 	                    .endpoint = batch_endpoint_find(json_string_value(json_object_get(document, "endpoint"))),
 	                    .id = base->id,
+	                    .key = r->key,
 	                    .created = json_integer_value(json_object_get(document, "created_at")),
 	                    .fingerprint = r->fingerprint};
+	snprintf(r->key, sizeof r->key, "%s", batch_document_key(document));
 	if (!r->context.endpoint)
 		return error_set(err, STATUS_CORRUPT, NULL, "the batch's record is damaged");
 	r->expires = json_integer_value(json_object_get(document, "expires_at"));

@@ -17,7 +17,7 @@ typedef enum batch_ending {
 typedef struct batch_run {
 	queued_run base;
 	batch_context context;
-	char fingerprint[GENERATION_ANSWER_FINGERPRINT_BYTES];
+	char fingerprint[GENERATION_ANSWER_FINGERPRINT_BYTES], key[STREAM_OWNER_BYTES];
 	char path[PATH_MAX];
 	store_file file;
 	int64_t expires;

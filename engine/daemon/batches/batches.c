@@ -23,7 +23,8 @@ static status check_batch(job_draft *d, error *err)
 		                 "must be a number and a unit (s, m, h or d), at most 30 days, such as \"24h\"");
 	if (!batch_endpoint_find(json_string_value(json_object_get(params, "endpoint"))))
 		return error_set(err, STATUS_INVALID, "endpoint", "is not available in batches");
-	if (json_object_set(params, "file", input) != 0) /* its name in all jobs */
+	if (json_object_set(params, "file", input) != 0 || /* its name in all jobs */
+	    json_object_set_new(params, "key", json_string(d->stream->access_id)) != 0)
 		return STATUS_NOMEM;
 	const status found = store_file_use(d->queue->parts->store, json_string_value(input), &file, err);
 	if (found == STATUS_NOT_FOUND)

@@ -10,6 +10,7 @@
 #include "engine/daemon/generation/admission.h"
 #include "engine/daemon/generation/choice_events.h"
 #include "engine/daemon/generation/tokens.h"
+#include "engine/daemon/keys/keys.h"
 #include "engine/daemon/generation/event_message.h"
 #include "engine/daemon/generation/prompt_logprobs.h"
 #include "engine/daemon/generation/generation.h"
@@ -418,12 +419,26 @@ static void keep_snapshot(choices *c)
 	sessions_keep_snapshots(all, c->plan.session);
 }
 
+/* Correct the reserved tokens to those that were read and generated. */
+static void correct_tokens(const choices *c)
+{
+	int64_t n = 0;
+	if (c->plan.prompts_only && c->error.status == STATUS_OK)
+		return; /* the prompts are still to be read */
+	for (int i = 0; i < c->started; i++) {
+		const generation_result *r = &c->items[i].result;
+		n += r->completion_tokens + (i % c->plan.sampling.samples == 0 ? r->prompt_tokens : 0);
+	}
+	keys_count_tokens(c->stream, n);
+}
+
 void choices_try_finish(choices *c)
 {
 	if (!c->start_done || c->ended < c->started || c->control_under_way)
 		return;
 	choose_error(c);
 	choices_note_times(c);
+	correct_tokens(c);
 	c->stream->watch = NULL;
 	choices_leave(c);
 	if (c->plan.session && c->plan.snapshot[0] && !sessions_is_durable(c->plan.session))
@@ -571,9 +586,24 @@ static status enter(choices *c, error *err)
 	                      .evict = choices_credit_evict};
 	c->plan.sampling.request.owner = s->owner; /* the stream outlives the generations */
 	c->plan.sampling.request.background = s->background;
+	c->plan.sampling.request.weight = keys_weight(s);
 	choices_credit_look(c);
 	return admission_enter(generation_room_of(s)->admission, &c->place, s->owner, uv_now(s->net->loop),
 	                       &s->retry_after, err);
+}
+
+/* Reserve the tokens of the prompts and of everything that may be generated. */
+static status reserve_tokens(choices *c, error *err)
+{
+	const choices_prompts *p = &c->plan.prompt;
+	int64_t n = c->plan.prompts_only ? 0 : choices_generations(&c->plan) * c->plan.sampling.request.max_tokens;
+	for (int i = 0; i < p->n; i++)
+		n += (int64_t)(p->list[i].count + p->list[i].n_source);
+	return keys_reserve_tokens(c->stream,
+	                           !c->plan.prompts_only ? "max_tokens"
+	                           : p->field            ? p->field
+	                                                 : "prompt",
+	                           n, err);
 }
 
 /* Submit the set to the executor, also if the pool has found that it cannot start, because it may have a session's task
@@ -581,6 +611,8 @@ static status enter(choices *c, error *err)
 static void submit(choices *c)
 {
 	stream *s = c->stream;
+	if (c->start_error.status == STATUS_OK)
+		error_settle(&c->start_error, reserve_tokens(c, &c->start_error));
 	c->place.stalled = false;
 	choices_credit_look(c);
 	choices_credit_deal(c);

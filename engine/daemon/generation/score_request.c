@@ -9,6 +9,7 @@
 #include "engine/base/memory.h"
 #include "engine/base/reserve.h"
 #include "engine/daemon/generation/score_call.h"
+#include "engine/daemon/keys/keys.h"
 #include "engine/daemon/requests/background.h"
 #include "engine/daemon/generation/generation.h"
 #include "engine/explain/explain.h"
@@ -199,6 +200,11 @@ static void encoded(uv_work_t *work, int cancelled)
 {
 	score_request_run *r = work->data;
 	(void)cancelled; /* cannot be cancelled */
+	int64_t tokens = 0;
+	for (int64_t i = 0; r->result == STATUS_OK && i < r->public.n; i++)
+		tokens += r->public.sequences[i].count;
+	if (r->result == STATUS_OK)
+		r->result = keys_reserve_tokens(r->stream, "input", tokens, &r->error);
 	if (r->result == STATUS_OK)
 		submit(r);
 	else

@@ -15,6 +15,7 @@
 #include "engine/base/memory.h"
 #include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/compute/device.h"
+#include "engine/daemon/keys/keys.h"
 #include "engine/daemon/queue/job_machine.h"
 #include "engine/daemon/library/model_files.h"
 #include "engine/daemon/requests/background.h"
@@ -111,8 +112,11 @@ void models_list(stream *s)
 	                    : STATUS_NOMEM;
 	if (result == STATUS_OK && !ids)
 		result = STATUS_NOMEM;
-	for (size_t i = 0; result == STATUS_OK && i < json_array_size(ids); i++)
-		result = list_model(library_of(s), json_string_value(json_array_get(ids, i)), data, &err);
+	for (size_t i = 0; result == STATUS_OK && i < json_array_size(ids); i++) {
+		const char *id = json_string_value(json_array_get(ids, i));
+		if (keys_allow_model(s, id))
+			result = list_model(library_of(s), id, data, &err);
+	}
 	json_decref(ids);
 	if (result == STATUS_OK) {
 		stream_result(s, json_pack("{s:s, s:o}", "object", "list", "data", data));

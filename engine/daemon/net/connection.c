@@ -424,6 +424,7 @@ static void request_parsed(stream *s, json_t *request, bool no_memory)
 	json_t *params = json_object_get(request, "params");
 	const char *method = json_string_value(json_object_get(request, "method"));
 	const char *owner = json_string_value(json_object_get(request, "owner"));
+	const char *key = json_string_value(json_object_get(request, "key"));
 	bool sound = method && (!params || json_is_object(params) || json_is_null(params));
 	if (!sound && !no_memory && s->peer)
 		protocol_error((connection *)s->peer, "a REQUEST needs a JSON object with a method and params");
@@ -433,6 +434,7 @@ static void request_parsed(stream *s, json_t *request, bool no_memory)
 		stream_refuse(s, STATUS_CANCELLED, NULL, NULL, "cancelled");
 	} else {
 		snprintf(s->owner, sizeof s->owner, "%s", owner ? owner : "");
+		snprintf(s->access_id, sizeof s->access_id, "%s", key ? key : "");
 		s->params = json_is_object(params) ? json_incref(params) : json_object();
 		s->net->request(s, method);
 	}

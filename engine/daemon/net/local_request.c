@@ -1,5 +1,6 @@
 #include "engine/daemon/net/local_request.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,7 +61,7 @@ static void local_forget(stream_peer *p, stream *s)
 	free(r);
 }
 
-local_request *local_request_new(net *n, const local_receiver *receiver, void *context)
+local_request *local_request_new(net *n, const char *key, const local_receiver *receiver, void *context)
 {
 	local_request *r = memory_new(1, sizeof *r);
 	stream *s = memory_new(1, sizeof *s);
@@ -77,6 +78,7 @@ local_request *local_request_new(net *n, const local_receiver *receiver, void *c
 	s->peer = &r->peer;
 	s->credit = INT32_MAX; /* the receiver stores everything */
 	s->background = true;
+	snprintf(s->access_id, sizeof s->access_id, "%s", key);
 	n->streams++;
 	return r;
 }

@@ -19,8 +19,8 @@ typedef struct local_receiver {
 	void (*end)(void *context, bool failed, const char *json);
 } local_receiver;
 
-/* NULL: out of memory. */
-local_request *local_request_new(net *n, const local_receiver *receiver, void *context);
+/* key: stream.access_id. NULL: out of memory. */
+local_request *local_request_new(net *n, const char *key, const local_receiver *receiver, void *context);
 /* Call the method. params (an object) is taken over. */
 void local_request_begin(local_request *r, const char *method, json_t *params);
 /* Cancel it; `end` follows, perhaps before this function returns. */

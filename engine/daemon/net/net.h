@@ -9,6 +9,8 @@
 #include <stdint.h>
 #include <uv.h>
 
+#include "engine/base/status.h"
+
 struct connection;
 struct stream;
 struct store;
@@ -19,7 +21,9 @@ typedef struct net {
 	/* Set by the owner: */
 	uv_loop_t *loop;
 	void (*request)(struct stream *s, const char *method); /* called for a REQUEST; answers s at once or later */
-	void *owner;                                           /* for `request` */
+	void (*answered)(struct stream *s, status result, const char *text); /* called before s is answered; text:
+	                                                                      * the RESULT, or NULL */
+	void *owner;                                                         /* for `request` and `answered` */
 	struct store *store;                                   /* the ledger and the blobs */
 	struct idempotency *idempotency;                       /* repeatable requests */
 	struct responses *responses;                           /* generations kept under an id */

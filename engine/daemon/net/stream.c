@@ -86,6 +86,12 @@ static void stream_drop_params(stream *s)
 	json_decref(s->params);
 }
 
+static void note_answer(stream *s, status result, const char *text)
+{
+	if (s->net->answered)
+		s->net->answered(s, result, text);
+}
+
 static void stream_end(stream *s)
 {
 	if (s->peer)
@@ -133,10 +139,14 @@ void stream_error(stream *s, const error *err, const char *code)
 		stream_refuse_stopping(s);
 		return;
 	}
+	if (result == STATUS_CANCELLED && s->revoked) {
+		stream_refuse(s, STATUS_UNAUTHORIZED, NULL, NULL, "the key has been revoked");
+		return;
+	}
 	if (status_http(result) == 500 || status_http(result) == 507)
 		log_request(LOG_WARN, s->request_id, "answered with %s: %s", code ? code : status_name(result), message);
-	bool again =
-	    result == STATUS_BUSY || result == STATUS_UNAVAILABLE || result == STATUS_NOMEM || result == STATUS_DEVICE;
+	bool again = result == STATUS_BUSY || result == STATUS_RATE_LIMITED || result == STATUS_UNAVAILABLE ||
+	             result == STATUS_NOMEM || result == STATUS_DEVICE;
 	reserve_forget(); /* building it failed, so nothing is sent */
 	json_t *object =
 	    stream_error_object(status_http(result), code ? code : status_name(result), message, err->param,
@@ -145,12 +155,13 @@ void stream_error(stream *s, const error *err, const char *code)
 	                                         : RETRY_SECONDS);
 	char *text = json_text_reserve(object, PROTO_JSON);
 	json_decref(object);
-	stream_error_text(s, text);
+	stream_error_text(s, result, text);
 }
 
-void stream_error_text(stream *s, char *text)
+void stream_error_text(stream *s, status result, char *text)
 {
 	s->net->failures++;
+	note_answer(s, result, NULL);
 	if (text)
 		stream_send_answer(s, FRAME_ERROR, text);
 	else {
@@ -209,6 +220,7 @@ void stream_result_text(stream *s, char *text)
 	bool too_large = text && strlen(text) > FRAME_MAX_JSON;
 	if (text && !too_large) {
 		s->net->requests++;
+		note_answer(s, STATUS_OK, text);
 		if (s->record)
 			s->record->result(s, text);
 		stream_send_answer(s, FRAME_RESULT, text);
@@ -269,6 +281,14 @@ void stream_data(stream *s, void *data, size_t bytes)
 	assert(bytes <= FRAME_MAX_PAYLOAD);
 	s->credit--;
 	stream_send(s, FRAME_DATA, NULL, data, bytes);
+}
+
+void stream_note(stream *s, json_t *note)
+{
+	char *text = json_text_reserve(note, PROTO_JSON);
+	json_decref(note);
+	if (text) /* otherwise the answer lacks it */
+		stream_send(s, FRAME_CREDIT, text, NULL, 0);
 }
 
 void stream_grant(stream *s, uint32_t frames)

@@ -70,6 +70,12 @@ struct stream {
 	char owner[STREAM_OWNER_BYTES];   /* the request's owner, as given by the front end; "": none */
 	char request_id[FRAME_REQUEST_ID_BYTES]; /* the id of the HTTP request, for the log; "": none */
 	stream_times times;
+	char access_id[STREAM_OWNER_BYTES]; /* the request's API key, likewise */
+	struct access_key *access;          /* its entry (keys.h); NULL: none */
+	stream *access_next, **access_at;   /* in the list of the streams of that key */
+	int64_t tokens_reserved;            /* tokens taken from the key's limit */
+	bool revoked;                       /* cancelled because its key was revoked */
+	const char *method;                 /* its name; NULL: not known yet */
 	int retry_after;                  /* seconds, for a temporary error; 0: the default */
 	json_t *params;                   /* an object, checked against the method's schema */
 	uint64_t digest;                  /* hash of the REQUEST's JSON */
@@ -97,8 +103,8 @@ void stream_result_text(stream *s, char *text);
 /* Answer with an error and free the stream. code: a stable word; NULL: the status's name. A cancellation while the
  * engine stops is reported as shutting down. */
 void stream_error(stream *s, const error *err, const char *code);
-/* Answer with an error object as text (from json_text_reserve, taken over; NULL: out of memory). */
-void stream_error_text(stream *s, char *text);
+/* Answer with an error object as text (from json_text_reserve, taken over; NULL: out of memory). result: its status. */
+void stream_error_text(stream *s, status result, char *text);
 /* Answer because the engine stops: "shutting_down", or "device_error" if that is the reason. */
 void stream_refuse_stopping(stream *s);
 /* Answer with an error from its parts. param and code may be NULL. */
@@ -115,6 +121,8 @@ void stream_event(stream *s, json_t *event);
 /* Send an event as JSON text of at most FRAME_MAX_JSON bytes, which is copied. */
 void stream_event_text(stream *s, const char *json, size_t bytes);
 void stream_data(stream *s, void *data, size_t bytes);
+/* Send a note about the request for its answer's head: CREDIT of 0 frames with JSON. note is taken over. */
+void stream_note(stream *s, json_t *note);
 /* Allow the peer `frames` more DATA frames. */
 void stream_grant(stream *s, uint32_t frames);
 

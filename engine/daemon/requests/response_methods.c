@@ -93,7 +93,7 @@ void response_send(response *r)
 void response_refuse_all(response *r)
 {
 	while (r->followers)
-		stream_error_text(follower_end(r->followers), response_error_text(r));
+		stream_error_text(follower_end(r->followers), STATUS_INTERNAL, response_error_text(r));
 }
 
 /* --- methods --------------------------------------------------------------------------------- */

@@ -179,7 +179,9 @@ static bool take_request(response *r, stream *s)
 	              .params = s->params,
 	              .digest = s->digest,
 	              .large = s->large};
-	snprintf(w->owner, sizeof w->owner, "%s", s->owner);
+	memcpy(w->owner, s->owner, sizeof w->owner);
+	memcpy(w->access_id, s->access_id, sizeof w->access_id);
+	memcpy(w->request_id, s->request_id, sizeof w->request_id);
 	s->params = NULL;
 	s->large = false;
 	s->net->streams++;
@@ -264,7 +266,7 @@ void responses_run(stream *s, const char *method, void (*begin)(stream *s, void 
 	}
 	begin(r->work, context);
 	if (response_accept(r, &err) != STATUS_OK) {
-		stream_error_text(s, response_error_text(r));
+		stream_error_text(s, STATUS_INTERNAL, response_error_text(r));
 		response_forget(r);
 		return;
 	}

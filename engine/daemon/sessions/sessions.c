@@ -619,6 +619,12 @@ session_entry *sessions_named(sessions *all, stream *s, const char *id)
 	return NULL;
 }
 
+const char *sessions_model(const sessions *all, const char *id)
+{
+	const session_entry *e = sessions_find(all, id);
+	return e ? e->use->id : NULL;
+}
+
 bool sessions_is_busy(const session_entry *e)
 {
 	return e->busy;

@@ -108,6 +108,8 @@ status sessions_remove(sessions *all, session_entry *e, error *err);
 /* Let no other request find the session. */
 void sessions_hide(session_entry *e);
 const char *sessions_id(const session_entry *e);
+/* Return the model of a session; NULL if there is no such session. */
+const char *sessions_model(const sessions *all, const char *id);
 /* Return the number of the device that has the session's slot, or had it last. */
 int sessions_device(const session_entry *e);
 int64_t sessions_tokens(const session_entry *e); /* read so far */

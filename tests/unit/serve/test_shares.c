@@ -7,9 +7,9 @@ static const uint64_t KEPT_NS = (uint64_t)SHARES_KEPT_SECONDS * 1000000000u;
 static void a_step_is_divided_by_the_fewest_streams(void **state)
 {
 	owner_shares s = {0};
-	share *a = shares_enter(&s, "a"), *b = shares_enter(&s, "b"), *c = shares_enter(&s, NULL);
+	share *a = shares_enter(&s, "a", 0), *b = shares_enter(&s, "b", 0), *c = shares_enter(&s, NULL, 0);
 	(void)state;
-	assert_ptr_equal(shares_enter(&s, ""), c);
+	assert_ptr_equal(shares_enter(&s, "", 0), c);
 	assert_true(shares_are_several(&s));
 	shares_begin(&s, 0);
 	a->streams = 50;
@@ -38,21 +38,50 @@ static void a_step_is_divided_by_the_fewest_streams(void **state)
 	shares_fini(&s);
 }
 
+static void rows_and_turns_are_divided_by_weight(void **state)
+{
+	owner_shares s = {0};
+	share *a = shares_enter(&s, "a", 1), *b = shares_enter(&s, "b", 3);
+	(void)state;
+	a->streams = b->streams = 50;
+	assert_int_equal(shares_divide(&s, 4, 64), 64);
+	assert_int_equal(a->rows, 16);
+	assert_int_equal(b->rows, 48);
+	b->streams = 15; /* the fewest for its weight: 5 rows for each unit */
+	assert_int_equal(shares_divide(&s, 4, 64), 20);
+	assert_int_equal(a->rows, 5);
+	assert_int_equal(b->rows, 15);
+	b->streams = 1;
+	assert_int_equal(shares_divide(&s, 4, 64), 5);
+	assert_int_equal(a->rows, 4); /* the minimum */
+	assert_ptr_equal(shares_enter(&s, "a", 3), a);
+	a->streams = b->streams = 50;
+	assert_int_equal(shares_divide(&s, 4, 64), 64); /* equal weights are as none */
+	assert_int_equal(a->rows, 32);
+	share_charge(a, 30);
+	share_charge(b, 60);
+	assert_true(a->served == 10 && b->served == 20);
+	share_leave(a, 1);
+	share_leave(a, 1);
+	share_leave(b, 1);
+	shares_fini(&s);
+}
+
 static void an_owner_cannot_save_up_turns(void **state)
 {
 	owner_shares s = {0};
-	share *a = shares_enter(&s, "a"), *b = shares_enter(&s, "b");
+	share *a = shares_enter(&s, "a", 0), *b = shares_enter(&s, "b", 0);
 	(void)state;
 	share_charge(a, 100);
 	share_charge(b, 70);
 	shares_chosen(&s, b);
-	share *c = shares_enter(&s, "c");
+	share *c = shares_enter(&s, "c", 0);
 	assert_int_equal(c->served, 70);
 	shares_chosen(&s, a);
-	assert_ptr_equal(shares_enter(&s, "b"), b); /* it has had a stream all the time */
+	assert_ptr_equal(shares_enter(&s, "b", 0), b); /* it has had a stream all the time */
 	assert_int_equal(b->served, 100);
 	shares_chosen(&s, c); /* the floor never falls */
-	assert_ptr_equal(shares_enter(&s, "c"), c);
+	assert_ptr_equal(shares_enter(&s, "c", 0), c);
 	assert_int_equal(c->served, 100);
 	for (int i = 0; i < 2; i++) {
 		share_leave(b, 1);
@@ -171,6 +200,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_step_is_divided_by_the_fewest_streams),
+	    cmocka_unit_test(rows_and_turns_are_divided_by_weight),
 	    cmocka_unit_test(an_owner_cannot_save_up_turns),
 	    cmocka_unit_test_setup_teardown(a_stream_beside_many_of_another_owner_is_in_every_step, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_prompt_is_read_before_the_waiting_ones_of_another_owner, setup, teardown),

@@ -100,7 +100,9 @@ static void engine_answer(engine *e, uint64_t stream, const char *text)
 {
 	if (strstr(text, "\"hang\""))
 		return;
-	if (strstr(text, "\"missing\"")) {
+	if (strstr(text, "key.watch")) {
+		engine_frame(e, FRAME_EVENT, stream, "{\"required\":false,\"keys\":[]}", "");
+	} else if (strstr(text, "\"missing\"")) {
 		engine_frame(
 		    e, FRAME_ERROR, stream,
 		    "{\"status\":404,\"code\":\"not_found\",\"message\":\"there is no such thing, and this is a "
@@ -221,6 +223,12 @@ uint64_t front_connections(const front *f)
 	return metrics_connections(f->server.metrics);
 }
 
+static void front_on_up(void *context)
+{
+	server *s = context;
+	engine_keys_open(&s->keys, s->engine);
+}
+
 front *front_new(uint64_t request_ms)
 {
 	front *f = calloc(1, sizeof *f);
@@ -244,7 +252,8 @@ front *front_new(uint64_t request_ms)
 	                     .metrics = metrics_new()};
 	char address[112];
 	snprintf(address, sizeof address, "unix:%s", f->path);
-	engine_link_options link = {.address = address, .silence_ms = 30000};
+	engine_link_options link = {
+	    .address = address, .silence_ms = 30000, .up = front_on_up, .context = &f->server};
 	f->http = http_new(&f->server, "127.0.0.1:0");
 	f->server.engine = engine_link_new(&f->loop, &link);
 	if (f->engine < 0 || !f->http || !f->server.engine || !f->server.metrics) {
@@ -255,7 +264,7 @@ front *front_new(uint64_t request_ms)
 	                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
 	                                  .sin_port = htons((uint16_t)atoi(strrchr(http_address(f->http), ':') + 1))};
 	uv_timer_init(&f->loop, &f->wait);
-	while (!front_connected(f))
+	while (!front_connected(f) || !f->server.keys.current)
 		front_turn(f, 10);
 	return f;
 }
@@ -273,6 +282,7 @@ void front_free(front *f)
 	http_drain(f->http, 0, front_on_drained, f);
 	uv_run(&f->loop, UV_RUN_DEFAULT);
 	uv_loop_close(&f->loop);
+	engine_keys_free(&f->server.keys);
 	engine_link_free(f->server.engine);
 	http_free(f->http);
 	metrics_free(f->server.metrics);

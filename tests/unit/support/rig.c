@@ -22,6 +22,7 @@
 #include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/dispatch.h"
 #include "engine/daemon/generation/admission.h"
+#include "engine/daemon/keys/keys.h"
 #include "engine/daemon/queue/job_machine.h"
 #include "engine/daemon/requests/idempotency.h"
 #include "engine/daemon/requests/responses.h"
@@ -71,6 +72,7 @@ static void open_parts(rig *d, backend_opener cpu)
 	e->net = (net){.loop = &e->loop, .owner = e};
 	assert_int_equal(admission_new(&e->admission, RIG_GENERATIONS), STATUS_OK);
 	assert_int_equal(store_open(&e->store, d->folder, NULL), STATUS_OK);
+	assert_int_equal(keys_new(&e->keys, e->store, NULL), STATUS_OK);
 	assert_int_equal(fleet_open(&e->fleet, on, d->options.n_devices, NULL), STATUS_OK);
 	assert_int_equal(fleet_start(e->fleet, &e->loop, NULL), STATUS_OK);
 	assert_int_equal(idempotency_new(&e->net.idempotency), STATUS_OK);
@@ -112,6 +114,7 @@ static void close_parts(rig *d)
 	responses_free(e->net.responses);
 	admission_free(e->admission);
 	fleet_free(e->fleet);
+	keys_free(e->keys);
 	store_close(e->store);
 	assert_int_equal(uv_loop_close(&e->loop), 0);
 	assert_int_equal(e->net.streams, 0);
