@@ -193,7 +193,8 @@ status store_checkpoint_delete(store *s, const char *job, int64_t step, error *e
  * A snapshot is a version that stays. The document names it: "snapshots": [{"version", "bytes", …}], with the bytes of
  * its file. It is removed in the commit of the first document without it, or with the session. */
 status store_session_next(store *s, const char *id, int64_t *version, char *path, error *err);
-/* Any thread: write the file durably. `session` is the future document of the row. */
+enum { STORE_SESSION_BYTES = 1 << 30 }; /* maximum of a state */
+/* Any thread: write the file durably. `session` is the future document of the row. STATUS_TOO_LARGE. */
 status store_session_write(const char *path, const char *id, const json_t *session, const void *blob, size_t bytes,
                            error *err);
 /* Set *version to the current version and *bytes to the size of its file. STATUS_STORAGE: it has none. */

@@ -75,7 +75,7 @@ typedef struct state_header {
 	uint64_t header;          /* digest of all before */
 } state_header;
 static const char magic[8] = "ADDSTAT1";
-enum { STATE_LIMIT = 1 << 30 };
+enum { HEAD_LIMIT = 1 << 20 }; /* bytes of header and document */
 
 static bool is_sealed(const state_header *h)
 {
@@ -86,6 +86,9 @@ static bool is_sealed(const state_header *h)
 status store_session_write(const char *path, const char *id, const json_t *session, const void *blob, size_t bytes,
                            error *err)
 {
+	if (bytes > STORE_SESSION_BYTES)
+		return error_set(err, STATUS_TOO_LARGE, NULL, "a state of %zu bytes cannot be stored; at most %d can",
+		                 bytes, STORE_SESSION_BYTES);
 	char *text = store_text(session), named[STORE_ID_BYTES];
 	int64_t version;
 	if (!text)
@@ -185,7 +188,7 @@ static status read_file(const char *path, char **data, state_header *h, error *e
 	size_t bytes;
 	error cause = ERROR_INIT;
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-	status s = file_read(path, STATE_LIMIT, data, &bytes, &cause);
+	status s = file_read(path, (size_t)STORE_SESSION_BYTES + HEAD_LIMIT, data, &bytes, &cause);
 	if (s != STATUS_OK)
 		return error_set(err, s == STATUS_NOT_FOUND ? STATUS_STORAGE : s, NULL, "%s", error_message(&cause));
 	memcpy(h, *data, bytes < sizeof *h ? bytes : sizeof *h);
@@ -263,7 +266,7 @@ status store_session_take_back(const char *path, void **blob, size_t *bytes, err
 {
 	char *data;
 	error cause = ERROR_INIT;
-	const status s = file_read(path, STATE_LIMIT, &data, bytes, &cause);
+	const status s = file_read(path, STORE_SESSION_BYTES, &data, bytes, &cause);
 	*blob = data;
 	if (s == STATUS_OK || s == STATUS_NOMEM || s == STATUS_UNAVAILABLE)
 		return s == STATUS_OK ? s : error_set(err, s, NULL, "%s", error_message(&cause));

@@ -368,6 +368,8 @@ static int gather_spilled(sessions *all)
 	for (session_entry *e = all->held.first, *next; e && over > 0 && n < SPILL_MOST; e = next) {
 		next = e->idle_next;
 		const int64_t bytes = e->tier_bytes;
+		if (!e->options.durable && bytes > STORE_SESSION_BYTES)
+			continue;
 		if (!e->options.durable && bytes > room)
 			break;
 		over -= bytes;
