@@ -38,10 +38,12 @@ def free_port():
 class Trial:
     def __init__(self, folder, seed):
         self.folder, self.random, self.port = folder, random.Random(seed), free_port()
+        self.done, self.loads = {}, []
         self.start()
+
+    def train(self):
         job = self.service.job(steps=30, architecture="additive2")
         self.model = self.service.wait_job(job["id"])["fine_tuned_model"]
-        self.done = {}
 
     def start(self):
         self.service = Service(self.folder / "data", listen=f"127.0.0.1:{self.port}")
@@ -53,6 +55,7 @@ class Trial:
         command = [BIN / "additive", "load", self.model, *options, "--seconds", str(seconds), "--allow-failures", "--max-tokens", "4,16,64",
                    "--url", self.service.url, "--history", history, "--json"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.loads.append(process)
         while not history.exists() or not history.stat().st_size:
             if process.poll() is not None:
                 raise SystemExit(f"the load {name} ended with status {process.returncode} before it began")
@@ -130,8 +133,11 @@ def main():
     with tempfile.TemporaryDirectory(prefix="additive-kills-") as folder:
         trial = Trial(pathlib.Path(folder), a.seed)
         try:
+            trial.train()
             wrong = judge(trial, trial.run(a.minutes))
         finally:
+            for load in trial.loads:
+                load.kill()
             status = trial.service.stop()
     if status != 0:
         wrong.append(f"the service ended with status {status}")

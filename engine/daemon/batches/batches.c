@@ -35,7 +35,7 @@ static status check_batch(job_draft *d, error *err)
 	return store_check_room(d->queue->parts->store, 1, err);
 }
 
-static json_t *new_document(job_draft *d, const char *id)
+static json_t *draft_document(job_draft *d, const char *id)
 {
 	return batch_document_new(d->queue, id, d->stream->params);
 }
@@ -85,7 +85,7 @@ static void tick(job_queue *q)
 }
 
 static const job_method methods[] = {{"batch.cancel", cancel_batch, false}, {0}};
-static const job_draft_steps draft_steps = {.bytes = sizeof(job_draft), .check = check_batch, .document = new_document};
+static const job_draft_steps draft_steps = {.bytes = sizeof(job_draft), .check = check_batch, .document = draft_document};
 
 const job_kind batch_jobs = {
     .name = "batch",

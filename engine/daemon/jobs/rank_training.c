@@ -343,11 +343,11 @@ status rank_training_begin(rank_training **out, const job_parts *parts, training
 
 void rank_training_stop(rank_training *t, bool save, bool rows_written)
 {
-	if (t->stopping)
+	if (t->stopping && (save || uv_is_closing((uv_handle_t *)&t->input)))
 		return;
-	t->stopping = true;
-	if (rows_written)
+	if (rows_written && !t->stopping)
 		ask(t, 'w');
+	t->stopping = true;
 	if (save) {
 		ask(t, 's');
 	} else {
