@@ -10,7 +10,7 @@
 /* Zero-initialise; free with answer_calls_fini. */
 typedef struct answer_calls {
 	json_t *list;         /* NULL: none so far */
-	grown_text arguments; /* of the last one, so far */
+	grown_text arguments; /* the last call's, so far */
 } answer_calls;
 
 /* Return the "tool_calls" of a chunk's delta, from those of an event (NULL: out of memory). The first part of a call has
