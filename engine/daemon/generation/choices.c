@@ -485,10 +485,9 @@ static bool has_text_before(const choices *c, const choices_prompt *prompt)
 static void read_calls(choices *c)
 {
 	const response_format *f = &c->plan.sampling.format;
-	const bool may_call = f->calls.choice != CALLS_NONE;
 	for (int i = 0; f->calls.tools && i < c->n; i++)
-		if (call_reader_new(&c->items[i].calls, &f->calls.form, may_call, f->stops, f->calls.n_stops, NULL) !=
-		    STATUS_OK)
+		if (call_reader_new(&c->items[i].calls, &f->calls.form, f->calls.choice, f->stops, f->calls.n_stops,
+		                    NULL) != STATUS_OK)
 			choices_give_up(c);
 }
 
