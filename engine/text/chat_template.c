@@ -252,15 +252,27 @@ static status chat_template_build(chat_builder *b, const json_t *messages, const
 	                                                : STATUS_OK;
 }
 
-/* For a text that follows an answer: the bytes up to the end of the stop text that it begins with, optionally after
- * spaces. */
+static const char *or_empty(const char *text)
+{
+	return text ? text : "";
+}
+
+/* The bytes of the text up to the end of the stop, if the text begins with it, optionally after spaces; otherwise 0. */
+static size_t bytes_to_stop(const char *text, const char *stop)
+{
+	const size_t spaces = strspn(text, " "), n = strlen(stop);
+	if (n > 0 && strncmp(text + spaces, stop, n) == 0)
+		return spaces + n;
+	return strncmp(text, stop, n) == 0 ? n : 0;
+}
+
+/* For a text that follows an answer: the bytes up to the end of the longest stop text that it begins with. */
 static size_t closing_bytes(const chat_template *t, const chat_text *x)
 {
-	size_t spaces = strspn(x->text, " "), most = 0;
+	size_t most = t->form.tools ? bytes_to_stop(x->text, or_empty(t->form.tools->stop)) : 0;
 	for (char *const *stop = t->stops; *stop; stop++) {
-		size_t n = strlen(*stop);
-		most = n > most && strncmp(x->text, *stop, n) == 0 ? n : most;
-		most = spaces + n > most && strncmp(x->text + spaces, *stop, n) == 0 ? spaces + n : most;
+		const size_t bytes = bytes_to_stop(x->text, *stop);
+		most = bytes > most ? bytes : most;
 	}
 	return most;
 }
@@ -432,11 +444,6 @@ static status expand_stops(chat_template *t)
 			return STATUS_NOMEM;
 	}
 	return STATUS_OK;
-}
-
-static const char *or_empty(const char *text)
-{
-	return text ? text : "";
 }
 
 static char *copy(const char *text)

@@ -435,6 +435,29 @@ static void a_conversation_continues_after_the_answer(void **state)
 	chat_template_free(plain);
 }
 
+static void what_continues_an_answer_with_calls_completes_the_text_of_the_whole_conversation(void **state)
+{
+	(void)state;
+	chat_template *plain = make(NULL, NULL);
+	json_t *all = parse("[" USER ", " CALLS(CALL("1", "{}")) ", " RESULT("1", "x") "]"),
+	       *rest = parse("[" RESULT("1", "x") "]"), *tools = parse("[{\"function\": {\"name\": \"f\"}}]");
+	chat_text whole, more;
+	chat_call_form form;
+	assert_true(chat_template_calls(plain, &form));
+	assert_int_equal(chat_template_render(plain, all, tools, false, true, &whole, NULL), STATUS_OK);
+	assert_int_equal(chat_template_render(plain, rest, tools, true, true, &more, NULL), STATUS_OK);
+	assert_int_equal(more.closing, strlen(form.stop));
+	const char *answered = strstr(whole.text, form.stop);
+	assert_non_null(answered);
+	assert_string_equal(answered + strlen(form.stop), more.text + more.closing);
+	chat_text_fini(&whole);
+	chat_text_fini(&more);
+	chat_template_free(plain);
+	json_decref(all);
+	json_decref(rest);
+	json_decref(tools);
+}
+
 static void a_form_with_unknown_members_is_refused_by_name(void **state)
 {
 	(void)state;
@@ -588,6 +611,7 @@ int main(void)
 	    cmocka_unit_test(indented_functions_do_not_grow_beyond_a_bound),
 	    cmocka_unit_test(results_continue_a_conversation_and_functions_are_not_listed_again),
 	    cmocka_unit_test(a_conversation_continues_after_the_answer),
+	    cmocka_unit_test(what_continues_an_answer_with_calls_completes_the_text_of_the_whole_conversation),
 	    cmocka_unit_test(a_form_with_unknown_members_is_refused_by_name),
 	    cmocka_unit_test(messages_that_a_template_cannot_render_are_refused_with_their_place),
 	    cmocka_unit_test(the_files_of_a_tokenizer_give_the_template_and_the_names_of_its_tokens),
