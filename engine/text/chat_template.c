@@ -18,6 +18,11 @@ struct chat_template {
 	char *stops[CHAT_TEMPLATE_STOPS + 1];
 };
 
+static const char *or_empty(const char *text)
+{
+	return text ? text : "";
+}
+
 /* --- messages -------------------------------------------------------------------------- */
 
 static status wrong(error *err, size_t i, const char *field, const char *words)
@@ -252,11 +257,6 @@ static status chat_template_build(chat_builder *b, const json_t *messages, const
 	                                                : STATUS_OK;
 }
 
-static const char *or_empty(const char *text)
-{
-	return text ? text : "";
-}
-
 /* The bytes of the text up to the end of the stop, if the text begins with it, optionally after spaces; otherwise 0. */
 static size_t bytes_to_stop(const char *text, const char *stop)
 {
@@ -375,9 +375,10 @@ static status read_tools(chat_form *form, chat_tools *out, const json_t *spec, e
 		s = read_turn(object, "call", &out->call, err);
 	if (s == STATUS_OK)
 		s = read_turn(object, "result", &out->result, err);
-	if (s == STATUS_OK && (!out->call.prefix || strlen(out->call.prefix) >= CHAT_TEMPLATE_STOP_BYTES))
-		s = error_set(err, STATUS_INVALID, "call", "needs a prefix of 1 to %d bytes",
-		              CHAT_TEMPLATE_STOP_BYTES - 1);
+	const char *prefix = or_empty(out->call.prefix);
+	if (s == STATUS_OK && (!prefix[strspn(prefix, " \t\r\n")] || strlen(prefix) >= CHAT_TEMPLATE_STOP_BYTES))
+		s = error_set(err, STATUS_INVALID, "call.prefix",
+		              "must be a text of 1 to %d bytes, not only white space", CHAT_TEMPLATE_STOP_BYTES - 1);
 	if (s != STATUS_OK)
 		error_prefix(err, "tools");
 	form->tools = out;

@@ -458,6 +458,9 @@ static void what_continues_an_answer_with_calls_completes_the_text_of_the_whole_
 	json_decref(tools);
 }
 
+#define TOOLS_WITH(call)                                                                                               \
+	"{\"user\": {}, \"assistant\": {}, \"tools\": {\"list\": {}, \"result\": {}, \"call\": " call "}}"
+
 static void a_form_with_unknown_members_is_refused_by_name(void **state)
 {
 	(void)state;
@@ -473,8 +476,9 @@ static void a_form_with_unknown_members_is_refused_by_name(void **state)
 	             {"{\"user\": {}, \"assistant\": {}, \"trim\": 1}", "chat_template.trim"},
 	             {"{\"user\": {}, \"assistant\": {}, \"begin\": \"\\u0001\"}", "chat_template.begin"},
 	             {"{\"user\": {}, \"assistant\": {}, \"tools\": 1}", "chat_template.tools.list"},
-	             {"{\"user\": {}, \"assistant\": {}, \"tools\": {\"list\": {}, \"result\": {}, \"call\": {}}}",
-	              "chat_template.tools.call"},
+	             {TOOLS_WITH("{}"), "chat_template.tools.call.prefix"},
+	             {TOOLS_WITH("{\"prefix\": \"\"}"), "chat_template.tools.call.prefix"},
+	             {TOOLS_WITH("{\"prefix\": \" \\n\"}"), "chat_template.tools.call.prefix"},
 	             {"{\"user\": {}, \"assistant\": {}, \"tools\": {\"calls\": {}}}", "chat_template.tools.calls"}};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		chat_template *t;
