@@ -298,6 +298,19 @@ static void functions_have_a_form_without_a_published_template(void **state)
 	chat_template_free(t);
 }
 
+static void arguments_may_hold_every_character_that_a_call_can(void **state)
+{
+	(void)state;
+	chat_template *plain = make(NULL, NULL);
+	json_t *messages = parse("[" USER ", " CALLS(CALL("1", "{\\\"a\\\": \\\"\\\\u0000\\\"}")) "]");
+	chat_text x;
+	assert_int_equal(chat_template_render(plain, messages, NULL, false, false, &x, NULL), STATUS_OK);
+	assert_non_null(strstr(x.text, "\"arguments\": {\"a\": \"\\u0000\"}}"));
+	chat_text_fini(&x);
+	chat_template_free(plain);
+	json_decref(messages);
+}
+
 static void calls_and_results_in_a_wrong_order_are_refused_with_their_place(void **state)
 {
 	(void)state;
@@ -610,6 +623,7 @@ int main(void)
 	    cmocka_unit_test(a_declared_form_renders_as_declared),
 	    cmocka_unit_test(a_model_without_a_template_reads_the_speakers_names),
 	    cmocka_unit_test(functions_have_a_form_without_a_published_template),
+	    cmocka_unit_test(arguments_may_hold_every_character_that_a_call_can),
 	    cmocka_unit_test(calls_and_results_in_a_wrong_order_are_refused_with_their_place),
 	    cmocka_unit_test(functions_that_cannot_be_listed_are_refused_by_name),
 	    cmocka_unit_test(indented_functions_do_not_grow_beyond_a_bound),
