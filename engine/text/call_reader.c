@@ -77,7 +77,10 @@ static status add_delta(call_reader *r, json_t **calls, bool name)
 	json_t *value = name ? json_stringn(r->name, r->name_bytes) : json_stringn(r->arguments, r->arguments_bytes);
 	const int failed = json_object_set_new(delta, name ? "name" : "arguments", value);
 	r->arguments_bytes = 0;
-	return !failed && json_array_append_new(*calls, delta) == 0 ? STATUS_OK : STATUS_NOMEM;
+	if (!failed)
+		return json_array_append_new(*calls, delta) == 0 ? STATUS_OK : STATUS_NOMEM;
+	json_decref(delta);
+	return STATUS_NOMEM;
 }
 
 static status add_arguments(call_reader *r, json_t **calls)
