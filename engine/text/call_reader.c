@@ -66,7 +66,7 @@ bool call_reader_called(const call_reader *r)
 	return r->ended > 0;
 }
 
-/* --- what came of calls ----------------------------------------------------------------------------- */
+/* --- parts of calls --------------------------------------------------------------------------------- */
 
 /* Append {"index": …} with a name, or with the arguments so far. */
 static status add_delta(call_reader *r, json_t **calls, bool name)

@@ -238,7 +238,7 @@ static status chat_template_build(chat_builder *b, const json_t *messages, const
 	if (continues) {
 		TRY(read_role(json_array_get(messages, 0), 0, &first, err));
 		if (first != CHAT_USER && first != CHAT_TOOL)
-			return wrong(err, 0, "role", "a conversation goes on with a message of the user or a tool");
+			return wrong(err, 0, "role", "a conversation continues with a message of the user or a tool");
 	}
 	chat_builder_markup(b, continues ? f->turns[CHAT_ASSISTANT].suffix : f->begin);
 	for (size_t i = 0; i < json_array_size(messages); i++)

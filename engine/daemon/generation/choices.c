@@ -233,7 +233,7 @@ static json_t *prompt_event(choice *x, event_message *m)
 	return NULL;
 }
 
-/* Replace the event's text by what is text of the answer. *calls: what came of calls, or NULL. */
+/* Replace the event's text by what is text of the answer. *calls: parts of calls, or NULL. */
 static bool divide_event(choice *x, generation_event *e, bool last, json_t **calls)
 {
 	*calls = NULL;
