@@ -31,31 +31,34 @@ static json_t *integer_of(const json_t *real)
 	return fabs(x) <= 0x1p53 && x == trunc(x) ? json_integer((json_int_t)x) : NULL;
 }
 
-static void make_integers(json_t *json)
+/* Not in `except`, a member of some object. */
+static void make_integers(json_t *json, const json_t *except)
 {
 	const char *key;
 	json_t *member, *integer;
 	size_t i;
 	json_object_foreach(json, key, member)
 	{
-		make_integers(member);
+		if (member == except)
+			continue;
+		make_integers(member, except);
 		if (json_is_real(member) && (integer = integer_of(member)) != NULL)
 			json_object_set_new(json, key, integer);
 	}
 	json_array_foreach(json, i, member)
 	{
-		make_integers(member);
+		make_integers(member, except);
 		if (json_is_real(member) && (integer = integer_of(member)) != NULL)
 			json_array_set_new(json, i, integer);
 	}
 }
 
-json_t *body_json_parse(char *text, size_t bytes, json_error_t *where)
+json_t *body_json_parse(char *text, size_t bytes, const char *holder, json_error_t *where)
 {
 	json_t *json = json_memory_parse(text, bytes, FLAGS, where);
 	if (!json && !json_memory_failed() && json_error_code(where) == json_error_numeric_overflow &&
 	    widen(text, (size_t)where->position))
 		json = json_memory_parse(text, bytes, FLAGS, where);
-	make_integers(json);
+	make_integers(json, json_object_get(holder ? json_object_get(json, holder) : json, "tools"));
 	return json;
 }

@@ -39,7 +39,7 @@ static problem json_body_wrong(const json_error_t *where)
 static json_t *json_body_parse(char *text, size_t bytes, problem *out)
 {
 	json_error_t where;
-	json_t *json = body_json_parse(text, bytes, &where);
+	json_t *json = body_json_parse(text, bytes, NULL, &where);
 	if (json_is_object(json))
 		return json;
 	*out =

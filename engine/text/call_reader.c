@@ -30,12 +30,13 @@ struct call_reader {
 	size_t arguments_bytes, arguments_capacity;
 };
 
-status call_reader_new(call_reader **out, const chat_call_form *form, bool calls, const char *const *stops, int n_stops,
-                       error *err)
+status call_reader_new(call_reader **out, const chat_call_form *form, call_choice choice, const char *const *stops,
+                       int n_stops, error *err)
 {
 	call_reader *r = *out = memory_new(1, sizeof *r);
 	char *rest = NULL;
-	status s = r ? call_search_init(&r->search, form, stops, n_stops, err) : STATUS_NOMEM;
+	status s =
+	    r ? call_search_init(&r->search, form, stops, choice == CALLS_REQUIRED ? 0 : n_stops, err) : STATUS_NOMEM;
 	if (s == STATUS_OK)
 		s = call_search_rest(&r->search, form, &rest);
 	if (s != STATUS_OK) {
@@ -43,7 +44,7 @@ status call_reader_new(call_reader **out, const chat_call_form *form, bool calls
 		*out = NULL;
 		return s;
 	}
-	r->calls = calls;
+	r->calls = choice != CALLS_NONE;
 	r->opening = strlen(rest);
 	r->key = strlen(", \"\": ") + strlen(form->key);
 	r->closing = strlen("}") + strlen(form->close);
@@ -65,7 +66,7 @@ bool call_reader_called(const call_reader *r)
 	return r->ended > 0;
 }
 
-/* --- what came of calls ----------------------------------------------------------------------------- */
+/* --- parts of calls --------------------------------------------------------------------------------- */
 
 /* Append {"index": …} with a name, or with the arguments so far. */
 static status add_delta(call_reader *r, json_t **calls, bool name)
@@ -76,7 +77,10 @@ static status add_delta(call_reader *r, json_t **calls, bool name)
 	json_t *value = name ? json_stringn(r->name, r->name_bytes) : json_stringn(r->arguments, r->arguments_bytes);
 	const int failed = json_object_set_new(delta, name ? "name" : "arguments", value);
 	r->arguments_bytes = 0;
-	return !failed && json_array_append_new(*calls, delta) == 0 ? STATUS_OK : STATUS_NOMEM;
+	if (!failed)
+		return json_array_append_new(*calls, delta) == 0 ? STATUS_OK : STATUS_NOMEM;
+	json_decref(delta);
+	return STATUS_NOMEM;
 }
 
 static status add_arguments(call_reader *r, json_t **calls)
@@ -99,6 +103,7 @@ static bool is_white(char c)
 
 static void open_call(call_reader *r)
 {
+	r->search.n = 1; /* stops count in text only: they may be the beginning of what is between calls */
 	go_to(r, OPENING, r->opening);
 	if (r->opening == 0)
 		go_to(r, NAME, 0);
@@ -163,18 +168,14 @@ static status name_byte(call_reader *r, char byte, json_t **calls)
 /* One byte after the mark of a call. */
 static status call_byte(call_reader *r, char byte, json_t **calls)
 {
-	int found;
 	switch (r->stage) {
 	case NAME:
 		return name_byte(r, byte, calls);
 	case ARGUMENTS:
 		return arguments_byte(r, byte, calls);
 	case BETWEEN:
-		found = call_search_step(&r->search, &r->state, (unsigned char)byte);
-		if (found == 0 && !r->search.first)
+		if (call_search_step(&r->search, &r->state, (unsigned char)byte) == 0 && !r->search.first)
 			open_call(r);
-		else if (found > 0)
-			go_to(r, ENDED, 0);
 		return STATUS_OK;
 	case OPENING:
 	case KEY:

@@ -10,15 +10,15 @@
 
 typedef struct call_reader call_reader;
 
-/* Copies the form and the stops. calls: false if the answer may not have any. STATUS_NOMEM; STATUS_INVALID as for
+/* Copies the form and the stops. choice and stops: those of the grammar. STATUS_NOMEM; STATUS_INVALID as for
  * call_search_init. */
-status call_reader_new(call_reader **out, const chat_call_form *form, bool calls, const char *const *stops, int n_stops,
-                       error *err);
+status call_reader_new(call_reader **out, const chat_call_form *form, call_choice choice, const char *const *stops,
+                       int n_stops, error *err);
 void call_reader_free(call_reader *r); /* NULL is legal */
 
 /* Append a part of the answer; last: no more follows. *text [*text_bytes] is the text that is final now, valid until
- * the next call. *calls: what came of calls, a new reference: an array of {"index", "name"?, "arguments"?}, where name
- * is in the first one of an index, and arguments are concatenated; NULL: nothing came. STATUS_NOMEM. */
+ * the next call. *calls: parts of calls, a new reference: an array of {"index", "name"?, "arguments"?}, where name
+ * is in the first one of an index, and arguments are concatenated; NULL: none. STATUS_NOMEM. */
 status call_reader_push(call_reader *r, const char *part, size_t bytes, bool last, const char **text,
                         size_t *text_bytes, json_t **calls);
 /* True if the answer has a whole call. */

@@ -1,7 +1,8 @@
 /* call_search.h - find, byte by byte, where an answer calls a function or ends.
  *
  * The texts of a search are the mark of a call and the stops. The grammar of answers (call_grammar.h) and the reader of
- * calls (call_reader.h) use the same search, so they agree about every text. */
+ * calls (call_reader.h) use the same search, so they agree about every text. Stops are searched in text: not where a
+ * call is required, and not between calls. */
 #ifndef ENGINE_TEXT_CALL_SEARCH_H
 #define ENGINE_TEXT_CALL_SEARCH_H
 
@@ -10,6 +11,9 @@
 #include "engine/text/chat_template.h"
 
 enum { CALL_SEARCH_TEXTS = 12, CALL_SEARCH_BYTES = 256 };
+
+/* Calls of an answer: none, any, or nothing but calls. */
+typedef enum call_choice { CALLS_NONE, CALLS_AUTO, CALLS_REQUIRED } call_choice;
 
 typedef struct call_search {
 	char text[CALL_SEARCH_TEXTS][CALL_SEARCH_BYTES];

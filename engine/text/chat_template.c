@@ -18,6 +18,11 @@ struct chat_template {
 	char *stops[CHAT_TEMPLATE_STOPS + 1];
 };
 
+static const char *or_empty(const char *text)
+{
+	return text ? text : "";
+}
+
 /* --- messages -------------------------------------------------------------------------- */
 
 static status wrong(error *err, size_t i, const char *field, const char *words)
@@ -233,7 +238,7 @@ static status chat_template_build(chat_builder *b, const json_t *messages, const
 	if (continues) {
 		TRY(read_role(json_array_get(messages, 0), 0, &first, err));
 		if (first != CHAT_USER && first != CHAT_TOOL)
-			return wrong(err, 0, "role", "a conversation goes on with a message of the user or a tool");
+			return wrong(err, 0, "role", "a conversation continues with a message of the user or a tool");
 	}
 	chat_builder_markup(b, continues ? f->turns[CHAT_ASSISTANT].suffix : f->begin);
 	for (size_t i = 0; i < json_array_size(messages); i++)
@@ -252,15 +257,22 @@ static status chat_template_build(chat_builder *b, const json_t *messages, const
 	                                                : STATUS_OK;
 }
 
-/* For a text that follows an answer: the bytes up to the end of the stop text that it begins with, optionally after
- * spaces. */
+/* The bytes of the text up to the end of the stop, if the text begins with it, optionally after spaces; otherwise 0. */
+static size_t bytes_to_stop(const char *text, const char *stop)
+{
+	const size_t spaces = strspn(text, " "), n = strlen(stop);
+	if (n > 0 && strncmp(text + spaces, stop, n) == 0)
+		return spaces + n;
+	return strncmp(text, stop, n) == 0 ? n : 0;
+}
+
+/* For a text that follows an answer: the bytes up to the end of the longest stop text that it begins with. */
 static size_t closing_bytes(const chat_template *t, const chat_text *x)
 {
-	size_t spaces = strspn(x->text, " "), most = 0;
+	size_t most = t->form.tools ? bytes_to_stop(x->text, or_empty(t->form.tools->stop)) : 0;
 	for (char *const *stop = t->stops; *stop; stop++) {
-		size_t n = strlen(*stop);
-		most = n > most && strncmp(x->text, *stop, n) == 0 ? n : most;
-		most = spaces + n > most && strncmp(x->text + spaces, *stop, n) == 0 ? spaces + n : most;
+		const size_t bytes = bytes_to_stop(x->text, *stop);
+		most = bytes > most ? bytes : most;
 	}
 	return most;
 }
@@ -363,9 +375,10 @@ static status read_tools(chat_form *form, chat_tools *out, const json_t *spec, e
 		s = read_turn(object, "call", &out->call, err);
 	if (s == STATUS_OK)
 		s = read_turn(object, "result", &out->result, err);
-	if (s == STATUS_OK && (!out->call.prefix || strlen(out->call.prefix) >= CHAT_TEMPLATE_STOP_BYTES))
-		s = error_set(err, STATUS_INVALID, "call", "needs a prefix of 1 to %d bytes",
-		              CHAT_TEMPLATE_STOP_BYTES - 1);
+	const char *prefix = or_empty(out->call.prefix);
+	if (s == STATUS_OK && (!prefix[strspn(prefix, " \t\r\n")] || strlen(prefix) >= CHAT_TEMPLATE_STOP_BYTES))
+		s = error_set(err, STATUS_INVALID, "call.prefix",
+		              "must be a text of 1 to %d bytes, not only white space", CHAT_TEMPLATE_STOP_BYTES - 1);
 	if (s != STATUS_OK)
 		error_prefix(err, "tools");
 	form->tools = out;
@@ -432,11 +445,6 @@ static status expand_stops(chat_template *t)
 			return STATUS_NOMEM;
 	}
 	return STATUS_OK;
-}
-
-static const char *or_empty(const char *text)
-{
-	return text ? text : "";
 }
 
 static char *copy(const char *text)

@@ -81,8 +81,8 @@ static status append_call(chat_builder *b, const json_t *call, size_t i, size_t 
 	/* Training data may have the object itself. */
 	if (json_is_object(text))
 		arguments = json_incref((json_t *)(uintptr_t)text);
-	else if (json_is_string(text) &&
-	         json_read(&arguments, json_string_value(text), json_string_length(text), 0, NULL) == STATUS_NOMEM)
+	else if (json_is_string(text) && json_read(&arguments, json_string_value(text), json_string_length(text),
+	                                           JSON_ALLOW_NUL, NULL) == STATUS_NOMEM)
 		return STATUS_NOMEM;
 	if (!json_is_object(arguments)) {
 		json_decref(arguments);

@@ -335,6 +335,11 @@ def test_an_integer_may_be_written_as_json_schema_allows(front, engine):
     found = engine.calls[-1].params
     assert found == {"model": "m", "prompt": [1, 20], "max_tokens": 5, "temperature": 1, "logit_bias": {"3": -1.5}}
     assert all(type(x) is int for x in [*found["prompt"], found["max_tokens"]])
+    front.post("/v1/chat/completions", b'{"model":"m","messages":[{"role":"user","content":"x"}],"max_tokens":5e0,"tools":[{"type":"function","function":'
+               b'{"name":"f","parameters":{"minimum":1.0,"enum":[2.0]}}}]}', headers=JSON)
+    found = engine.calls[-1].params
+    parameters = found["tools"][0]["function"]["parameters"]  # the model reads these as they are written
+    assert type(found["max_tokens"]) is int and type(parameters["minimum"]) is type(parameters["enum"][0]) is float
     error = front.post("/v1/completions", b'{"model":"m","prompt":"x","max_tokens":1.5}', headers=JSON).error
     assert error["message"] == "'max_tokens' must be an integer from 0 to 1000000, not 1.5"
 

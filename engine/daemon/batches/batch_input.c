@@ -116,7 +116,7 @@ status batch_request_read(batch_request *out, const batch_endpoint *e, const bat
 		                     BATCH_MAX_LINE);
 		return STATUS_OK;
 	}
-	json_t *json = body_json_parse(text, (size_t)line->bytes, &where);
+	json_t *json = body_json_parse(text, (size_t)line->bytes, "body", &where);
 	if (!json && json_memory_failed())
 		return STATUS_NOMEM;
 	if (json_is_object(json))
@@ -177,7 +177,7 @@ static status scan_request(scan *s, batch_place *line, char *text)
 {
 	json_error_t where;
 	status result = STATUS_OK;
-	json_t *json = line->bytes > BATCH_MAX_LINE ? NULL : body_json_parse(text, (size_t)line->bytes, &where);
+	json_t *json = line->bytes > BATCH_MAX_LINE ? NULL : body_json_parse(text, (size_t)line->bytes, "body", &where);
 	if (line->bytes <= BATCH_MAX_LINE && !json && json_memory_failed())
 		return STATUS_NOMEM;
 	const json_t *id = json_object_get(json, "custom_id");

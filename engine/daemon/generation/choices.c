@@ -233,7 +233,7 @@ static json_t *prompt_event(choice *x, event_message *m)
 	return NULL;
 }
 
-/* Replace the event's text by what is text of the answer. *calls: what came of calls, or NULL. */
+/* Replace the event's text by what is text of the answer. *calls: parts of calls, or NULL. */
 static bool divide_event(choice *x, generation_event *e, bool last, json_t **calls)
 {
 	*calls = NULL;
@@ -485,10 +485,9 @@ static bool has_text_before(const choices *c, const choices_prompt *prompt)
 static void read_calls(choices *c)
 {
 	const response_format *f = &c->plan.sampling.format;
-	const bool may_call = f->calls.choice != CALLS_NONE;
 	for (int i = 0; f->calls.tools && i < c->n; i++)
-		if (call_reader_new(&c->items[i].calls, &f->calls.form, may_call, f->stops, f->calls.n_stops, NULL) !=
-		    STATUS_OK)
+		if (call_reader_new(&c->items[i].calls, &f->calls.form, f->calls.choice, f->stops, f->calls.n_stops,
+		                    NULL) != STATUS_OK)
 			choices_give_up(c);
 }
 

@@ -161,10 +161,12 @@ static status calls_after_mark(const composer *c, grammar_node *out)
 		                      grammar_sequence(g, NODES(text(c, r->form.between), text(c, r->form.open),
 		                                                text(c, CALL_JSON), tail)),
 		                      0, CALL_GRAMMAR_MOST - 1);
-	for (int i = 1; i < c->search.n; i++)
-		stops[i - 1] = grammar_text(g, c->search.text[i], c->search.bytes[i]);
-	const grammar_node ends =
-	    c->search.n > 1 ? json_form_optional(&c->json, grammar_choice(g, stops, c->search.n - 1)) : text(c, "");
+	/* After a call the reader takes the mark within a stop for that of another call. */
+	int n = 0;
+	for (int i = 0; i < r->n_stops; i++)
+		if (!strstr(r->stops[i], c->search.text[0]))
+			stops[n++] = text(c, r->stops[i]);
+	const grammar_node ends = n > 0 ? json_form_optional(&c->json, grammar_choice(g, stops, n)) : text(c, "");
 	*out = grammar_sequence(g, NODES(opened, tail, more, ends));
 	return STATUS_OK;
 }

@@ -12,8 +12,6 @@
 
 enum { CALL_GRAMMAR_MOST = 64 /* calls of an answer */ };
 
-typedef enum call_choice { CALLS_NONE, CALLS_AUTO, CALLS_REQUIRED } call_choice;
-
 typedef struct call_rules {
 	chat_call_form form;
 	const json_t *tools; /* as chat_template_render has checked them */

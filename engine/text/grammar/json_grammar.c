@@ -51,14 +51,22 @@ grammar_node schema_inner(schema_compiler *c, const char *where, const json_t *s
 	return node;
 }
 
+bool schema_whole_number(const json_t *x, json_int_t *out)
+{
+	const double real = json_real_value(x);
+	const bool whole = json_is_real(x) && fabs(real) <= 0x1p53 && real == floor(real);
+	*out = whole ? (json_int_t)real : json_integer_value(x);
+	return whole || json_is_integer(x);
+}
+
 /* A bound that is a whole number. */
 static bool read_bound(schema_compiler *c, const json_t *schema, const char *key, int32_t *out)
 {
 	const json_t *found = json_object_get(schema, key);
-	const json_int_t x = json_integer_value(found);
+	json_int_t x;
 	if (!found)
 		return true;
-	if (!json_is_integer(found) || x < 0 || x > INT32_MAX / 2) {
+	if (!schema_whole_number(found, &x) || x < 0 || x > INT32_MAX / 2) {
 		schema_refuse(c, STATUS_INVALID, key, "must be a whole number of at least 0");
 		return false;
 	}

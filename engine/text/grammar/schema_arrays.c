@@ -100,9 +100,8 @@ static grammar_node in_order(schema_compiler *c, const options *o, int32_t min, 
 static bool append_integers(json_t *to, const json_t *schema)
 {
 	const json_t *low = json_object_get(schema, "minimum"), *high = json_object_get(schema, "maximum");
-	json_int_t i = json_integer_value(low);
-	const json_int_t end = json_integer_value(high);
-	if (!json_is_integer(low) || !json_is_integer(high) || i > end ||
+	json_int_t i, end;
+	if (!schema_whole_number(low, &i) || !schema_whole_number(high, &end) || i > end ||
 	    (uint64_t)end - (uint64_t)i >= MAX_LISTED_INTEGERS || json_object_get(schema, "multipleOf") ||
 	    json_object_get(schema, "exclusiveMinimum") || json_object_get(schema, "exclusiveMaximum"))
 		return false;

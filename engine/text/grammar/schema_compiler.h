@@ -57,6 +57,8 @@ bool schema_read_bounds(schema_compiler *c, const json_t *schema, const char *le
 grammar_node schema_value(schema_compiler *c, const json_t *value);
 /* Equality of JSON Schema: 1 and 1.0 are the same, also within arrays and objects. */
 bool schema_same_value(const json_t *a, const json_t *b);
+/* True if x is a whole number: an integer, or a real such as 1.0 that is one exactly. */
+bool schema_whole_number(const json_t *x, json_int_t *out);
 bool schema_is_of_types(const json_t *x, const bool types[TYPES]);
 /* Set the types of the keyword "type", a name or several; all when there is none. */
 bool schema_read_types(schema_compiler *c, const json_t *schema, bool types[TYPES]);
@@ -85,8 +87,8 @@ const json_t *schema_follow(const schema_compiler *c, const json_t *schema);
 grammar_node schema_reference_node(schema_compiler *c, const json_t *ref, const schema_tags *tags);
 void schema_references_fini(schema_compiler *c);
 
-/* string_formats.c: a regular expression whose strings are of the format: all of them, or the ordinary ones where the format is wider.
- * NULL: the name is unknown, or only describes a value, such as "password". */
+/* string_formats.c: a regular expression whose strings are of the format: all of them, or the ordinary ones where the
+ * format is wider. NULL: the name is unknown, or only describes a value, such as "password". */
 const char *string_format_pattern(const char *name);
 
 #endif

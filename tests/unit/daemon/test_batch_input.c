@@ -131,6 +131,18 @@ static void check_line(const char *text, const char *code)
 #define REQUEST(members) "{\"custom_id\":\"a\"," members "}"
 #define POST "\"method\":\"POST\",\"url\":\"/v1/completions\","
 
+static void integers_have_every_notation_but_functions_are_as_written(void **state)
+{
+	(void)state;
+	batch_request x;
+	char text[] = REQUEST(POST "\"body\":{\"n\":1.0,\"tools\":[{\"minimum\":1.0}]}");
+	const batch_place line = {.bytes = (int32_t)strlen(text), .number = 1};
+	assert_int_equal(batch_request_read(&x, batch_endpoint_find("/v1/completions"), &line, text), STATUS_OK);
+	assert_true(json_is_integer(json_object_get(x.body, "n")));
+	assert_true(json_is_real(json_object_get(json_array_get(json_object_get(x.body, "tools"), 0), "minimum")));
+	batch_request_fini(&x);
+}
+
 static void a_wrong_line_has_a_code(void **state)
 {
 	(void)state;
@@ -182,6 +194,7 @@ int main(void)
 	    cmocka_unit_test(lines_are_found_with_their_numbers_and_duplicates),
 	    cmocka_unit_test(a_file_without_requests_is_no_batch),
 	    cmocka_unit_test(the_number_of_lines_is_limited),
+	    cmocka_unit_test(integers_have_every_notation_but_functions_are_as_written),
 	    cmocka_unit_test(a_wrong_line_has_a_code),
 	    cmocka_unit_test(integers_are_read_as_over_http),
 	    cmocka_unit_test(windows_have_a_unit_and_a_limit),

@@ -230,12 +230,19 @@ static void join(answer *a, const json_t *deltas)
 	}
 }
 
-static answer read_cut(const chat_call_form *form, bool may_call, const char *words, size_t first, size_t second)
+typedef struct reading {
+	const chat_call_form *form;
+	call_choice choice;
+	const char *const *stops;
+	int n_stops;
+} reading;
+
+static answer read_cut(const reading *how, const char *words, size_t first, size_t second)
 {
 	call_reader *r;
 	answer a = {.calls = json_array()};
 	const size_t bytes = strlen(words), cuts[4] = {0, first, second, bytes};
-	assert_int_equal(call_reader_new(&r, form, may_call, user_stop, 3, NULL), STATUS_OK);
+	assert_int_equal(call_reader_new(&r, how->form, how->choice, how->stops, how->n_stops, NULL), STATUS_OK);
 	for (int i = 0; i < 3; i++) {
 		const char *text;
 		size_t n;
@@ -251,14 +258,13 @@ static answer read_cut(const chat_call_form *form, bool may_call, const char *wo
 	return a;
 }
 
-static void assert_reads(const chat_call_form *form, bool may_call, const char *words, const char *text,
-                         const char *calls)
+static void assert_reads_so(const reading *how, const char *words, const char *text, const char *calls)
 {
 	const size_t bytes = strlen(words);
 	json_t *expected = parse(calls);
 	for (size_t i = 0; i <= bytes; i++)
 		for (size_t k = i; k <= bytes; k++) {
-			answer a = read_cut(form, may_call, words, i, k);
+			answer a = read_cut(how, words, i, k);
 			if (strcmp(a.text, text) != 0 || !json_equal(a.calls, expected) ||
 			    a.called != (json_array_size(expected) > 0))
 				fail_msg("%s, cut at %zu and %zu: %s and %s", words, i, k, a.text,
@@ -268,36 +274,87 @@ static void assert_reads(const chat_call_form *form, bool may_call, const char *
 	json_decref(expected);
 }
 
+static void assert_reads(const chat_call_form *form, call_choice choice, const char *words, const char *text,
+                         const char *calls)
+{
+	assert_reads_so(&(reading){form, choice, user_stop, 3}, words, text, calls);
+}
+
 static void an_answer_is_divided_alike_wherever_it_is_cut(void **state)
 {
 	(void)state;
-	assert_reads(&hermes, true, "Let me \t look.\n" NOW "\n" BERN, "Let me \t look.",
+	assert_reads(&hermes, CALLS_AUTO, "Let me \t look.\n" NOW "\n" BERN, "Let me \t look.",
 	             "[{\"name\": \"now\", \"arguments\": \"{}\"}, {\"name\": \"weather\", \"arguments\": "
 	             "\"{\\\"city\\\": \\\"Bern\\\", \\\"days\\\": [1, 2]}\"}]");
-	assert_reads(&hermes, true, "a <tool_cal \n <tool_call", "a <tool_cal \n <tool_call", "[]");
-	assert_reads(&hermes, true,
+	assert_reads(&hermes, CALLS_AUTO, "a <tool_cal \n <tool_call", "a <tool_cal \n <tool_call", "[]");
+	assert_reads(&hermes, CALLS_AUTO,
 	             "<<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"}\\\\\\\"{\"}}\n</tool_call>\nTool:",
 	             "<", "[{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": \\\"}\\\\\\\\\\\\\\\"{\\\"}\"}]");
-	assert_reads(&hermes, true, "\xc3\xa9 \nUser", "\xc3\xa9 \nUser", "[]");
-	assert_reads(&hermes, true, " hi\nUser:", " hi", "[]");
-	assert_reads(&hermes, true, "aaab", "a", "[]");
-	assert_reads(&hermes, false, "{} <tool_call ", "{} <tool_call ", "[]");
-	assert_reads(&plain, true, " <tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>\nTool:", "",
+	assert_reads(&hermes, CALLS_AUTO, "\xc3\xa9 \nUser", "\xc3\xa9 \nUser", "[]");
+	assert_reads(&hermes, CALLS_AUTO, " hi\nUser:", " hi", "[]");
+	assert_reads(&hermes, CALLS_AUTO, "aaab", "a", "[]");
+	assert_reads(&hermes, CALLS_NONE, "{} <tool_call ", "{} <tool_call ", "[]");
+	assert_reads(&plain, CALLS_AUTO, " <tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>\nTool:", "",
 	             "[{\"name\": \"f\", \"arguments\": \"{}\"}]");
-	assert_reads(&llama, true, "{\"name\": \"f\", \"parameters\": {\"a\": [{}]}}", "",
+	assert_reads(&llama, CALLS_AUTO, "{\"name\": \"f\", \"parameters\": {\"a\": [{}]}}", "",
 	             "[{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": [{}]}\"}]");
-	assert_reads(&llama, true, " {\"name\": \"f\"", " {\"name\": \"f\"", "[]");
-	assert_reads(&llama, true, "{\"name\": ", "{\"name\": ", "[]");
+	assert_reads(&llama, CALLS_AUTO, " {\"name\": \"f\"", " {\"name\": \"f\"", "[]");
+	assert_reads(&llama, CALLS_AUTO, "{\"name\": ", "{\"name\": ", "[]");
 }
 
 static void a_call_that_is_cut_off_is_not_whole(void **state)
 {
 	(void)state;
 	const char *words = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1";
-	answer a = read_cut(&hermes, true, words, 5, 20);
+	answer a = read_cut(&(reading){&hermes, CALLS_AUTO, user_stop, 3}, words, 5, 20);
 	assert_false(a.called);
 	assert_string_equal(json_string_value(json_object_get(json_array_get(a.calls, 0), "arguments")), "{\"a\": 1");
 	json_decref(a.calls);
+}
+
+#define PLAIN_NOW "<tool_call>{\"name\": \"now\", \"arguments\": {}}</tool_call>"
+#define IS_NOW "{\"name\": \"now\", \"arguments\": \"{}\"}"
+
+static void stops_count_in_text_only_for_the_grammar_and_the_reader(void **state)
+{
+	(void)state;
+	static const char *const stops[] = {
+	    "\n", " ", "<", "tool", "{", "\n<tool_call>", "<tool_call>\n{\"name\": \"now"};
+	static const struct {
+		const chat_call_form *form;
+		call_choice choice;
+		int first_stop, n_stops;
+		const char *words, *text, *calls;
+	} cases[] = {
+	    {&hermes, CALLS_AUTO, 0, 1, NOW "\n" NOW "\n" NOW, "", "[" IS_NOW ", " IS_NOW ", " IS_NOW "]"},
+	    {&hermes, CALLS_AUTO, 5, 1, "x" NOW "\n" NOW "\n<tool_call>", "x", "[" IS_NOW ", " IS_NOW "]"},
+	    {&hermes, CALLS_AUTO, 0, 1, "x" NOW "\n", "x", "[" IS_NOW "]"},
+	    {&hermes, CALLS_AUTO, 2, 1, "x<", "x", "[]"},
+	    {&hermes, CALLS_AUTO, 5, 1, "x\n<tool_call>", "x", "[]"},
+	    {&plain, CALLS_AUTO, 0, 1, " " PLAIN_NOW "\n" PLAIN_NOW, "", "[" IS_NOW ", " IS_NOW "]"},
+	    {&plain, CALLS_REQUIRED, 0, 7, " " PLAIN_NOW "\n" PLAIN_NOW, "", "[" IS_NOW ", " IS_NOW "]"},
+	    {&plain, CALLS_REQUIRED, 0, 7, " " PLAIN_NOW "tool", "", "[" IS_NOW "]"},
+	    {&hermes, CALLS_REQUIRED, 0, 7, NOW "\n" NOW "<", "", "[" IS_NOW ", " IS_NOW "]"},
+	    {&llama, CALLS_REQUIRED, 0, 7, "{\"name\": \"now\", \"parameters\": {}}{", "", "[" IS_NOW "]"},
+	};
+	const size_t unended = 1; /* a stop that contains the mark, after a call */
+	json_t *tools = parse(weather);
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		const reading how = {cases[i].form, cases[i].choice, stops + cases[i].first_stop, cases[i].n_stops};
+		const call_rules rules = {.form = *how.form,
+		                          .tools = tools,
+		                          .choice = how.choice,
+		                          .parallel = true,
+		                          .stops = how.stops,
+		                          .n_stops = how.n_stops};
+		grammar *g;
+		assert_int_equal(call_grammar_new(&g, &rules, NULL), STATUS_OK);
+		assert_true(fits(g, cases[i].words, false));
+		assert_int_equal(fits(g, cases[i].words, true), i != unended);
+		grammar_free(g);
+		assert_reads_so(&how, cases[i].words, cases[i].text, cases[i].calls);
+	}
+	json_decref(tools);
 }
 
 int main(void)
@@ -309,6 +366,7 @@ int main(void)
 	    cmocka_unit_test(hostile_functions_are_bounded_together),
 	    cmocka_unit_test(an_answer_is_divided_alike_wherever_it_is_cut),
 	    cmocka_unit_test(a_call_that_is_cut_off_is_not_whole),
+	    cmocka_unit_test(stops_count_in_text_only_for_the_grammar_and_the_reader),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -298,6 +298,19 @@ static void functions_have_a_form_without_a_published_template(void **state)
 	chat_template_free(t);
 }
 
+static void arguments_may_hold_every_character_that_a_call_can(void **state)
+{
+	(void)state;
+	chat_template *plain = make(NULL, NULL);
+	json_t *messages = parse("[" USER ", " CALLS(CALL("1", "{\\\"a\\\": \\\"\\\\u0000\\\"}")) "]");
+	chat_text x;
+	assert_int_equal(chat_template_render(plain, messages, NULL, false, false, &x, NULL), STATUS_OK);
+	assert_non_null(strstr(x.text, "\"arguments\": {\"a\": \"\\u0000\"}}"));
+	chat_text_fini(&x);
+	chat_template_free(plain);
+	json_decref(messages);
+}
+
 static void calls_and_results_in_a_wrong_order_are_refused_with_their_place(void **state)
 {
 	(void)state;
@@ -435,6 +448,32 @@ static void a_conversation_continues_after_the_answer(void **state)
 	chat_template_free(plain);
 }
 
+static void what_continues_an_answer_with_calls_completes_the_text_of_the_whole_conversation(void **state)
+{
+	(void)state;
+	chat_template *plain = make(NULL, NULL);
+	json_t *all = parse("[" USER ", " CALLS(CALL("1", "{}")) ", " RESULT("1", "x") "]"),
+	       *rest = parse("[" RESULT("1", "x") "]"), *tools = parse("[{\"function\": {\"name\": \"f\"}}]");
+	chat_text whole, more;
+	chat_call_form form;
+	assert_true(chat_template_calls(plain, &form));
+	assert_int_equal(chat_template_render(plain, all, tools, false, true, &whole, NULL), STATUS_OK);
+	assert_int_equal(chat_template_render(plain, rest, tools, true, true, &more, NULL), STATUS_OK);
+	assert_int_equal(more.closing, strlen(form.stop));
+	const char *answered = strstr(whole.text, form.stop);
+	assert_non_null(answered);
+	assert_string_equal(answered + strlen(form.stop), more.text + more.closing);
+	chat_text_fini(&whole);
+	chat_text_fini(&more);
+	chat_template_free(plain);
+	json_decref(all);
+	json_decref(rest);
+	json_decref(tools);
+}
+
+#define TOOLS_WITH(call)                                                                                               \
+	"{\"user\": {}, \"assistant\": {}, \"tools\": {\"list\": {}, \"result\": {}, \"call\": " call "}}"
+
 static void a_form_with_unknown_members_is_refused_by_name(void **state)
 {
 	(void)state;
@@ -450,8 +489,9 @@ static void a_form_with_unknown_members_is_refused_by_name(void **state)
 	             {"{\"user\": {}, \"assistant\": {}, \"trim\": 1}", "chat_template.trim"},
 	             {"{\"user\": {}, \"assistant\": {}, \"begin\": \"\\u0001\"}", "chat_template.begin"},
 	             {"{\"user\": {}, \"assistant\": {}, \"tools\": 1}", "chat_template.tools.list"},
-	             {"{\"user\": {}, \"assistant\": {}, \"tools\": {\"list\": {}, \"result\": {}, \"call\": {}}}",
-	              "chat_template.tools.call"},
+	             {TOOLS_WITH("{}"), "chat_template.tools.call.prefix"},
+	             {TOOLS_WITH("{\"prefix\": \"\"}"), "chat_template.tools.call.prefix"},
+	             {TOOLS_WITH("{\"prefix\": \" \\n\"}"), "chat_template.tools.call.prefix"},
 	             {"{\"user\": {}, \"assistant\": {}, \"tools\": {\"calls\": {}}}", "chat_template.tools.calls"}};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		chat_template *t;
@@ -583,11 +623,13 @@ int main(void)
 	    cmocka_unit_test(a_declared_form_renders_as_declared),
 	    cmocka_unit_test(a_model_without_a_template_reads_the_speakers_names),
 	    cmocka_unit_test(functions_have_a_form_without_a_published_template),
+	    cmocka_unit_test(arguments_may_hold_every_character_that_a_call_can),
 	    cmocka_unit_test(calls_and_results_in_a_wrong_order_are_refused_with_their_place),
 	    cmocka_unit_test(functions_that_cannot_be_listed_are_refused_by_name),
 	    cmocka_unit_test(indented_functions_do_not_grow_beyond_a_bound),
 	    cmocka_unit_test(results_continue_a_conversation_and_functions_are_not_listed_again),
 	    cmocka_unit_test(a_conversation_continues_after_the_answer),
+	    cmocka_unit_test(what_continues_an_answer_with_calls_completes_the_text_of_the_whole_conversation),
 	    cmocka_unit_test(a_form_with_unknown_members_is_refused_by_name),
 	    cmocka_unit_test(messages_that_a_template_cannot_render_are_refused_with_their_place),
 	    cmocka_unit_test(the_files_of_a_tokenizer_give_the_template_and_the_names_of_its_tokens),

@@ -293,6 +293,7 @@ static void unsupported_keywords_are_refused_by_their_path(void **state)
 	    {"{\"type\":\"text\"}", "type", STATUS_INVALID},
 	    {"{\"items\":3}", "items", STATUS_INVALID},
 	    {"{\"minItems\":-1}", "minItems", STATUS_INVALID},
+	    {"{\"minItems\":1.5}", "minItems", STATUS_INVALID},
 	    {"{\"minItems\":2,\"maxItems\":1}", "maxItems", STATUS_INVALID},
 	    {"{\"$ref\":\"#/$defs/x\"}", "$ref", STATUS_INVALID},
 	    {"{\"$ref\":\"http://a/b\"}", "$ref", STATUS_INVALID},
