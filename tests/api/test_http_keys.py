@@ -9,7 +9,7 @@ import time
 import pytest
 import yaml
 
-from engine_client import EngineError, own_daemon, train
+from engine_client import DATA, END, EngineError, frame, own_daemon, train
 from http_support import BIN, ROOT, Front, chunks, engine, events, front, read_all, read_head, start, unchunk, wait_for
 
 SPEC = yaml.safe_load((ROOT / "proto" / "openapi.yaml").read_text())
@@ -307,6 +307,48 @@ def test_tokens_are_reserved_and_given_back(service):
 def tokens_of(call):
     """Number of the tokens that a stream has got so far."""
     return sum(len((call.frames.get_nowait()[1] or {}).get("tokens", [])) for _ in range(call.frames.qsize()))
+
+
+def test_a_request_cannot_name_the_responses_of_another_key(service):
+    admin = service.first()
+    mine, other = service.create(admin, role="trainer"), service.create(admin)
+    asked = {"model": service.model, "prompt": "a", "max_tokens": 1}
+    with service.daemon.connect() as e:
+        made = e.begin("completion.create", {**asked, "response": {"id": "cmpl-1", "key": other["id"], "about": {}}}, key=mine["id"], credit=9)
+        assert made.result()["status"] == "completed"
+        assert e.begin("response.get", {"id": "cmpl-1", "key": other["id"]}, key=mine["id"], credit=9).result()["status"] == "completed"
+        for named in (mine, other):
+            with pytest.raises(EngineError) as refusal:
+                e.begin("response.get", {"id": "cmpl-1", "key": named["id"]}, key=other["id"], credit=9).result()
+            assert refusal.value.status == 404
+
+
+def batch_codes(service, key, bodies):
+    """The status of each line of a batch of responses, or the code of its error."""
+    lines = [json.dumps({"custom_id": str(i), "method": "POST", "url": "/v1/responses", "body": body}) for i, body in enumerate(bodies)]
+    with service.daemon.connect() as e:
+        upload = e.begin("file.create", {"filename": "requests.jsonl", "purpose": "batch"}, upload=True, key=key)
+        e.send(frame(DATA, upload.stream, {"part": "file"}, "\n".join(lines).encode(), flags=END))
+        batch = e.begin("batch.create", {"input_file_id": upload.result()["id"], "endpoint": "/v1/responses", "completion_window": "1h"}, key=key).result()
+        batch = e.wait(lambda: (lambda b: b if b["status"] == "completed" else None)(e.begin("batch.get", {"id": batch["id"]}, key=key).result()), 60)
+        files = [batch[name] for name in ("output_file_id", "error_file_id") if batch[name]]
+        found = [e.begin("file.content", {"id": file}, key=key, credit=99) for file in files]
+        results = [json.loads(x) for call in found for x in b"".join(list(call.events(regrant=1))[1:]).splitlines()]
+    return [r["error"]["code"] if r["error"] else r["response"]["status_code"] for r in sorted(results, key=lambda r: r["custom_id"])]
+
+
+def test_a_batch_finds_the_responses_of_its_key(service):
+    admin, model = service.first(), service.model
+    mine, other = service.create(admin, role="trainer"), service.create(admin)
+    ids = []
+    for key in (mine, other):
+        wait_for(lambda: service.complete(key["secret"]).status == 200)
+        made = service.request("POST", "/v1/responses", {"model": model, "input": "a", "store": True, "max_output_tokens": 2}, key["secret"])
+        assert made.status == 200, made.body
+        ids.append(made.json["id"])
+    bodies = [{"model": model, "input": "b", "max_output_tokens": 2, "previous_response_id": id} for id in ids]
+    bodies.append({**bodies[1], "response": {"key": other["id"]}})
+    assert batch_codes(service, mine["id"], bodies) == [200, 404, "unknown_parameter"]
 
 
 def test_tokens_are_divided_by_weight(service):
