@@ -237,6 +237,23 @@ def test_a_revocation_ends_the_requests_of_the_key_at_every_front_end(service):
         s.close()
 
 
+def test_keys_do_not_share_idempotency_keys(service):
+    with service.daemon.connect() as e:
+        before = e.call("session.create", {"model": service.model, "idempotency_key": "one"})["id"]
+    admin = service.first()
+    keys = [service.create(admin)["secret"] for _ in range(2)]
+    for key in keys:
+        wait_for(lambda: service.complete(key).status == 200)
+
+    def ask(key, **more):
+        return service.request("POST", "/v1/sessions", {"model": service.model, **more}, key, **{"Idempotency-Key": "one"})
+
+    made = [ask(key).json["id"] for key in keys]
+    assert len({before, *made}) == 3
+    assert [ask(key).json["id"] for key in keys] == made
+    assert [ask(key, durable=True).error["code"] for key in keys] == ["idempotency_mismatch"] * 2
+
+
 def test_a_key_expires(service):
     admin = service.first()
     key = service.create(admin, expires_at=int(time.time()) + 2)
