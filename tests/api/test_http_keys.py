@@ -237,6 +237,25 @@ def test_a_revocation_ends_the_requests_of_the_key_at_every_front_end(service):
         s.close()
 
 
+def test_a_revocation_ends_generations_that_can_be_repeated(service):
+    with service.daemon.connect() as e:
+        endless = train(e, architecture="rwkv")
+        admin = service.first()
+        key = service.create(admin)
+        sessions = [e.begin("session.create", {"model": endless}, key=key["id"]).result()["id"] for _ in range(2)]
+        gone, waits = [e.begin("session.generate", {"id": id, "prompt": "a", "max_tokens": 1000000, "idempotency_key": id}, credit=1, key=key["id"])
+                       for id in sessions]
+        for call in (gone, waits):
+            call.next()
+        gone.cancel()
+        assert e.wait(lambda: e.begin("engine.status").result()["running"] == 2)
+        assert service.request("DELETE", f"/v1/keys/{key['id']}", key=admin).status == 200
+        with pytest.raises(EngineError) as refusal:
+            waits.result()
+        assert refusal.value.status == 401
+        assert e.wait(lambda: e.begin("engine.status").result()["running"] == 0)
+
+
 def test_keys_do_not_share_idempotency_keys(service):
     with service.daemon.connect() as e:
         before = e.call("session.create", {"model": service.model, "idempotency_key": "one"})["id"]
