@@ -340,6 +340,26 @@ def test_tokens_are_reserved_and_given_back(service):
     assert service.request("POST", "/v1/embeddings", {"model": service.model, "input": "a" * 450}, key).status == 429
 
 
+def test_failed_requests_give_their_tokens_back(service):
+    admin = service.first()
+    key = service.create(admin, tokens_per_minute=600)
+    asked = {"model": service.model, "input": "a" * 400}
+    with service.daemon.connect() as e:
+        for _ in range(3):
+            call = e.begin("explain", {**asked, "method": "integrated_gradients", "steps": 1024, "target": {"kind": "logit"}}, key=key["id"])
+            time.sleep(0.2)  # it computes
+            call.cancel()
+            with pytest.raises(EngineError) as refusal:
+                call.result()
+            assert refusal.value.code == "cancelled"
+    assert service.request("POST", f"/v1/models/{service.model}/unload", {}, admin).status == 200
+    for weights in service.daemon.folder.rglob("model.safetensors"):
+        weights.write_bytes(weights.read_bytes()[:-1])
+    for _ in range(3):
+        answer = service.request("POST", "/v1/embeddings", asked, key["secret"])
+        assert answer.status == 500, answer.body
+
+
 def tokens_of(call):
     """Number of the tokens that a stream has got so far."""
     return sum(len((call.frames.get_nowait()[1] or {}).get("tokens", [])) for _ in range(call.frames.qsize()))
