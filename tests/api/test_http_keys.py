@@ -88,6 +88,7 @@ def test_no_request_reaches_an_engine_whose_keys_are_not_known(engine, start):
         for headers in [{}, bearer("anything")]:
             answer = front.request(method, path, headers=headers)
             assert (answer.status, answer.error["code"]) == (503, "engine_unavailable")
+    assert front.get("/metrics").status == 200
     assert not engine.calls
     assert front.get("/openapi.json").status == 200
 
