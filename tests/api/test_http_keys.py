@@ -334,6 +334,10 @@ def test_tokens_are_reserved_and_given_back(service):
     assert after.status == 200 and remaining(after) > 400  # 500 would not have been left, had nothing come back
     too_many = service.complete(key, max_tokens=2000)
     assert (too_many.status, too_many.error["param"]) == (400, "max_tokens")
+    few = service.create(admin, tokens_per_minute=100)["secret"]
+    session = service.request("POST", "/v1/sessions", {"model": service.model}, few).json["id"]
+    too_many = service.request("POST", f"/v1/sessions/{session}/append", {"text": "a" * 200}, few)
+    assert (too_many.status, too_many.error["param"]) == (400, "text")
     while (answer := service.complete(key, max_tokens=400, logit_bias={"1": -100})).status == 200:
         pass
     assert (answer.status, answer.error["code"]) == (429, "rate_limit_exceeded")
