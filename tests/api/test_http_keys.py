@@ -442,13 +442,27 @@ def test_the_audit_log_has_a_line_for_each_change(own_daemon, tmp_path):
     assert [(x["method"], x["status"]) for x in before] == [("job.create", 200), ("key.create", 200), ("key.create", 200), ("model.delete", 409)]
     assert before[0]["key"] is None and before[0]["target"].startswith("ftjob-")
     assert (first["owner"], first["key"]) == ("127.0.0.1", None) and first["target"] == before[2]["key"] == before[2]["owner"]
-    assert (before[2]["target"], before[3]["code"]) == (user["id"], "conflict")
+    assert (before[2]["target"], before[3]["code"]) == (user["id"], "model_in_use")
     assert [(x["method"], x["target"], x["status"], x["code"]) for x in after] == [
         ("model.delete", service.model, 200, None), ("key.delete", user["id"], 200, None)]
     assert all(x["time"].endswith("Z") for x in before + after)
     assert log.stat().st_mode & 0o777 == 0o600
     for path in (log, tmp_path / "before"):
         assert not any(s in path.read_text() for s in ("private", admin, user["secret"]))
+
+
+def test_the_audit_log_has_the_code_of_the_answer_and_the_checkpoint(own_daemon, tmp_path):
+    service = Service(own_daemon("--audit-log", tmp_path / "audit"))
+    (job,) = service.request("GET", "/v1/fine_tuning/jobs").json["data"]
+    (checkpoint,) = service.request("GET", f"/v1/fine_tuning/jobs/{job['id']}/checkpoints").json["data"]
+    assert service.request("POST", f"/v1/fine_tuning/jobs/{job['id']}/cancel").status == 409
+    for name, status in [("none", 404), (checkpoint["fine_tuned_model_checkpoint"], 200)]:
+        assert service.request("DELETE", f"/v1/fine_tuning/jobs/{job['id']}/checkpoints/{name}").status == status
+    service.close()
+    lines = [json.loads(line) for line in (tmp_path / "audit").read_text().splitlines()][1:]
+    assert [(x["target"], x["status"], x["code"]) for x in lines] == [
+        (job["id"], 409, "invalid_job_state"), (f"{job['id']}/none", 404, "not_found"),
+        (f"{job['id']}/{checkpoint['fine_tuned_model_checkpoint']}", 200, None)]
 
 
 def test_an_audit_log_that_cannot_be_written_stops_the_start(tmp_path):
