@@ -300,6 +300,13 @@ def test_a_key_sees_its_models_alone(service):
         assert (answer.status, answer.error["code"]) == (404, "not_found"), path
     assert [m["id"] for m in service.request("GET", "/v1/models", key=mine).json["data"]] == [service.model]
     assert service.request("GET", "/v1/models", key=other).json["data"] == []
+    (id,) = [k["id"] for k in service.request("GET", "/v1/keys", key=admin).json["data"] if k["models"] == ["other"]]
+    ends = int(time.time()) + 1000
+    assert service.request("POST", f"/v1/keys/{id}", {"expires_at": ends, "name": None}, admin).json["models"] == ["other"]
+    changed = service.request("POST", f"/v1/keys/{id}", {"models": None}, admin).json
+    assert (changed["models"], changed["expires_at"]) == (None, ends)
+    assert service.request("POST", "/v1/completions", {"model": service.model, "prompt": "a"}, other).status == 200
+    assert service.request("POST", f"/v1/keys/{id}", {"expires_at": None}, admin).json["expires_at"] is None
 
 
 def test_requests_are_limited_across_front_ends(service):
