@@ -97,6 +97,11 @@ class Tables:
             cells += [".type = FIELD_UNION", f".items = {self.shared('field', name + '_kinds', text)}"]
         else:
             kind = node.pop("type")
+            if isinstance(kind, list):
+                kind, null = kind
+                if null != "null":
+                    raise ValueError(f"{name}: a table cannot express two types")
+                cells.append(".null = true")
             cells += [f".type = FIELD_{kind.upper()}", *getattr(self, kind)(name, node)]
         self.refuse_rest(name, node)
         if required:

@@ -395,7 +395,7 @@ static bool is_open(const field *f)
 	return (f->type == FIELD_OBJECT || f->type == FIELD_ARRAY) && !f->nested && !f->items;
 }
 
-static void drop_nulls(json_t *object)
+static void drop_nulls(const schema *s, json_t *object)
 {
 	const char *key;
 	json_t *value;
@@ -403,14 +403,16 @@ static void drop_nulls(json_t *object)
 
 	json_object_foreach_safe(object, next, key, value)
 	{
-		if (json_is_null(value))
+		const field *f = json_is_null(value) && s ? schema_find(s, key) : NULL;
+
+		if (json_is_null(value) && !(f && f->null))
 			json_object_del(object, key);
 	}
 }
 
 static bool check(const field *f, json_t *json, const place *at, schema_error *err)
 {
-	if (f->type == FIELD_ANY || f->type == FIELD_IGNORED)
+	if (f->type == FIELD_ANY || f->type == FIELD_IGNORED || (f->null && json_is_null(json)))
 		return true;
 	if (f->type == FIELD_UNION)
 		return check_union(f, json, at, err);
@@ -422,7 +424,7 @@ static bool check(const field *f, json_t *json, const place *at, schema_error *e
 		        : "invalid_type",
 		    err);
 	if (f->type == FIELD_OBJECT && !is_open(f))
-		drop_nulls(json);
+		drop_nulls(f->nested, json);
 	if (!f->nul && (json_is_string(json) || is_open(f)) && holds_nul(json))
 		return wrong(at, "invalid_value", err, "must not contain U+0000");
 	if (f->choices && !is_choice(f, json))

@@ -37,6 +37,7 @@ struct field {
 	const char *const *choices; /* FIELD_STRING, FIELD_BOOLEAN: allowed values ("false"), NULL-terminated */
 	const schema *nested;
 	bool exclusive;     /* FIELD_NUMBER: min itself is not allowed */
+	bool null;          /* a member that may be null, which does not count as absent */
 	bool nul;           /* FIELD_STRING: may hold U+0000: true for text for a model, false for names */
 	const field *items; /* FIELD_ARRAY, FIELD_OBJECT: one field, or NULL; FIELD_UNION: several */
 };
@@ -68,7 +69,7 @@ typedef struct schema_error {
 } schema_error;
 
 /* True if `json` fits; *err is defined in both cases. A null member counts as absent, even an unknown one. It is
- * removed from every object that a table describes, so handlers find no null there. */
+ * removed from every object that a table describes, so handlers find no null there, except in fields with `null`. */
 bool schema_check(const schema *s, json_t *json, schema_error *err);
 /* Describe the allowed values of a field: "an integer from 1 to 10000", "\"asc\" or \"desc\"". */
 void schema_expected(const field *f, char *out, size_t size);

@@ -30,7 +30,8 @@ typedef struct method {
 	const char *name;
 	void (*begin)(stream *s);
 	room room;
-	bool counted; /* it computes with a client's input, so deaths of the engine during it are counted */
+	bool counted; /* it computes with a client's input: it counts for its key's limits, and the deaths of the
+	               * engine during it are counted */
 } method;
 
 static const method methods[] = {

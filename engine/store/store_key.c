@@ -1,8 +1,10 @@
-/* API keys have no blob: a key is its row. The file DATA/keys is written before the first row and never removed. */
+/* API keys have no blob: a key is its row. The file DATA/keys is written after the first row, so that no failure leaves a
+ * service that needs a key and has none. It is never removed. */
 #include <stdio.h>
 #include <sys/stat.h>
 
 #include "engine/base/file.h"
+#include "engine/base/log.h"
 #include "engine/store/store_private.h"
 
 static bool mark_exists(const store *s, char path[PATH_MAX])
@@ -22,8 +24,11 @@ status store_key_put(store *s, const json_t *key, error *err)
 {
 	store_row row = {.document = (json_t *)(uintptr_t)key};
 	snprintf(row.id, sizeof row.id, "%s", json_string_value(json_object_get(key, "id")));
-	TRY(put_mark(s, err));
-	return row_put(s, STORE_KEYS, &row, err);
+	error mark = ERROR_INIT;
+	TRY(row_put(s, STORE_KEYS, &row, err));
+	if (put_mark(s, &mark) != STATUS_OK) /* the next start writes it */
+		log_line(LOG_ERROR, "that the service has had API keys is not recorded: %s", error_message(&mark));
+	return STATUS_OK;
 }
 
 status store_key_delete(store *s, const char *id, error *err)

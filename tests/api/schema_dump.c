@@ -85,7 +85,8 @@ static json_t *describe(const field *f)
 	if (f->type == FIELD_OBJECT && f->nested)
 		return reference(f->nested);
 
-	json_t *out = json_pack("{s:s}", "type", types[f->type]);
+	json_t *out = f->null ? json_pack("{s:[s, s]}", "type", types[f->type], "null")
+	                      : json_pack("{s:s}", "type", types[f->type]);
 
 	set_choices(out, f);
 	if (f->type == FIELD_OBJECT) {

@@ -9,7 +9,7 @@ import time
 import pytest
 import yaml
 
-from engine_client import EngineError, own_daemon, train
+from engine_client import DATA, END, EngineError, frame, own_daemon, train
 from http_support import BIN, ROOT, Front, chunks, engine, events, front, read_all, read_head, start, unchunk, wait_for
 
 SPEC = yaml.safe_load((ROOT / "proto" / "openapi.yaml").read_text())
@@ -88,6 +88,7 @@ def test_no_request_reaches_an_engine_whose_keys_are_not_known(engine, start):
         for headers in [{}, bearer("anything")]:
             answer = front.request(method, path, headers=headers)
             assert (answer.status, answer.error["code"]) == (503, "engine_unavailable")
+    assert front.get("/metrics").status == 200
     assert not engine.calls
     assert front.get("/openapi.json").status == 200
 
@@ -237,6 +238,42 @@ def test_a_revocation_ends_the_requests_of_the_key_at_every_front_end(service):
         s.close()
 
 
+def test_a_revocation_ends_generations_that_can_be_repeated(service):
+    with service.daemon.connect() as e:
+        endless = train(e, architecture="rwkv")
+        admin = service.first()
+        key = service.create(admin)
+        sessions = [e.begin("session.create", {"model": endless}, key=key["id"]).result()["id"] for _ in range(2)]
+        gone, waits = [e.begin("session.generate", {"id": id, "prompt": "a", "max_tokens": 1000000, "idempotency_key": id}, credit=1, key=key["id"])
+                       for id in sessions]
+        for call in (gone, waits):
+            call.next()
+        gone.cancel()
+        assert e.wait(lambda: e.begin("engine.status").result()["running"] == 2)
+        assert service.request("DELETE", f"/v1/keys/{key['id']}", key=admin).status == 200
+        with pytest.raises(EngineError) as refusal:
+            waits.result()
+        assert refusal.value.status == 401
+        assert e.wait(lambda: e.begin("engine.status").result()["running"] == 0)
+
+
+def test_keys_do_not_share_idempotency_keys(service):
+    with service.daemon.connect() as e:
+        before = e.call("session.create", {"model": service.model, "idempotency_key": "one"})["id"]
+    admin = service.first()
+    keys = [service.create(admin)["secret"] for _ in range(2)]
+    for key in keys:
+        wait_for(lambda: service.complete(key).status == 200)
+
+    def ask(key, **more):
+        return service.request("POST", "/v1/sessions", {"model": service.model, **more}, key, **{"Idempotency-Key": "one"})
+
+    made = [ask(key).json["id"] for key in keys]
+    assert len({before, *made}) == 3
+    assert [ask(key).json["id"] for key in keys] == made
+    assert [ask(key, durable=True).error["code"] for key in keys] == ["idempotency_mismatch"] * 2
+
+
 def test_a_key_expires(service):
     admin = service.first()
     key = service.create(admin, expires_at=int(time.time()) + 2)
@@ -263,6 +300,13 @@ def test_a_key_sees_its_models_alone(service):
         assert (answer.status, answer.error["code"]) == (404, "not_found"), path
     assert [m["id"] for m in service.request("GET", "/v1/models", key=mine).json["data"]] == [service.model]
     assert service.request("GET", "/v1/models", key=other).json["data"] == []
+    (id,) = [k["id"] for k in service.request("GET", "/v1/keys", key=admin).json["data"] if k["models"] == ["other"]]
+    ends = int(time.time()) + 1000
+    assert service.request("POST", f"/v1/keys/{id}", {"expires_at": ends, "name": None}, admin).json["models"] == ["other"]
+    changed = service.request("POST", f"/v1/keys/{id}", {"models": None}, admin).json
+    assert (changed["models"], changed["expires_at"]) == (None, ends)
+    assert service.request("POST", "/v1/completions", {"model": service.model, "prompt": "a"}, other).status == 200
+    assert service.request("POST", f"/v1/keys/{id}", {"expires_at": None}, admin).json["expires_at"] is None
 
 
 def test_requests_are_limited_across_front_ends(service):
@@ -297,6 +341,10 @@ def test_tokens_are_reserved_and_given_back(service):
     assert after.status == 200 and remaining(after) > 400  # 500 would not have been left, had nothing come back
     too_many = service.complete(key, max_tokens=2000)
     assert (too_many.status, too_many.error["param"]) == (400, "max_tokens")
+    few = service.create(admin, tokens_per_minute=100)["secret"]
+    session = service.request("POST", "/v1/sessions", {"model": service.model}, few).json["id"]
+    too_many = service.request("POST", f"/v1/sessions/{session}/append", {"text": "a" * 200}, few)
+    assert (too_many.status, too_many.error["param"]) == (400, "text")
     while (answer := service.complete(key, max_tokens=400, logit_bias={"1": -100})).status == 200:
         pass
     assert (answer.status, answer.error["code"]) == (429, "rate_limit_exceeded")
@@ -304,9 +352,71 @@ def test_tokens_are_reserved_and_given_back(service):
     assert service.request("POST", "/v1/embeddings", {"model": service.model, "input": "a" * 450}, key).status == 429
 
 
+def test_failed_requests_give_their_tokens_back(service):
+    admin = service.first()
+    key = service.create(admin, tokens_per_minute=600)
+    asked = {"model": service.model, "input": "a" * 400}
+    with service.daemon.connect() as e:
+        for _ in range(3):
+            call = e.begin("explain", {**asked, "method": "integrated_gradients", "steps": 1024, "target": {"kind": "logit"}}, key=key["id"])
+            time.sleep(0.2)  # it computes
+            call.cancel()
+            with pytest.raises(EngineError) as refusal:
+                call.result()
+            assert refusal.value.code == "cancelled"
+    assert service.request("POST", f"/v1/models/{service.model}/unload", {}, admin).status == 200
+    for weights in service.daemon.folder.rglob("model.safetensors"):
+        weights.write_bytes(weights.read_bytes()[:-1])
+    for _ in range(3):
+        answer = service.request("POST", "/v1/embeddings", asked, key["secret"])
+        assert answer.status == 500, answer.body
+
+
 def tokens_of(call):
     """Number of the tokens that a stream has got so far."""
     return sum(len((call.frames.get_nowait()[1] or {}).get("tokens", [])) for _ in range(call.frames.qsize()))
+
+
+def test_a_request_cannot_name_the_responses_of_another_key(service):
+    admin = service.first()
+    mine, other = service.create(admin, role="trainer"), service.create(admin)
+    asked = {"model": service.model, "prompt": "a", "max_tokens": 1}
+    with service.daemon.connect() as e:
+        made = e.begin("completion.create", {**asked, "response": {"id": "cmpl-1", "key": other["id"], "about": {}}}, key=mine["id"], credit=9)
+        assert made.result()["status"] == "completed"
+        assert e.begin("response.get", {"id": "cmpl-1", "key": other["id"]}, key=mine["id"], credit=9).result()["status"] == "completed"
+        for named in (mine, other):
+            with pytest.raises(EngineError) as refusal:
+                e.begin("response.get", {"id": "cmpl-1", "key": named["id"]}, key=other["id"], credit=9).result()
+            assert refusal.value.status == 404
+
+
+def batch_codes(service, key, bodies):
+    """The status of each line of a batch of responses, or the code of its error."""
+    lines = [json.dumps({"custom_id": str(i), "method": "POST", "url": "/v1/responses", "body": body}) for i, body in enumerate(bodies)]
+    with service.daemon.connect() as e:
+        upload = e.begin("file.create", {"filename": "requests.jsonl", "purpose": "batch"}, upload=True, key=key)
+        e.send(frame(DATA, upload.stream, {"part": "file"}, "\n".join(lines).encode(), flags=END))
+        batch = e.begin("batch.create", {"input_file_id": upload.result()["id"], "endpoint": "/v1/responses", "completion_window": "1h"}, key=key).result()
+        batch = e.wait(lambda: (lambda b: b if b["status"] == "completed" else None)(e.begin("batch.get", {"id": batch["id"]}, key=key).result()), 60)
+        files = [batch[name] for name in ("output_file_id", "error_file_id") if batch[name]]
+        found = [e.begin("file.content", {"id": file}, key=key, credit=99) for file in files]
+        results = [json.loads(x) for call in found for x in b"".join(list(call.events(regrant=1))[1:]).splitlines()]
+    return [r["error"]["code"] if r["error"] else r["response"]["status_code"] for r in sorted(results, key=lambda r: r["custom_id"])]
+
+
+def test_a_batch_finds_the_responses_of_its_key(service):
+    admin, model = service.first(), service.model
+    mine, other = service.create(admin, role="trainer"), service.create(admin)
+    ids = []
+    for key in (mine, other):
+        wait_for(lambda: service.complete(key["secret"]).status == 200)
+        made = service.request("POST", "/v1/responses", {"model": model, "input": "a", "store": True, "max_output_tokens": 2}, key["secret"])
+        assert made.status == 200, made.body
+        ids.append(made.json["id"])
+    bodies = [{"model": model, "input": "b", "max_output_tokens": 2, "previous_response_id": id} for id in ids]
+    bodies.append({**bodies[1], "response": {"key": other["id"]}})
+    assert batch_codes(service, mine["id"], bodies) == [200, 404, "unknown_parameter"]
 
 
 def test_tokens_are_divided_by_weight(service):
@@ -339,13 +449,27 @@ def test_the_audit_log_has_a_line_for_each_change(own_daemon, tmp_path):
     assert [(x["method"], x["status"]) for x in before] == [("job.create", 200), ("key.create", 200), ("key.create", 200), ("model.delete", 409)]
     assert before[0]["key"] is None and before[0]["target"].startswith("ftjob-")
     assert (first["owner"], first["key"]) == ("127.0.0.1", None) and first["target"] == before[2]["key"] == before[2]["owner"]
-    assert (before[2]["target"], before[3]["code"]) == (user["id"], "conflict")
+    assert (before[2]["target"], before[3]["code"]) == (user["id"], "model_in_use")
     assert [(x["method"], x["target"], x["status"], x["code"]) for x in after] == [
         ("model.delete", service.model, 200, None), ("key.delete", user["id"], 200, None)]
     assert all(x["time"].endswith("Z") for x in before + after)
     assert log.stat().st_mode & 0o777 == 0o600
     for path in (log, tmp_path / "before"):
         assert not any(s in path.read_text() for s in ("private", admin, user["secret"]))
+
+
+def test_the_audit_log_has_the_code_of_the_answer_and_the_checkpoint(own_daemon, tmp_path):
+    service = Service(own_daemon("--audit-log", tmp_path / "audit"))
+    (job,) = service.request("GET", "/v1/fine_tuning/jobs").json["data"]
+    (checkpoint,) = service.request("GET", f"/v1/fine_tuning/jobs/{job['id']}/checkpoints").json["data"]
+    assert service.request("POST", f"/v1/fine_tuning/jobs/{job['id']}/cancel").status == 409
+    for name, status in [("none", 404), (checkpoint["fine_tuned_model_checkpoint"], 200)]:
+        assert service.request("DELETE", f"/v1/fine_tuning/jobs/{job['id']}/checkpoints/{name}").status == status
+    service.close()
+    lines = [json.loads(line) for line in (tmp_path / "audit").read_text().splitlines()][1:]
+    assert [(x["target"], x["status"], x["code"]) for x in lines] == [
+        (job["id"], 409, "invalid_job_state"), (f"{job['id']}/none", 404, "not_found"),
+        (f"{job['id']}/{checkpoint['fine_tuned_model_checkpoint']}", 200, None)]
 
 
 def test_an_audit_log_that_cannot_be_written_stops_the_start(tmp_path):

@@ -58,13 +58,17 @@ static bool is_id(const json_t *id)
 	return bytes > 0 && bytes <= BATCH_MAX_ID && strlen(json_string_value(id)) == bytes;
 }
 
-/* Refuse what the front end refuses before it calls the engine, and what needs several calls. */
+/* Refuse what the front end refuses before it calls the engine, the member that it adds, and what needs several calls. */
 static bool check_body(batch_request *x, const batch_endpoint *e, int number)
 {
+	const json_t *response = json_object_get(x->body, "response");
 	if (json_is_true(json_object_get(x->body, "stream")))
 		batch_request_refuse(x, "invalid_value", "line %d: 'stream' must be false in a batch", number);
 	else if (json_is_object(json_object_get(x->body, "stream_options")))
 		batch_request_refuse(x, "invalid_value", "line %d: 'stream_options' needs \"stream\": true", number);
+	else if (response && !json_is_null(response))
+		batch_request_refuse(x, "unknown_parameter", "line %d: 'response' is not a parameter of %s", number,
+		                     e->url);
 	else if (strcmp(e->method, "explain") == 0 && json_object_get(x->body, "compare"))
 		batch_request_refuse(x, "invalid_value", "line %d: 'compare' is not available in a batch", number);
 	else if (strcmp(e->method, "explain") == 0 && json_object_get(x->body, "format"))

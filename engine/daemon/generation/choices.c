@@ -595,13 +595,14 @@ static status enter(choices *c, error *err)
 static status reserve_tokens(choices *c, error *err)
 {
 	const choices_prompts *p = &c->plan.prompt;
-	int64_t n = c->plan.prompts_only ? 0 : choices_generations(&c->plan) * c->plan.sampling.request.max_tokens;
+	const int64_t most = c->plan.prompts_only ? 0 : c->plan.sampling.request.max_tokens;
+	int64_t n = choices_generations(&c->plan) * most;
 	for (int i = 0; i < p->n; i++)
 		n += (int64_t)(p->list[i].count + p->list[i].n_source);
 	return keys_reserve_tokens(c->stream,
-	                           !c->plan.prompts_only ? "max_tokens"
-	                           : p->field            ? p->field
-	                                                 : "prompt",
+	                           most > 0   ? "max_tokens"
+	                           : p->field ? p->field
+	                                      : "prompt",
 	                           n, err);
 }
 

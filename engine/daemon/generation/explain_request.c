@@ -18,6 +18,7 @@
 #include "engine/daemon/generation/explanation_format.h"
 #include "engine/daemon/generation/selection.h"
 #include "engine/daemon/generation/tokens.h"
+#include "engine/daemon/keys/keys.h"
 #include "engine/daemon/requests/background.h"
 #include "engine/daemon/generation/generation.h"
 #include "engine/daemon/requests/pieces.h"
@@ -385,6 +386,14 @@ static void explain_request_answer(stream *s, explain_request *x)
 	pieces_send(s, &(pieces_source){next_piece, head_of, explanation_free, x});
 }
 
+/* Answer with the error, and free. A failed explanation gives back the tokens that its key has reserved for it. */
+static void explain_request_fail(stream *s, explain_request *x, const error *err)
+{
+	keys_count_tokens(s, 0);
+	stream_error(s, err, NULL);
+	explanation_free(x);
+}
+
 static void attribute(stream *s, explain_request *x);
 
 /* The weights are complete, or the attributions, which come last. */
@@ -396,8 +405,7 @@ static void scored(score_call *t)
 		(logged ? attribute : explain_request_answer)(t->stream, x);
 		return;
 	}
-	stream_error(t->stream, &t->error, NULL);
-	explanation_free(x);
+	explain_request_fail(t->stream, x, &t->error);
 }
 
 static void attribute(stream *s, explain_request *x)
@@ -470,8 +478,7 @@ static void explain_request_explain(stream *s, session_log *log)
 		return;
 	}
 	error_set(&err, result, NULL, "%s", status_text(result));
-	stream_error(s, &err, NULL);
-	explanation_free(x);
+	explain_request_fail(s, x, &err);
 }
 
 /* --- how many at once ------------------------------------------------------------------------ */

@@ -47,6 +47,7 @@ static void score_request_run_free(void *context)
 static void score_request_refuse(score_request_run *r, status result)
 {
 	error_set(&r->error, result, NULL, "%s", status_text(result));
+	keys_count_tokens(r->stream, 0);
 	r->stream->watch = NULL;
 	stream_error(r->stream, &r->error, NULL);
 	score_request_run_free(r);

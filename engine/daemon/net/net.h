@@ -22,7 +22,7 @@ typedef struct net {
 	uv_loop_t *loop;
 	void (*request)(struct stream *s, const char *method); /* called for a REQUEST; answers s at once or later */
 	void (*answered)(struct stream *s, status result, const char *text); /* called before s is answered; text:
-	                                                                      * the RESULT, or NULL */
+	                                                                      * RESULT or ERROR, or NULL */
 	void *owner;                                                         /* for `request` and `answered` */
 	struct store *store;                                   /* the ledger and the blobs */
 	struct idempotency *idempotency;                       /* repeatable requests */

@@ -161,7 +161,7 @@ void stream_error(stream *s, const error *err, const char *code)
 void stream_error_text(stream *s, status result, char *text)
 {
 	s->net->failures++;
-	note_answer(s, result, NULL);
+	note_answer(s, result, text);
 	if (text)
 		stream_send_answer(s, FRAME_ERROR, text);
 	else {

@@ -42,13 +42,15 @@ status audit_open(const char *path, error *err)
 	return STATUS_OK;
 }
 
-/* Return the id in a RESULT, or the request's; NULL: neither. New reference. */
-static json_t *target_of(const stream *s, const char *answer)
+/* Return the request's id, with the checkpoint of it that is named, or the id of its answer; NULL: none. New reference. */
+static json_t *target_of(const stream *s, const json_t *answer)
 {
-	json_t *result = s->target[0] || !answer ? NULL : json_loads(answer, JSON_ALLOW_NUL, NULL);
-	json_t *id = s->target[0] ? json_string(s->target) : json_incref(json_object_get(result, "id"));
-	json_decref(result);
-	return id;
+	const char *checkpoint = json_string_value(json_object_get(s->params, "checkpoint"));
+	if (!s->target[0])
+		return json_incref(json_object_get(answer, "id"));
+	return checkpoint && strlen(checkpoint) < STREAM_TARGET_BYTES /* in a refused request it may be any text */
+	           ? json_sprintf("%s/%s", s->target, checkpoint)
+	           : json_string(s->target);
 }
 
 static char *line_of(const stream *s, status result, const char *answer)
@@ -58,12 +60,18 @@ static char *line_of(const stream *s, status result, const char *answer)
 	struct tm utc;
 	if (gmtime_r(&now, &utc))
 		strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &utc);
+	json_t *answered = answer ? json_loads(answer, JSON_ALLOW_NUL, NULL) : NULL;
+	const char *code = json_string_value(json_object_get(answered, "code"));
 	json_t *object =
 	    json_pack("{s:s, s:s, s:s?, s:s, s:o?, s:i, s:s?}", "time", when, "owner", s->owner, "key",
-	              s->access_id[0] ? s->access_id : NULL, "method", s->method, "target", target_of(s, answer),
-	              "status", status_http(result), "code", result == STATUS_OK ? NULL : status_name(result));
+	              s->access_id[0] ? s->access_id : NULL, "method", s->method, "target", target_of(s, answered),
+	              "status", status_http(result), "code",
+	              result == STATUS_OK ? NULL
+	              : code              ? code
+	                                  : status_name(result));
 	char *text = json_text_reserve(object, JSON_COMPACT);
 	json_decref(object);
+	json_decref(answered);
 	return text;
 }
 

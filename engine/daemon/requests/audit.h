@@ -10,8 +10,8 @@
 
 /* Create the file if it does not exist. STATUS_IO: it cannot be written. */
 status audit_open(const char *path, error *err);
-/* Append a line for a request that is being answered, if its method is one of these. answer: its RESULT, or NULL. A
- * failure is logged. */
+/* Append a line for a request that is being answered, if its method is one of these. answer: its RESULT or ERROR,
+ * or NULL. A failure is logged. */
 void audit_write(const char *path, const stream *s, status result, const char *answer);
 
 #endif

@@ -101,7 +101,7 @@ void response_refuse_all(response *r)
 /* The response that the request names. NULL: the stream has been answered. */
 static response *find_named(stream *s)
 {
-	return response_find(s, s->target, json_string_value(json_object_get(s->params, "key")), "id");
+	return response_find(s, s->target, s->params, "id");
 }
 
 void responses_get(stream *s)

@@ -146,7 +146,7 @@ static bool continue_previous(stream *s, const json_t *how)
 	const char *model = json_string_value(json_object_get(s->params, "model"));
 	if (!id)
 		return true;
-	const response *r = response_find(s, id, json_string_value(json_object_get(how, "key")), param);
+	const response *r = response_find(s, id, how, param);
 	if (!r)
 		return false;
 	if (!r->ended)
@@ -202,7 +202,7 @@ static response *response_new(stream *s, const json_t *how, bool keeps_state, er
 	r->all = all;
 	r->peer = (stream_peer){peer_send, peer_send_copy, peer_fail, peer_forget, false};
 	response_copy_member(r->id, sizeof r->id, how, "id");
-	response_copy_member(r->key, sizeof r->key, how, "key");
+	snprintf(r->key, sizeof r->key, "%s", response_key(s, how));
 	r->about = json_is_object(about) ? json_incref(about) : json_object();
 	r->background = json_is_true(json_object_get(how, "background"));
 	r->keeps_state = keeps_state;

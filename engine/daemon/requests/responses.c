@@ -334,12 +334,18 @@ bool response_is_completed(const response *r)
 	return s && strcmp(s, "completed") == 0;
 }
 
-response *response_find(stream *s, const char *id, const char *key, const char *param)
+const char *response_key(const stream *s, const json_t *how)
+{
+	const char *named = json_string_value(json_object_get(how, "key"));
+	return s->access ? s->access_id : named ? named : "";
+}
+
+response *response_find(stream *s, const char *id, const json_t *how, const char *param)
 {
 	struct responses *all = s->net->responses;
 	response *r = STRING_TABLE_OWNER(string_table_find(&all->known, id), response, node);
 	const gone_response *g = STRING_TABLE_OWNER(string_table_find(&all->gone, id), gone_response, node);
-	key = key ? key : "";
+	const char *key = response_key(s, how);
 	if (r && strcmp(r->key, key) == 0)
 		return r;
 	if (!r && g && strcmp(g->key, key) == 0)

@@ -90,8 +90,11 @@ void response_copy_member(char *out, size_t size, const json_t *object, const ch
 void response_fail(response *r, const error *err);
 void response_end(response *r);
 bool response_is_completed(const response *r);
-/* The response that a request may see. NULL: the stream has been answered, 404 or 410. */
-response *response_find(stream *s, const char *id, const char *key, const char *param);
+/* The key whose responses a request sees: its own, if the engine has it, otherwise the one that the front end names in
+ * "key" of `how`; "": none. */
+const char *response_key(const stream *s, const json_t *how);
+/* The response that a request may see, with response_key's key. NULL: the stream has been answered, 404 or 410. */
+response *response_find(stream *s, const char *id, const json_t *how, const char *param);
 void response_cancel(response *r);
 /* Forget a response, and its row if it has one. Its followers are answered 404. */
 status response_remove(response *r, error *err);

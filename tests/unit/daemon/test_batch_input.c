@@ -161,6 +161,8 @@ static void a_wrong_line_has_a_code(void **state)
 	check_line(REQUEST(POST "\"body\":{},\"more\":1"), "unknown_parameter");
 	check_line(REQUEST(POST "\"body\":{\"stream\":true}"), "invalid_value");
 	check_line(REQUEST(POST "\"body\":{\"stream_options\":{}}"), "invalid_value");
+	check_line(REQUEST(POST "\"body\":{\"response\":{\"key\":\"key-other\"}}"), "unknown_parameter");
+	check_line(REQUEST(POST "\"body\":{\"response\":null}"), NULL);
 }
 
 static void integers_are_read_as_over_http(void **state)

@@ -1,4 +1,7 @@
 /* Keys are rows alone. That a service has had one outlives its rows. */
+#include <fcntl.h>
+#include <sys/resource.h>
+
 #include "engine/store/maintenance.h"
 #include "tests/unit/store/fixture.h"
 
@@ -87,6 +90,42 @@ static void a_backup_has_the_keys_and_needs_them(void **state)
 	assert_int_equal(file_remove_tree(folder, NULL), STATUS_OK);
 }
 
+static bool mark_exists(const fixture *f)
+{
+	char path[PATH_MAX];
+	snprintf(path, sizeof path, "%s/keys", f->folder);
+	return access(path, F_OK) == 0;
+}
+
+static void a_key_that_cannot_be_stored_locks_nothing(void **state)
+{
+	fixture *f = *state;
+	char ledger[PATH_MAX];
+	json_t *key = json_pack("{s:s, s:s}", "id", "key-1", "name", "a");
+	snprintf(ledger, sizeof ledger, "%s/ledger.sqlite", f->folder);
+	assert_int_equal(truncate(ledger, 4096), 0);
+	assert_int_equal(store_key_put(f->store, key, NULL), STATUS_STORAGE);
+	assert_false(mark_exists(f));
+	json_decref(key);
+}
+
+static void a_key_without_the_mark_is_a_key(void **state)
+{
+	fixture *f = *state;
+	struct rlimit limit;
+	log_init("test", LOG_ERROR + 1);
+	const int lowest = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	close(lowest);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &(struct rlimit){(rlim_t)lowest, limit.rlim_max}), 0);
+	put(f, "key-1", "a");
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	assert_false(mark_exists(f));
+	reopen(f);
+	must_have_had(f->store, true);
+	assert_true(mark_exists(f));
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -94,6 +133,8 @@ int main(void)
 	    CASE(keys_are_listed_in_order_and_replaced_by_id),
 	    CASE(a_service_that_had_keys_needs_them_when_the_rows_are_lost),
 	    CASE(a_backup_has_the_keys_and_needs_them),
+	    CASE(a_key_that_cannot_be_stored_locks_nothing),
+	    CASE(a_key_without_the_mark_is_a_key),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
