@@ -185,7 +185,8 @@ void keys_update(stream *s)
 	change_key(s, document);
 }
 
-/* Cancel the requests of a revoked key. Cancelling may answer a request, which removes it from the list. */
+/* Cancel the requests of a revoked key, also those that continue without their client. Cancelling may answer a request,
+ * which removes it from the list. */
 static void cancel_streams(const access_key *x)
 {
 	for (stream *s = x->streams; s;) {
@@ -193,8 +194,9 @@ static void cancel_streams(const access_key *x)
 			s = s->access_next;
 			continue;
 		}
+		const bool continues = !s->cancelled || stream_detached(s);
 		s->revoked = true;
-		if (!s->cancelled) {
+		if (continues) {
 			s->cancelled = true;
 			if (s->watch && s->watch->cancel)
 				s->watch->cancel(s);

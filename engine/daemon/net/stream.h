@@ -30,7 +30,7 @@ typedef struct stream stream;
 typedef struct stream_watch {
 	void (*credit)(stream *s);               /* more may be sent, or the peer has read something */
 	void (*data)(stream *s, const frame *f); /* a DATA frame of an upload */
-	void (*cancel)(stream *s);               /* at most once */
+	void (*cancel)(stream *s);               /* once; again if a detached request must end */
 } stream_watch;
 
 /* Carries a stream's frames: a connection (connection.h has the contracts), or a response (responses.h). */

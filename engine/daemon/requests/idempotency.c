@@ -19,6 +19,9 @@
 
 #define PARAM "idempotency_key"
 
+/* A key as it is stored: the id of the request's API key and a line feed, if it has one, then the client's own. */
+enum { SCOPED_KEY_BYTES = STREAM_OWNER_BYTES + IDEMPOTENCY_KEY_BYTES + 1 };
+
 /* A request's key and the data gathered under it. */
 typedef struct request_key {
 	string_node node; /* while running */
@@ -32,7 +35,7 @@ typedef struct request_key {
 	size_t events_bytes, capacity, sent;
 	char *result;          /* in a repeat: the stored answer, */
 	uint64_t kept_request; /* and the hash of its request */
-	char key[IDEMPOTENCY_KEY_BYTES + 1];
+	char key[SCOPED_KEY_BYTES];
 } request_key;
 
 /* An answer kept in memory. */
@@ -42,7 +45,7 @@ typedef struct answer {
 	uint64_t request, kept_ns;
 	size_t bytes, events_bytes;
 	char *result, *events;
-	char key[IDEMPOTENCY_KEY_BYTES + 1];
+	char key[SCOPED_KEY_BYTES];
 } answer;
 
 struct idempotency {
@@ -316,7 +319,7 @@ static void key_end(stream *s)
 static bool key_detached(const stream *s)
 {
 	const request_key *k = s->key;
-	return k->running && (s->cancelled || !s->peer) && !s->net->draining;
+	return k->running && (s->cancelled || !s->peer) && !s->net->draining && !s->revoked;
 }
 
 static const stream_record record = {key_event, key_result, key_part, key_bytes, key_detached, key_end};
@@ -348,7 +351,7 @@ bool idempotency_take(stream *s)
 	}
 	s->record = &record;
 	k->stream = s;
-	snprintf(k->key, sizeof k->key, "%s", text);
+	snprintf(k->key, sizeof k->key, "%s%s%s", s->access_id, s->access_id[0] ? "\n" : "", text);
 	json_object_del(s->params, PARAM);
 	return true;
 }
