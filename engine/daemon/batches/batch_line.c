@@ -47,6 +47,8 @@ static void write_text(batch_line *line, int http, const char *body, const char 
 	line->failed = !body || http >= 400;
 	line->failure = line->text ? STATUS_OK : STATUS_NOMEM;
 	line->state = BATCH_LINE_DONE;
+	json_decref(line->request.body);
+	line->request.body = NULL;
 }
 
 void batch_line_settle(batch_line *line, const char *code, const char *message)
@@ -58,7 +60,7 @@ static void fail(batch_line *line, status failure, const char *reason)
 {
 	line->failure = failure;
 	snprintf(line->reason, sizeof line->reason, "%s", reason);
-	line->state = BATCH_LINE_DONE;
+	line->state = BATCH_LINE_WAITING;
 }
 
 /* Return the failure of the machine that an ERROR reports; STATUS_OK: it is an answer to the request. A device that
@@ -86,6 +88,7 @@ static void end_with_error(batch_line *line, const char *json)
 	const char *code = json_string_value(json_object_get(given, "code"));
 	const char *message = json_string_value(json_object_get(given, "message"));
 	const status failure = given && code && message ? machine_failure(http, code) : STATUS_NOMEM;
+	line->retry_after = (int)json_integer_value(json_object_get(given, "retry_after"));
 	if (failure != STATUS_OK) {
 		fail(line, failure, message ? message : "out of memory");
 	} else {
@@ -132,6 +135,8 @@ static void on_end(void *context, bool failed, const char *json)
 		write_text(line, 200, line->data ? line->data : json, NULL, NULL);
 	free(line->data);
 	line->data = NULL;
+	line->bytes = line->room = 0;
+	line->lost = line->too_large = false;
 	generation_answer_fini(&line->answer);
 	line->done(line);
 }
@@ -195,15 +200,16 @@ void batch_line_begin(batch_line *line)
 {
 	static const local_receiver receiver = {on_event, on_data, on_end};
 	line->state = BATCH_LINE_RUNNING;
-	line->call = batch_line_prepare(line) ? local_request_new(line->batch->net, line->batch->key, &receiver, line) : NULL;
+	/* The members are shared with the request: the engine changes only the object itself. */
+	json_t *params = batch_line_prepare(line) ? json_copy(line->request.body) : NULL;
+	line->call = params ? local_request_new(line->batch->net, line->batch->key, &receiver, line) : NULL;
 	if (!line->call) {
+		json_decref(params);
 		generation_answer_fini(&line->answer);
 		fail(line, STATUS_NOMEM, "out of memory");
 		line->done(line);
 		return;
 	}
-	json_t *params = line->request.body;
-	line->request.body = NULL;
 	local_request_begin(line->call, line->batch->endpoint->method, params);
 }
 

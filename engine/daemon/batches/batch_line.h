@@ -33,11 +33,12 @@ typedef struct batch_line {
 	int32_t number;
 	batch_request request;
 	batch_line_state state;
-	/* A finished line's text, with its newline. NULL: the machine has failed, `failure` says how, and the line must
-	 * run again. */
+	/* A finished line's text, with its newline. NULL: the machine has failed, `failure` says how, and the line may
+	 * begin again. */
 	char *text;
 	bool failed; /* the text belongs into the error file */
 	status failure;
+	int retry_after; /* seconds, with STATUS_BUSY; 0: not known */
 	char reason[256];
 	void (*done)(struct batch_line *line); /* called by batch_line_begin or later */
 	void *owner;
@@ -50,7 +51,7 @@ typedef struct batch_line {
 	bool too_large;
 } batch_line;
 
-/* Start the request. `done` follows. */
+/* Start the request, for the first time or after a failure. `done` follows. */
 void batch_line_begin(batch_line *line);
 /* Finish a line that does not run, with this error. Any thread. */
 void batch_line_settle(batch_line *line, const char *code, const char *message);

@@ -11,7 +11,8 @@
 #include "engine/daemon/batches/batch_run_private.h"
 #include "engine/daemon/net/connection.h"
 
-#define COMMIT_NS UINT64_C(1000000000) /* between commits; a chunk's end is committed, too */
+#define SECOND_NS UINT64_C(1000000000)
+#define COMMIT_NS SECOND_NS /* between commits; a chunk's end is committed, too */
 
 static void release_lines(batch_run *r)
 {
@@ -126,8 +127,10 @@ static void line_done(batch_line *line)
 		r->pending += strlen(line->text);
 	else if (line->failure == STATUS_CANCELLED && r->ending == BATCH_EXPIRES)
 		expire(r, line);
-	else if (r->failure == STATUS_OK && !(line->failure == STATUS_CANCELLED && r->ending == BATCH_CANCELS))
+	else if ((r->failure == STATUS_OK || r->failure == STATUS_BUSY) && !(line->failure == STATUS_CANCELLED && r->ending == BATCH_CANCELS))
 		r->failure = error_set(&r->reason, line->failure, NULL, "line %d: %s", line->number, line->reason);
+	if (line->failure == STATUS_BUSY && line->retry_after > r->retry_after)
+		r->retry_after = line->retry_after;
 	if (!r->busy)
 		batch_run_advance(r);
 }
@@ -152,9 +155,14 @@ static void begin_line(batch_run *r, batch_line *line)
 	}
 }
 
+static bool waits(const batch_run *r)
+{
+	return r->ending == BATCH_RUNS && clock_ns() < r->resume_ns;
+}
+
 static bool may_begin(const batch_run *r)
 {
-	return r->next < r->n && r->failure == STATUS_OK && !r->base.cancelled && r->ending != BATCH_CANCELS &&
+	return !waits(r) && r->next < r->n && r->failure == STATUS_OK && !r->base.cancelled && r->ending != BATCH_CANCELS &&
 	       r->running < (r->alone ? 1 : BATCH_CONCURRENT) && r->pending < BATCH_PENDING_BYTES &&
 	       !(r->alone && r->next > r->settled);
 }
@@ -174,6 +182,17 @@ static void check_time(batch_run *r)
 		r->ending = BATCH_EXPIRES;
 }
 
+/* The engine was busy, and no line runs: let those without results begin again later. */
+static void postpone(batch_run *r)
+{
+	for (int i = r->settled; i < r->next; i++)
+		r->pending -= r->lines[i].text ? strlen(r->lines[i].text) : 0; /* begin_line counts it again */
+	r->next = r->settled;
+	r->failure = STATUS_OK;
+	r->resume_ns = clock_ns() + (uint64_t)(r->retry_after > 0 ? r->retry_after : 1) * SECOND_NS;
+	r->retry_after = 0;
+}
+
 /* Start lines, and commit when it is time. */
 static status pump(batch_run *r, queued_job *j, error *err)
 {
@@ -185,7 +204,9 @@ static status pump(batch_run *r, queued_job *j, error *err)
 		const bool idle = r->running == 0, due = clock_ns() - r->committed_ns >= COMMIT_NS;
 		if (to > r->settled && (idle || due || r->pending >= BATCH_PENDING_BYTES))
 			TRY(commit(r, j, to, err));
-		if (!may_begin(r))
+		if (idle && r->failure == STATUS_BUSY)
+			postpone(r);
+		else if (!may_begin(r))
 			return STATUS_OK;
 	}
 }
@@ -210,9 +231,9 @@ static void batch_run_advance(batch_run *r)
 	} else if (r->ending == BATCH_CANCELS) {
 		release_lines(r);
 		batch_run_finalize(r, j);
-	} else {
+	} else if (r->settled == r->n) {
 		batch_run_read(r);
-	}
+	} /* else batch_run_tick continues at `resume_ns` */
 }
 
 /* --- reading ---------------------------------------------------------------------------------------------- */

@@ -11,7 +11,8 @@
  * A commit has an event with the texts of consecutive lines, and the row with their number. After any stop the run
  * continues with the next line, so each line has exactly one result.
  *
- * A failure of the machine is no result: the run commits what it has and ends, and the queue retries it.
+ * A failure of the machine is no result: the run commits what it has and ends, and the queue retries it. If the engine
+ * is only busy (429), the run stays: it waits, and repeats the lines that were refused.
  *
  * If the engine has died during a run, the next run begins with one line alone. If it dies three times in a row there,
  * that line gets an error, and the run continues with the next one. */
@@ -32,7 +33,7 @@ extern const queued_run_steps batch_run_steps;
 
 /* The job's document now says when it was cancelled: end the run, keeping the results. */
 void batch_run_cancel(queued_run *r);
-/* Commit results that are due, or let the run expire. */
+/* Commit results that are due, continue after a wait, or let the run expire. */
 void batch_run_tick(queued_run *r);
 
 #endif

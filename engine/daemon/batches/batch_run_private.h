@@ -31,8 +31,10 @@ typedef struct batch_run {
 	size_t pending; /* bytes of results that are not committed */
 	bool expired;   /* a line has expired */
 	uint64_t committed_ns;
-	status failure; /* failure of the machine: no more lines start, and the run ends */
+	status failure; /* failure of the machine: no more lines start; the run waits if it is STATUS_BUSY, else it ends */
 	error reason;
+	int retry_after;    /* seconds, of the refused lines; 0: not known */
+	uint64_t resume_ns; /* no line starts before this time; by clock_ns */
 	bool busy; /* the pool works, or `batch_run_advance` runs */
 	batch_output output;
 	bool more; /* `output` has an event to write */
