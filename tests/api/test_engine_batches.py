@@ -9,6 +9,7 @@ import sqlite3
 import pytest
 
 from engine_client import PATIENCE, TINY, EngineError, daemon, engine, own_daemon, train  # noqa: F401
+from engine_serving import metric
 from http_support import Front
 
 ENDED = ("completed", "failed", "expired", "cancelled")
@@ -270,6 +271,21 @@ def test_lines_that_have_not_run_in_time_expire(engine, model):
     assert batch["status"] == "expired" and batch["expired_at"] >= batch["expires_at"]
     assert [x["custom_id"] for x in output + errors] == [f"r{i}" for i in range(4000)] and errors
     assert all(x["error"]["code"] == "batch_expired" and x["response"] is None for x in errors)
+
+
+def test_a_line_that_is_refused_as_too_many_is_repeated_and_the_others_keep_their_results(own_daemon):
+    daemon = own_daemon("--max-generations", 8)
+    with daemon.connect() as engine:
+        model = train(engine)
+        counts = (4, 5, 4, 1, 8, 2)
+        lines = [line(f"r{i}", "/v1/completions", {"model": model, "prompt": "bottles", "max_tokens": 20, "n": n, "logit_bias": {"1": -100}})
+                 for i, n in enumerate(counts)]
+        lines[1] += " " * (64 << 10)  # checked on the pool, so refused after the next line was accepted
+        batch, output, errors = run(engine, lines)
+        assert (batch["status"], errors) == ("completed", [])
+        assert [(x["custom_id"], len(x["response"]["body"]["choices"])) for x in output] == [(f"r{i}", n) for i, n in enumerate(counts)]
+        assert metric(engine, "additive_engine_generated_tokens_total") == 20 * sum(counts)
+    assert daemon.stop() == 0
 
 
 def test_a_model_deleted_meanwhile_gives_error_lines(engine):

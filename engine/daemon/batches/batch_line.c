@@ -199,10 +199,14 @@ static bool batch_line_prepare(batch_line *line)
 void batch_line_begin(batch_line *line)
 {
 	static const local_receiver receiver = {on_event, on_data, on_end};
+	char id[STORE_ID_BYTES + 32];
+	line_id(line, "req_", id, sizeof id);
 	line->state = BATCH_LINE_RUNNING;
 	/* The members are shared with the request: the engine changes only the object itself. */
 	json_t *params = batch_line_prepare(line) ? json_copy(line->request.body) : NULL;
-	line->call = params ? local_request_new(line->batch->net, line->batch->key, &receiver, line) : NULL;
+	line->call = params ? local_request_new(line->batch->net, &(local_origin){line->batch->key, id, line->large},
+	                                        &receiver, line)
+	                    : NULL;
 	if (!line->call) {
 		json_decref(params);
 		generation_answer_fini(&line->answer);

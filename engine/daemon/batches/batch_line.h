@@ -31,6 +31,7 @@ typedef enum batch_line_state { BATCH_LINE_WAITING, BATCH_LINE_RUNNING, BATCH_LI
 typedef struct batch_line {
 	const batch_context *batch;
 	int32_t number;
+	bool large; /* stream.large */
 	batch_request request;
 	batch_line_state state;
 	/* A finished line's text, with its newline. NULL: the machine has failed, `failure` says how, and the line may

@@ -243,7 +243,11 @@ static status read_line(batch_run *r, FILE *file, const batch_place *place, erro
 	batch_line *line = &r->lines[r->n];
 	const size_t bytes = place->bytes > BATCH_MAX_LINE ? 0 : (size_t)place->bytes;
 	char *text = malloc(bytes + 1);
-	*line = (batch_line){.batch = &r->context, .number = place->number, .done = line_done, .owner = r};
+	*line = (batch_line){.batch = &r->context,
+	                     .number = place->number,
+	                     .large = place->bytes >= STREAM_LARGE,
+	                     .done = line_done,
+	                     .owner = r};
 	status s = !text ? STATUS_NOMEM
 	           : fseeko(file, place->offset, SEEK_SET) == 0 && fread(text, 1, bytes, file) == bytes
 	               ? batch_request_read(&line->request, r->context.endpoint, place, text)
