@@ -288,6 +288,14 @@ def test_a_line_that_is_refused_as_too_many_is_repeated_and_the_others_keep_thei
     assert daemon.stop() == 0
 
 
+def test_an_answer_that_is_too_large_is_an_error_line(engine, model):
+    large = {"model": model, "prompt": "b", "max_tokens": 480, "n": 48, "logprobs": 20, "logit_bias": {"1": -100}}
+    lines = [line("a", "/v1/completions", large), line("b", "/v1/completions", {**large, "n": 1})]
+    batch, output, errors = run(engine, lines)
+    assert batch["status"] == "completed" and [x["custom_id"] for x in output] == ["b"]
+    assert [(x["custom_id"], x["error"]["code"]) for x in errors] == [("a", "too_large")]
+
+
 def test_a_model_deleted_meanwhile_gives_error_lines(engine):
     model = train(engine)
     batch = create(engine, many(model, 3000))
@@ -327,6 +335,10 @@ def test_a_line_under_which_the_engine_dies_gets_an_error_and_the_others_run(own
         daemon.process.wait(PATIENCE)
         daemon.start()
     with daemon.connect() as engine:
+        running = set()
+        engine.wait(lambda: (running.add(engine.call("engine.status")["running"]),
+                             engine.call("batch.get", {"id": batch["id"]})["status"] in ENDED)[1])
+        assert running <= {0, 1}  # also after the first commit: another line may be poison
         batch = wait(engine, batch["id"])
         output, errors = results(engine, batch)
         assert [x["custom_id"] for x in output] == [f"r{i}" for i in range(40) if i != 20]
