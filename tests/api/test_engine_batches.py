@@ -314,6 +314,17 @@ def test_a_model_deleted_meanwhile_gives_error_lines(engine):
     assert {x["response"]["status_code"] for x in errors} == {404}
 
 
+def test_the_log_names_a_line_by_the_id_of_its_result(own_daemon):
+    daemon = own_daemon()
+    with daemon.connect() as engine:
+        model = train(engine)
+        (daemon.folder / "models" / model / "model.safetensors").write_bytes(b"")
+        batch, output, errors = run(engine, [line("a", "/v1/completions", {"model": model, "prompt": "a"})])
+        assert errors[0]["response"]["status_code"] == 500
+        assert f"request {errors[0]['response']['request_id']}: answered with storage_error" in daemon.log.read_text()
+    assert daemon.stop() == 0
+
+
 def test_a_line_without_a_seed_has_its_own(engine, model):
     body = {"model": model, "prompt": "bottles", "max_tokens": 20, "logit_bias": {"1": -100}}
     _, output, _ = run(engine, [line(f"r{i}", "/v1/completions", body) for i in range(4)])
