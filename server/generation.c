@@ -40,6 +40,7 @@ typedef struct generation {
 	bool stream, include_usage;
 	generation_answer answer;
 	bool kept;         /* the engine keeps it: the first event is about it, and the RESULT has its status */
+	bool whole;        /* it cannot be streamed: its events are not those of the answer's choices */
 	bool opened;       /* that event has come */
 	bool replays;      /* another request has begun it */
 	kept_view view;    /* used if it replays */
@@ -311,9 +312,9 @@ static void generation_note_tokens_of(request *r, size_t tokens)
 static json_t *generation_about(const generation *g)
 {
 	const generation_answer *a = &g->answer;
-	return json_pack("{s:I, s:s, s:I, s:b, s:b, s:b, s:O*}", "created", a->created, "fingerprint", a->fingerprint,
+	return json_pack("{s:I, s:s, s:I, s:b, s:b, s:b, s:b, s:O*}", "created", a->created, "fingerprint", a->fingerprint,
 	                 "n", g->n, "include_usage", g->include_usage, "timings", a->timings, "prompt_logprobs",
-	                 a->prompt_logprobs, "model", a->model);
+	                 a->prompt_logprobs, "whole", g->whole, "model", a->model);
 }
 
 static void generation_recall(generation *g, const json_t *about)
@@ -327,6 +328,7 @@ static void generation_recall(generation *g, const json_t *about)
 	snprintf(a->fingerprint, sizeof a->fingerprint, "%s", fingerprint ? fingerprint : "");
 	g->n = json_integer_value(json_object_get(about, "n"));
 	g->include_usage = json_is_true(json_object_get(about, "include_usage"));
+	g->whole = json_is_true(json_object_get(about, "whole"));
 }
 
 /* The first event about a kept generation. */
@@ -339,7 +341,10 @@ static void generation_open(request *r, const json_t *event)
 		generation_recall(g, json_object_get(event, "about"));
 	else
 		kept_name(r, g->answer.id);
-	if (g->stream)
+	if (g->stream && g->whole)
+		reply_refuse(r, 400, "invalid_value", "stream",
+		             "a completion with 'prompt_logprobs', or with 'best_of' greater than 'n', has no stream");
+	else if (g->stream)
 		generation_begin_stream(r);
 }
 
@@ -490,6 +495,7 @@ static void generation_begin(request *r, const generation_chunks *chunks, genera
 	g->stream = json_is_true(json_object_get(r->body, "stream"));
 	g->include_usage = json_is_true(json_object_get(json_object_get(r->body, "stream_options"), "include_usage"));
 	g->kept = json_is_true(json_object_get(r->body, "background"));
+	g->whole = g->answer.prompt_logprobs || json_integer_value(json_object_get(r->body, "best_of")) > g->n;
 	clock_gettime(CLOCK_REALTIME, &now); /* time() may lag by a tick */
 	g->answer.created = now.tv_sec;
 	snprintf(g->answer.fingerprint, sizeof g->answer.fingerprint, "%s", engine_link_fingerprint(r->server->engine));

@@ -18,7 +18,7 @@ typedef struct kept_view {
 /* Add the member that makes a request a response; with the id NULL it only names the key. about is stolen. False: out
  * of memory, which has been answered. */
 bool kept_add(request *r, json_t *params, const char *id, json_t *about, bool background, bool stream);
-/* Say before a stream begins where it can be continued. */
+/* Add the header Content-Location; call before the stream begins. */
 void kept_name(request *r, const char *id);
 /* Read a view from the query and the header Last-Event-ID. False: the request has been answered. */
 bool kept_read(request *r, kept_view *view);

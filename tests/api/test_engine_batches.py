@@ -9,6 +9,7 @@ import sqlite3
 import pytest
 
 from engine_client import PATIENCE, TINY, EngineError, daemon, engine, own_daemon, train  # noqa: F401
+from engine_serving import metric
 from http_support import Front
 
 ENDED = ("completed", "failed", "expired", "cancelled")
@@ -272,6 +273,29 @@ def test_lines_that_have_not_run_in_time_expire(engine, model):
     assert all(x["error"]["code"] == "batch_expired" and x["response"] is None for x in errors)
 
 
+def test_a_line_that_is_refused_as_too_many_is_repeated_and_the_others_keep_their_results(own_daemon):
+    daemon = own_daemon("--max-generations", 8)
+    with daemon.connect() as engine:
+        model = train(engine)
+        counts = (4, 5, 4, 1, 8, 2)
+        lines = [line(f"r{i}", "/v1/completions", {"model": model, "prompt": "bottles", "max_tokens": 20, "n": n, "logit_bias": {"1": -100}})
+                 for i, n in enumerate(counts)]
+        lines[1] += " " * (64 << 10)  # checked on the pool, so refused after the next line was accepted
+        batch, output, errors = run(engine, lines)
+        assert (batch["status"], errors) == ("completed", [])
+        assert [(x["custom_id"], len(x["response"]["body"]["choices"])) for x in output] == [(f"r{i}", n) for i, n in enumerate(counts)]
+        assert metric(engine, "additive_engine_generated_tokens_total") == 20 * sum(counts)
+    assert daemon.stop() == 0
+
+
+def test_an_answer_that_is_too_large_is_an_error_line(engine, model):
+    large = {"model": model, "prompt": "b", "max_tokens": 480, "n": 48, "logprobs": 20, "logit_bias": {"1": -100}}
+    lines = [line("a", "/v1/completions", large), line("b", "/v1/completions", {**large, "n": 1})]
+    batch, output, errors = run(engine, lines)
+    assert batch["status"] == "completed" and [x["custom_id"] for x in output] == ["b"]
+    assert [(x["custom_id"], x["error"]["code"]) for x in errors] == [("a", "too_large")]
+
+
 def test_a_model_deleted_meanwhile_gives_error_lines(engine):
     model = train(engine)
     batch = create(engine, many(model, 3000))
@@ -288,6 +312,17 @@ def test_a_model_deleted_meanwhile_gives_error_lines(engine):
     output, errors = results(engine, batch)
     assert batch["status"] == "completed" and len(output) + len(errors) == 3000 and errors
     assert {x["response"]["status_code"] for x in errors} == {404}
+
+
+def test_the_log_names_a_line_by_the_id_of_its_result(own_daemon):
+    daemon = own_daemon()
+    with daemon.connect() as engine:
+        model = train(engine)
+        (daemon.folder / "models" / model / "model.safetensors").write_bytes(b"")
+        batch, output, errors = run(engine, [line("a", "/v1/completions", {"model": model, "prompt": "a"})])
+        assert errors[0]["response"]["status_code"] == 500
+        assert f"request {errors[0]['response']['request_id']}: answered with storage_error" in daemon.log.read_text()
+    assert daemon.stop() == 0
 
 
 def test_a_line_without_a_seed_has_its_own(engine, model):
@@ -311,6 +346,10 @@ def test_a_line_under_which_the_engine_dies_gets_an_error_and_the_others_run(own
         daemon.process.wait(PATIENCE)
         daemon.start()
     with daemon.connect() as engine:
+        running = set()
+        engine.wait(lambda: (running.add(engine.call("engine.status")["running"]),
+                             engine.call("batch.get", {"id": batch["id"]})["status"] in ENDED)[1])
+        assert running <= {0, 1}  # also after the first commit: another line may be poison
         batch = wait(engine, batch["id"])
         output, errors = results(engine, batch)
         assert [x["custom_id"] for x in output] == [f"r{i}" for i in range(40) if i != 20]

@@ -37,6 +37,9 @@ def test_an_answer_has_the_times_of_a_generation_if_they_are_wanted(engine, mode
     assert list(found) == ["queued_ms", "started_ms", "first_token_ms", "ended_ms", "answered_ms"]
     assert 0 <= found["queued_ms"] and list(found.values()) == sorted(found.values())
     assert found["first_token_ms"] < found["ended_ms"]
+    for i, background in enumerate((False, True)):
+        kept = times("completion.create", {**ask, "response": {"id": f"timed{i}", "background": background, "stream": True}}, timed)
+        assert list(kept) == list(found) and list(kept.values()) == sorted(kept.values())
     assert list(times("session.append", {"id": session()["id"], "text": "99"}, timed)) == ["queued_ms", "started_ms", "ended_ms", "answered_ms"]
     assert list(times("model.list", {}, timed)) == ["answered_ms"]
     assert list(times("completion.create", {**ask, "max_tokens": 0.5}, timed)) == ["answered_ms"]

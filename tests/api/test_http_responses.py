@@ -154,6 +154,17 @@ def test_last_event_id_continues_a_completion(front, model):
     assert front.get(where + "?stream=maybe").error["param"] == "stream"
 
 
+@pytest.mark.parametrize("more", [{"best_of": 3, "n": 2}, {"prompt_logprobs": 1}])
+def test_a_completion_that_cannot_be_streamed_is_only_shown_whole(front, model, more):
+    made = front.post("/v1/completions", {"model": model, "prompt": "Once", "max_tokens": 4, "background": True, **more}).json
+    for query in ("?stream=true", "?starting_after=0"):
+        answer = front.get(f"/v1/completions/{made['id']}{query}")
+        assert (answer.status, answer.error["param"]) == (400, "stream")
+    where = f"/v1/completions/{made['id']}"
+    wait_for(lambda: front.get(where).json["status"] == "completed", what="the end")
+    assert len(front.get(where).json["choices"]) == more.get("n", 1)
+
+
 def test_a_chat_continues_after_each_of_its_chunks(front, model):
     path = "/v1/chat/completions"
     made = front.post(path, request_of(path, model, 1, 8, background=True, stream=True))

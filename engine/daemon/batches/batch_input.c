@@ -58,12 +58,27 @@ static bool is_id(const json_t *id)
 	return bytes > 0 && bytes <= BATCH_MAX_ID && strlen(json_string_value(id)) == bytes;
 }
 
+/* Return a member that needs a connection, a kept response or a session; NULL: the body has none. */
+static const char *find_unavailable(const json_t *body, const batch_endpoint *e)
+{
+	static const char *const members[] = {"stream", "background", "state", "return_state", "store"};
+	const size_t n = e->form == BATCH_NO_GENERATION ? 1 : e->form == GENERATION_RESPONSE ? 5 : 4;
+	for (size_t i = 0; i < n; i++) {
+		const json_t *value = json_object_get(body, members[i]);
+		if (value && !json_is_false(value))
+			return members[i];
+	}
+	return NULL;
+}
+
 /* Refuse what the front end refuses before it calls the engine, the member that it adds, and what needs several calls. */
 static bool check_body(batch_request *x, const batch_endpoint *e, int number)
 {
+	const char *unavailable = find_unavailable(x->body, e);
 	const json_t *response = json_object_get(x->body, "response");
-	if (json_is_true(json_object_get(x->body, "stream")))
-		batch_request_refuse(x, "invalid_value", "line %d: 'stream' must be false in a batch", number);
+	if (unavailable)
+		batch_request_refuse(x, "invalid_value", "line %d: '%s' must be false or absent in a batch", number,
+		                     unavailable);
 	else if (json_is_object(json_object_get(x->body, "stream_options")))
 		batch_request_refuse(x, "invalid_value", "line %d: 'stream_options' needs \"stream\": true", number);
 	else if (response && !json_is_null(response))

@@ -119,10 +119,20 @@ static void end_generation(batch_line *line, const char *json)
 	reserve_free(text);
 }
 
+/* Count a piece of the answer. False: the pieces are not needed any more. */
+static bool take_bytes(batch_line *line, size_t bytes)
+{
+	line->bytes += bytes;
+	line->too_large |= line->bytes > BATCH_MAX_ANSWER;
+	return !line->too_large && !line->lost;
+}
+
 static void on_end(void *context, bool failed, const char *json)
 {
 	batch_line *line = context;
 	line->call = NULL;
+	if (json && !failed)
+		take_bytes(line, strlen(json));
 	if (line->too_large)
 		batch_line_settle(line, "too_large", "the answer is too large");
 	else if (line->lost || !json)
@@ -144,7 +154,7 @@ static void on_end(void *context, bool failed, const char *json)
 static void on_event(void *context, const char *json, size_t bytes)
 {
 	batch_line *line = context;
-	if (line->batch->endpoint->form == BATCH_NO_GENERATION || line->lost)
+	if (line->batch->endpoint->form == BATCH_NO_GENERATION || !take_bytes(line, bytes))
 		return;
 	json_t *event = json_memory_parse(json, bytes, JSON_ALLOW_NUL, NULL);
 	if (!event || generation_answer_add(&line->answer, event) != GENERATION_ADDED)
@@ -155,12 +165,13 @@ static void on_event(void *context, const char *json, size_t bytes)
 static void on_data(void *context, const void *data, size_t bytes)
 {
 	batch_line *line = context;
-	line->too_large |= line->bytes + bytes > BATCH_MAX_ANSWER;
-	line->lost = line->lost || line->too_large || !MEMORY_ROOM(line->data, line->room, line->bytes + bytes + 1);
+	const size_t at = line->bytes;
+	if (!take_bytes(line, bytes))
+		return;
+	line->lost = !MEMORY_ROOM(line->data, line->room, line->bytes + 1);
 	if (line->lost)
 		return;
-	memcpy(line->data + line->bytes, data, bytes);
-	line->bytes += bytes;
+	memcpy(line->data + at, data, bytes);
 	line->data[line->bytes] = '\0';
 }
 
@@ -199,10 +210,14 @@ static bool batch_line_prepare(batch_line *line)
 void batch_line_begin(batch_line *line)
 {
 	static const local_receiver receiver = {on_event, on_data, on_end};
+	char id[STORE_ID_BYTES + 32];
+	line_id(line, "req_", id, sizeof id);
 	line->state = BATCH_LINE_RUNNING;
 	/* The members are shared with the request: the engine changes only the object itself. */
 	json_t *params = batch_line_prepare(line) ? json_copy(line->request.body) : NULL;
-	line->call = params ? local_request_new(line->batch->net, line->batch->key, &receiver, line) : NULL;
+	line->call = params ? local_request_new(line->batch->net, &(local_origin){line->batch->key, id, line->large},
+	                                        &receiver, line)
+	                    : NULL;
 	if (!line->call) {
 		json_decref(params);
 		generation_answer_fini(&line->answer);

@@ -13,8 +13,8 @@
 #include "engine/daemon/batches/batch_input.h"
 #include "engine/daemon/net/local_request.h"
 
-/* Bytes of an answer that comes in pieces. */
-enum { BATCH_MAX_ANSWER = 64 << 20 };
+/* Bytes of an answer's frames; a line with more gets an error. */
+enum { BATCH_MAX_ANSWER = 8 << 20 };
 
 /* Data that all lines of a run share. */
 typedef struct batch_context {
@@ -31,6 +31,7 @@ typedef enum batch_line_state { BATCH_LINE_WAITING, BATCH_LINE_RUNNING, BATCH_LI
 typedef struct batch_line {
 	const batch_context *batch;
 	int32_t number;
+	bool large; /* stream.large */
 	batch_request request;
 	batch_line_state state;
 	/* A finished line's text, with its newline. NULL: the machine has failed, `failure` says how, and the line may
@@ -46,7 +47,7 @@ typedef struct batch_line {
 	local_request *call;
 	generation_answer answer;
 	char *data; /* an answer in pieces */
-	size_t bytes, room;
+	size_t bytes, room; /* received; allocated */
 	bool lost; /* a part of the answer is missing */
 	bool too_large;
 } batch_line;

@@ -77,16 +77,27 @@ static json_t *join(const batch_run *r, int from, int to, bool failed)
 	return string;
 }
 
+/* Return the end of the next commit: at least one line, and more within the limit. */
+static int commit_end(const batch_run *r, int answered)
+{
+	int i = r->settled;
+	size_t bytes = strlen(r->lines[i++].text);
+	while (i < answered && (bytes += strlen(r->lines[i].text)) <= BATCH_PENDING_BYTES)
+		i++;
+	return i;
+}
+
 /* Commit the results of the lines before `to`. */
 static status commit(batch_run *r, queued_job *j, int to, error *err)
 {
 	batch_progress p = r->progress;
+	const int committed = to - r->settled;
 	size_t bytes = 0;
 	for (int i = r->settled; i < to; i++) {
 		p.failed += r->lines[i].failed;
 		bytes += strlen(r->lines[i].text);
 	}
-	p.done += to - r->settled;
+	p.done += committed;
 	p.bytes += (int64_t)bytes;
 	p.expired |= r->expired;
 	json_t *event =
@@ -96,7 +107,7 @@ static status commit(batch_run *r, queued_job *j, int to, error *err)
 	r->settled = to;
 	r->pending -= bytes;
 	r->committed_ns = clock_ns();
-	r->alone = false;
+	r->alone = r->alone > committed ? r->alone - committed : 0;
 	return STATUS_OK;
 }
 
@@ -202,8 +213,9 @@ static status pump(batch_run *r, queued_job *j, error *err)
 			begin_line(r, &r->lines[r->next++]);
 		const int to = answered(r);
 		const bool idle = r->running == 0, due = clock_ns() - r->committed_ns >= COMMIT_NS;
-		if (to > r->settled && (idle || due || r->pending >= BATCH_PENDING_BYTES))
-			TRY(commit(r, j, to, err));
+		const bool commits = idle || due || r->pending >= BATCH_PENDING_BYTES;
+		while (commits && r->settled < to)
+			TRY(commit(r, j, commit_end(r, to), err));
 		if (idle && r->failure == STATUS_BUSY)
 			postpone(r);
 		else if (!may_begin(r))
@@ -243,7 +255,11 @@ static status read_line(batch_run *r, FILE *file, const batch_place *place, erro
 	batch_line *line = &r->lines[r->n];
 	const size_t bytes = place->bytes > BATCH_MAX_LINE ? 0 : (size_t)place->bytes;
 	char *text = malloc(bytes + 1);
-	*line = (batch_line){.batch = &r->context, .number = place->number, .done = line_done, .owner = r};
+	*line = (batch_line){.batch = &r->context,
+	                     .number = place->number,
+	                     .large = place->bytes >= STREAM_LARGE,
+	                     .done = line_done,
+	                     .owner = r};
 	status s = !text ? STATUS_NOMEM
 	           : fseeko(file, place->offset, SEEK_SET) == 0 && fread(text, 1, bytes, file) == bytes
 	               ? batch_request_read(&line->request, r->context.endpoint, place, text)
@@ -365,7 +381,7 @@ static status batch_run_open(queued_run *base, queued_job *j, error *err)
 	r->expires = json_integer_value(json_object_get(document, "expires_at"));
 	r->progress = batch_document_progress(document);
 	r->ending = batch_document_has(document, "cancelling_at") ? BATCH_CANCELS : BATCH_RUNS;
-	r->alone = death_log_count(parts->deaths, j->id) > 0;
+	r->alone = death_log_count(parts->deaths, j->id) > 0 ? BATCH_CHUNK : 0;
 	r->poisoned = death_log_poison(parts->deaths, j->id);
 	if (r->poisoned && !batch_document_has(document, "in_progress_at"))
 		return error_set(err, STATUS_INTERNAL, NULL, "the engine died several times while it read the file");

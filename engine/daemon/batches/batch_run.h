@@ -14,8 +14,8 @@
  * A failure of the machine is no result: the run commits what it has and ends, and the queue retries it. If the engine
  * is only busy (429), the run stays: it waits, and repeats the lines that were refused.
  *
- * If the engine has died during a run, the next run begins with one line alone. If it dies three times in a row there,
- * that line gets an error, and the run continues with the next one. */
+ * If the engine has died during a run, the next run begins with one line at a time, for as many lines as were in memory.
+ * If it dies three times in a row during one line, that line gets an error, and the run continues with the next one. */
 #ifndef ENGINE_DAEMON_BATCHES_BATCH_RUN_H
 #define ENGINE_DAEMON_BATCHES_BATCH_RUN_H
 
@@ -25,7 +25,8 @@ enum {
 	BATCH_CONCURRENT = 16,         /* lines at a time */
 	BATCH_CHUNK = 128,             /* lines in memory */
 	BATCH_CHUNK_BYTES = 8 << 20,   /* texts of these lines */
-	BATCH_PENDING_BYTES = 1 << 20, /* results that are not committed; beyond it no line starts */
+	BATCH_PENDING_BYTES = 1 << 20, /* results that are not committed; beyond it no line starts, and a commit has
+	                                * several lines only within it */
 	BATCH_MAX_OUTPUT = 512 << 20   /* all results; later lines get an error */
 };
 

@@ -24,7 +24,8 @@ typedef struct batch_run {
 	batch_index index;
 	batch_progress progress; /* as committed */
 	batch_ending ending;
-	bool alone, poisoned; /* until the first commit: one line at a time; the first line gets an error */
+	int alone;     /* lines to commit before several run at a time */
+	bool poisoned; /* the first line gets an error */
 	/* The lines in memory. Those before `settled` are committed, those before `next` have been started. */
 	batch_line lines[BATCH_CHUNK];
 	int n, settled, next, running;

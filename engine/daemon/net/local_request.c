@@ -61,7 +61,7 @@ static void local_forget(stream_peer *p, stream *s)
 	free(r);
 }
 
-local_request *local_request_new(net *n, const char *key, const local_receiver *receiver, void *context)
+local_request *local_request_new(net *n, const local_origin *from, const local_receiver *receiver, void *context)
 {
 	local_request *r = memory_new(1, sizeof *r);
 	stream *s = memory_new(1, sizeof *s);
@@ -78,7 +78,9 @@ local_request *local_request_new(net *n, const char *key, const local_receiver *
 	s->peer = &r->peer;
 	s->credit = INT32_MAX; /* the receiver stores everything */
 	s->background = true;
-	snprintf(s->access_id, sizeof s->access_id, "%s", key);
+	s->large = from->large;
+	snprintf(s->access_id, sizeof s->access_id, "%s", from->key);
+	snprintf(s->request_id, sizeof s->request_id, "%s", from->request_id);
 	n->streams++;
 	return r;
 }

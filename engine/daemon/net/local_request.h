@@ -19,8 +19,15 @@ typedef struct local_receiver {
 	void (*end)(void *context, bool failed, const char *json);
 } local_receiver;
 
-/* key: stream.access_id. NULL: out of memory. */
-local_request *local_request_new(net *n, const char *key, const local_receiver *receiver, void *context);
+/* Members of the stream that a connection reads from the REQUEST. */
+typedef struct local_origin {
+	const char *key;        /* stream.access_id */
+	const char *request_id; /* for the log */
+	bool large;             /* the params have STREAM_LARGE bytes or more */
+} local_origin;
+
+/* NULL: out of memory. */
+local_request *local_request_new(net *n, const local_origin *from, const local_receiver *receiver, void *context);
 /* Call the method. params (an object) is taken over. */
 void local_request_begin(local_request *r, const char *method, json_t *params);
 /* Cancel it; `end` follows, perhaps before this function returns. */

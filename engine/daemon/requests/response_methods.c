@@ -58,13 +58,26 @@ static void follower_on_credit(stream *s)
 static void follower_on_cancel(stream *s)
 {
 	follower *f = s->context;
-	response *r = f->client ? f->of : NULL;
+	response *r = f->creator && !f->of->background ? f->of : NULL;
 	stream_refuse(follower_end(f), STATUS_CANCELLED, NULL, NULL, "cancelled");
 	if (r)
 		response_cancel(r);
 }
 
-void response_follow(response *r, stream *s, bool waits, bool client)
+void response_note_times(response *r, const stream_times *times)
+{
+	for (follower *f = r->followers; f; f = f->next) {
+		stream_times *own = &f->stream->times;
+		if (!f->creator)
+			continue;
+		own->queued = times->queued;
+		own->started = times->started;
+		own->first_token = times->first_token;
+		own->ended = times->ended;
+	}
+}
+
+void response_follow(response *r, stream *s, bool waits, bool creator)
 {
 	static const stream_watch watch = {.credit = follower_on_credit, .cancel = follower_on_cancel};
 	follower *f = memory_new(1, sizeof *f);
@@ -72,7 +85,7 @@ void response_follow(response *r, stream *s, bool waits, bool client)
 		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
 		return;
 	}
-	*f = (follower){.of = r, .stream = s, .next = r->followers, .waits = waits, .client = client};
+	*f = (follower){.of = r, .stream = s, .next = r->followers, .waits = waits, .creator = creator};
 	r->followers = f;
 	s->context = f;
 	s->watch = &watch;

@@ -89,7 +89,7 @@ static void peer_fail(stream_peer *p)
 	lose((response *)p, STATUS_NOMEM);
 }
 
-/* Release what doubling has left over, and count the outcome. */
+/* Release the memory that growth has left unused, and count the outcome. */
 static void fit_memory(response *r)
 {
 	char *fitted = r->events_bytes > 0 ? realloc(r->events, r->events_bytes) : NULL;
@@ -128,8 +128,8 @@ static void settle(response *r)
 static void peer_forget(stream_peer *p, stream *s)
 {
 	response *r = (response *)p;
-	(void)s;
 	r->work = NULL;
+	response_note_times(r, &s->times);
 	if (r->removed)
 		response_free(r);
 	else if (r->accepted)
@@ -178,7 +178,8 @@ static bool take_request(response *r, stream *s)
 	              .credit = INT32_MAX,
 	              .params = s->params,
 	              .digest = s->digest,
-	              .large = s->large};
+	              .large = s->large,
+	              .background = s->background};
 	memcpy(w->owner, s->owner, sizeof w->owner);
 	memcpy(w->access_id, s->access_id, sizeof w->access_id);
 	memcpy(w->request_id, s->request_id, sizeof w->request_id);
@@ -274,7 +275,7 @@ void responses_run(stream *s, const char *method, void (*begin)(stream *s, void 
 	if (r->background && !streams)
 		stream_result(s, json_pack("{s:s}", "status", "queued"));
 	else
-		response_follow(r, s, true, !r->background);
+		response_follow(r, s, true, true);
 	if (ended)
 		settle(r);
 }

@@ -125,7 +125,21 @@ static bool evict(struct responses *all, const response_owner *o)
 	return true;
 }
 
-status response_reserve(response *r, int64_t bytes, error *err)
+/* Several removals in one commit; without one each has its own. A removal stays in memory even if the commit fails, so
+ * its row is removed after the next start. */
+static bool group_begin(struct responses *all)
+{
+	return store_begin(all->net->store, NULL) == STATUS_OK;
+}
+
+static void group_end(struct responses *all, bool grouped)
+{
+	error err = ERROR_INIT;
+	if (grouped && store_commit(all->net->store, &err) != STATUS_OK)
+		log_line(LOG_WARN, "old responses are not removed: %s", error_message(&err));
+}
+
+static status evict_for(const response *r, int64_t bytes, error *err)
 {
 	struct responses *all = r->all;
 	while (r->owner->bytes + bytes > all->limits.owner_bytes)
@@ -136,6 +150,18 @@ status response_reserve(response *r, int64_t bytes, error *err)
 		if (!evict(all, NULL))
 			return error_set(err, STATUS_BUSY, NULL, "the responses of all owners exceed %lld bytes",
 			                 (long long)all->limits.bytes);
+	return STATUS_OK;
+}
+
+status response_reserve(response *r, int64_t bytes, error *err)
+{
+	struct responses *all = r->all;
+	if (r->owner->bytes + bytes > all->limits.owner_bytes || all->counts.bytes + bytes > all->limits.bytes) {
+		const bool grouped = group_begin(all);
+		const status s = evict_for(r, bytes, err);
+		group_end(all, grouped);
+		TRY(s);
+	}
 	response_charge(r, bytes);
 	return STATUS_OK;
 }
@@ -287,15 +313,19 @@ void responses_tick(struct responses *all)
 {
 	const int64_t now = (int64_t)clock_ns(), kept = all->limits.seconds * 1000000000;
 	response *next = all->oldest;
+	if (!next || now - next->ended_ns <= kept)
+		return;
+	const bool grouped = group_begin(all);
 	for (int i = 0; i < EXPIRED_AT_ONCE && next && now - next->ended_ns > kept; i++) {
 		response *r = next;
 		next = r->newer;
 		if (r->followers)
 			continue;
 		if (!discard(r))
-			return;
+			break;
 		all->counts.expired++;
 	}
+	group_end(all, grouped);
 }
 
 void responses_drain(struct responses *all)

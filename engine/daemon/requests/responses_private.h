@@ -53,7 +53,7 @@ typedef struct response {
 	bool keeps_state;
 	bool cancelled; /* by a client */
 	bool removed;   /* freed when the generation has ended */
-	error lost;     /* why the generation was ended by the record */
+	error lost;     /* error for which the record cancelled the generation */
 	char id[STREAM_TARGET_BYTES], key[STREAM_OWNER_BYTES], model[STORE_ID_BYTES];
 } response;
 
@@ -65,7 +65,7 @@ typedef struct follower {
 	size_t at;   /* bytes of `events` that were sent */
 	bool opened; /* the first EVENT, about the response, was sent */
 	bool waits;  /* until the response has ended */
-	bool client; /* the request itself, without "background": the generation is cancelled with it */
+	bool creator; /* the request itself; without "background" the generation is cancelled with it */
 } follower;
 
 /* --- responses.c --------------------------------------------------------------------------- */
@@ -101,8 +101,11 @@ status response_remove(response *r, error *err);
 
 /* --- response_methods.c -------------------------------------------------------------------- */
 
-/* Send the response to s, which is answered at its end, or with what there is unless it waits. */
-void response_follow(response *r, stream *s, bool waits, bool client);
+/* Send the response to s, which is answered at its end, or with what there is unless it waits. creator: s is the request
+ * for it. */
+void response_follow(response *r, stream *s, bool waits, bool creator);
+/* Give the creator's stream the times of its generation. */
+void response_note_times(response *r, const stream_times *times);
 /* Send to all followers what has come. */
 void response_send(response *r);
 /* Answer followers of a response that is not kept with its error. */

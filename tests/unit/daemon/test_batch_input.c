@@ -165,6 +165,26 @@ static void a_wrong_line_has_a_code(void **state)
 	check_line(REQUEST(POST "\"body\":{\"response\":null}"), NULL);
 }
 
+static void a_line_cannot_stream_or_be_kept(void **state)
+{
+	static const char *const bodies[] = {"\"stream\":1", "\"stream\":null", "\"background\":true",
+	                                     "\"return_state\":true", "\"state\":\"x\"", "\"store\":true"};
+	(void)state;
+	for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
+		char text[128];
+		batch_request x;
+		snprintf(text, sizeof text, REQUEST("\"method\":\"POST\",\"url\":\"/v1/responses\",\"body\":{%s}"),
+		         bodies[i]);
+		const batch_place line = {.bytes = (int32_t)strlen(text), .number = 1};
+		assert_int_equal(batch_request_read(&x, batch_endpoint_find("/v1/responses"), &line, text), STATUS_OK);
+		assert_null(x.body);
+		assert_string_equal(x.code, "invalid_value");
+		batch_request_fini(&x);
+	}
+	check_line(REQUEST(POST "\"body\":{\"background\":false,\"return_state\":false}"), NULL);
+	check_line(REQUEST(POST "\"body\":{\"background\":true}"), "invalid_value");
+}
+
 static void integers_are_read_as_over_http(void **state)
 {
 	batch_request x;
@@ -198,6 +218,7 @@ int main(void)
 	    cmocka_unit_test(the_number_of_lines_is_limited),
 	    cmocka_unit_test(integers_have_every_notation_but_functions_are_as_written),
 	    cmocka_unit_test(a_wrong_line_has_a_code),
+	    cmocka_unit_test(a_line_cannot_stream_or_be_kept),
 	    cmocka_unit_test(integers_are_read_as_over_http),
 	    cmocka_unit_test(windows_have_a_unit_and_a_limit),
 	};

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "engine/daemon/requests/responses.h"
+#include "engine/store/store_private.h"
 #include "tests/unit/support/rig.h"
 
 static int setup(void **state)
@@ -295,6 +296,31 @@ static void an_ended_response_expires_unless_it_is_followed(void **state)
 	refused(d, 404, "not_found", "id", "response.get", named("r1", "k"));
 }
 
+static int count_commit(void *count)
+{
+	++*(int *)count;
+	return 0;
+}
+
+static void many_are_removed_in_one_commit(void **state)
+{
+	rig *d = *state;
+	int commits = 0;
+	d->options.responses.seconds = 0;
+	rig_reopen(d, NULL);
+	for (int i = 0; i < 3; i++) {
+		char id[16];
+		snprintf(id, sizeof id, "r%d", i);
+		json_decref(rig_ask(d, 0, "completion.create", kept(id, 5, true, true)));
+	}
+	rig_settle(d);
+	sqlite3_commit_hook(d->engine.net.store->db, count_commit, &commits);
+	responses_tick(d->engine.net.responses);
+	sqlite3_commit_hook(d->engine.net.store->db, NULL, NULL);
+	assert_int_equal(responses_count(d->engine.net.responses).known, 0);
+	assert_int_equal(commits, 1);
+}
+
 /* --- conversations ------------------------------------------------------------------------- */
 
 /* A response of a space and letters, as a conversation without a template has it; input is stolen. id NULL: not kept.
@@ -393,6 +419,7 @@ int main(void)
 	    CASE(the_oldest_of_an_owner_make_room),
 	    CASE(one_without_room_fails_alone),
 	    CASE(an_ended_response_expires_unless_it_is_followed),
+	    CASE(many_are_removed_in_one_commit),
 	    CASE(a_response_continues_the_previous_one_as_one_conversation_would),
 	    CASE(what_cannot_be_continued_is_refused_by_name),
 	};
