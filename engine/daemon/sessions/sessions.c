@@ -394,23 +394,27 @@ void sessions_release(sessions *all, session_entry *e)
 	set_free(all, e);
 }
 
+static void adopt_info(session_entry *e, const session_info *info)
+{
+	e->tokens = info->tokens;
+	if (e->origin && e->origin->tokens < 0)
+		e->origin->tokens = e->tokens;
+	e->source_tokens = info->source;
+	e->state_bytes = info->state_bytes;
+	e->snapshot_bytes = info->snapshot_bytes;
+	e->options = info->options;
+	if (!e->options.durable)
+		sessions_sync_snapshots(e, info);
+}
+
 void sessions_adopt(sessions *all, session_entry *e, const session_change *change)
 {
 	assert(e->busy);
 	tiers_count_return(all, e);
 	tiers_set_live(all, e, change->live);
+	if (change->live)
+		adopt_info(e, &change->info);
 	touch(all, e);
-	if (!change->live)
-		return;
-	e->tokens = change->info.tokens;
-	if (e->origin && e->origin->tokens < 0)
-		e->origin->tokens = e->tokens;
-	e->source_tokens = change->info.source;
-	e->state_bytes = change->info.state_bytes;
-	e->snapshot_bytes = change->info.snapshot_bytes;
-	e->options = change->info.options;
-	if (!e->options.durable)
-		sessions_sync_snapshots(e, &change->info);
 }
 
 status sessions_return(sessions *all, session_entry **taken, const session_ticket *ticket, const session_change *change,
