@@ -229,6 +229,11 @@ def test_automatic_snapshots_survive_a_kill_once_their_request_is_answered(own_d
         daemon.kill()
     daemon.start()
     with daemon.connect() as engine:
+        usage = engine.call("storage.usage")
+        assert usage["damaged"] == []
+        stored = sum(file.stat().st_size for file in files(daemon, x))
+        assert {kind["kind"]: kind["bytes"] for kind in usage["kinds"]}["sessions"] == stored
+        assert sorted(s["bytes"] for s in known) == sorted(file.stat().st_size for file in files(daemon, x)[:-1])
         assert engine.call("session.get", {"id": x})["snapshot_every"] == 4
         assert listed(engine, x) == known and state(engine, x) == before and len(files(daemon, x)) == 5
         for s in known:

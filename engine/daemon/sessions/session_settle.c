@@ -4,7 +4,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "engine/base/file.h"
 #include "engine/base/json_text.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
@@ -13,7 +15,7 @@
 
 typedef struct settled_snapshot {
 	char id[SCHEDULER_ID_BYTES];
-	int64_t tokens;
+	int64_t tokens, bytes; /* bytes of the file, once it is written */
 	session_transfer state;
 } settled_snapshot;
 
@@ -109,6 +111,24 @@ static json_t *document_of(const session_settlement *x, int i)
 	return NULL;
 }
 
+/* Record the size of the file of snapshot i, also in the document that the session's file will have. */
+static status note_size(session_settlement *x, int i, const char *path)
+{
+	struct stat st;
+	size_t at;
+	json_t *row;
+	const int64_t version = x->version - x->n_snapshots + i;
+	if (stat(path, &st) != 0)
+		return file_error(&x->write_error, path, "cannot keep");
+	x->snapshots[i].bytes = st.st_size;
+	json_array_foreach(json_object_get(x->document, "snapshots"), at, row)
+	{
+		if (json_integer_value(json_object_get(row, "version")) == version)
+			json_integer_set(json_object_get(row, "bytes"), st.st_size);
+	}
+	return STATUS_OK;
+}
+
 static status write_version(session_settlement *x, int i)
 {
 	session_transfer *t = i < x->n_snapshots ? &x->snapshots[i].state : &x->state;
@@ -121,7 +141,7 @@ static status write_version(session_settlement *x, int i)
 	const status s =
 	    store_session_write(path, sessions_id(x->entry), document, t->blob, t->bytes, &x->write_error);
 	json_decref(document);
-	return s;
+	return s == STATUS_OK && i < x->n_snapshots ? note_size(x, i, path) : s;
 }
 
 static void pool_write(uv_work_t *work)
@@ -172,6 +192,8 @@ static void written(uv_work_t *work, int cancelled)
 	error err = x->write_error;
 	status s = x->written;
 	(void)cancelled; /* cannot be cancelled */
+	for (int i = 0; i < x->n_snapshots && s == STATUS_OK; i++)
+		sessions_note_snapshot_bytes(x->entry, x->snapshots[i].id, x->snapshots[i].bytes);
 	if (s == STATUS_OK && x->error.status == STATUS_OK)
 		s = make_answer(x, &result, &err);
 	bool kept = s == STATUS_OK;

@@ -127,6 +127,8 @@ snapshot *sessions_adding(const session_entry *e);
 /* Likewise for an automatic snapshot with a stored state: from now on the document contains it, without the oldest
  * automatic ones that are too many. STATUS_NOMEM. */
 status sessions_begin_automatic(session_entry *e, const char *id, int64_t tokens, int64_t bytes, int64_t version);
+/* Set the size of its stored file, once that is known. */
+void sessions_note_snapshot_bytes(session_entry *e, const char *id, int64_t bytes);
 /* Keep the snapshots that are being added, or free them. Does nothing if there are none. */
 void sessions_keep_snapshots(sessions *all, session_entry *e);
 void sessions_cancel_snapshots(sessions *all, session_entry *e);

@@ -87,6 +87,11 @@ status sessions_begin_automatic(session_entry *e, const char *id, int64_t tokens
 	return STATUS_OK;
 }
 
+void sessions_note_snapshot_bytes(session_entry *e, const char *id, int64_t bytes)
+{
+	snapshots_find(&e->adding, id)->bytes = bytes; /* automatic ones are in no sum */
+}
+
 void sessions_keep_snapshots(sessions *all, session_entry *e)
 {
 	for (snapshot *x = e->snapshots.newest, *older; x; x = older) {
