@@ -113,7 +113,7 @@ void session_drop_snapshot(session *x, session *snapshot);
 session *session_detach_snapshots(session *x);
 /* Give x, which has none, the snapshots of a session of the same model. */
 void session_attach_snapshots(session *x, session *snapshots);
-/* Bytes that a snapshot of x takes. */
+/* Bytes that a snapshot of x takes, with all of its tokens: it still has them when x has left its slot. */
 int64_t session_snapshot_bytes(const session *x);
 /* Bring x to the contents of its snapshot, at most SESSION_STEP bytes a call. *moved is 0 before the first call. x
  * must not be used until *done. STATUS_NOMEM: nothing has changed. STATUS_DEVICE: x is lost. */

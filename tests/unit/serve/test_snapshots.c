@@ -166,7 +166,7 @@ static void a_snapshot_shares_the_tokens_and_takes_the_bytes_that_are_announced(
 	append(f, x, ids, 2 * TOKEN_CHUNK + 1);
 	scheduler_session_info(x, &info);
 	assert_int_equal(info.snapshot_bytes,
-	                 info.state_bytes + VOCAB * (int64_t)sizeof(float) + (int64_t)sizeof(int32_t));
+	                 info.state_bytes + VOCAB * (int64_t)sizeof(float) + (int64_t)sizeof ids);
 	snapshot(f, x, "s");
 	assert_ptr_equal(x->snapshots->history.chunks[0], x->history.chunks[0]);
 	assert_ptr_equal(x->snapshots->history.chunks[1], x->history.chunks[1]);
