@@ -41,7 +41,7 @@ enum {
 	SCHEDULER_MAX_STOPS = COMPLETION_STOP_MAX_ITEMS + CHAT_TEMPLATE_STOPS,
 	SCHEDULER_MAX_STOP_BYTES = COMPLETION_STOP_MAX_BYTES,
 	SCHEDULER_AUTOMATIC = 8,                  /* automatic snapshots of a session; the oldest goes first */
-	SCHEDULER_AUTOMATIC_BYTES = 4 << 20,      /* maximum; copying a larger state exceeds a turn */
+	SCHEDULER_AUTOMATIC_BYTES = 4 << 20,      /* maximum of the state; copying a larger one exceeds a turn */
 	SCHEDULER_PREFILL_CHUNK = 256,
 	SCHEDULER_PREFILL_SHORT = 64,   /* on a CPU beside running generations, where no bit depends on it */
 	SCHEDULER_MAX_ROLLOUT = 1 << 15 /* tokens read × rows of weights, per generated token; ~4 ms */

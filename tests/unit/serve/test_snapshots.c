@@ -382,6 +382,24 @@ static void automatic_snapshots_of_all_sessions_keep_their_limit_of_bytes(void *
 	}
 }
 
+/* Only the state is limited, as where the interval is accepted. */
+static void a_long_source_or_text_does_not_prevent_automatic_snapshots(void **state)
+{
+	enum { LONG = SCHEDULER_AUTOMATIC_BYTES / sizeof(int32_t) + 1 };
+	(void)state;
+	fixture f;
+	scheduler_limits limits = roomy;
+	limits.automatic_bytes = 4 * SCHEDULER_AUTOMATIC_BYTES;
+	fixture_open(&f, &limits);
+	session *x = open_session(&f, "x", POSITION_CLAMP, false);
+	assert_int_equal(session_reserve_source(x, LONG, NULL), STATUS_OK);
+	memset(x->source, 0, LONG * sizeof *x->source);
+	x->n_source = LONG;
+	scheduler_session_keep_automatic(f.scheduler, x);
+	assert_automatic(x, (const int64_t[]){0}, 1);
+	fixture_close(&f);
+}
+
 /* --- sessions that leave their slots ------------------------------------------------------------- */
 
 static session *find(fixture *f, const char *id)
@@ -537,6 +555,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(the_oldest_automatic_snapshots_go_first_and_named_ones_stay, setup,
 	                                    teardown),
 	    cmocka_unit_test(automatic_snapshots_of_all_sessions_keep_their_limit_of_bytes),
+	    cmocka_unit_test(a_long_source_or_text_does_not_prevent_automatic_snapshots),
 	    cmocka_unit_test_setup_teardown(automatic_snapshots_are_counted_also_without_a_slot, setup, teardown),
 	};
 	return RUN_ALL_WAYS(tests);
