@@ -204,7 +204,7 @@ static bool was_lost(const sessions *all, const session_entry *e)
 bool sessions_are_stored(const sessions *all)
 {
 	const session_entry *e = all->newest;
-	while (e && !e->busy && (e->options.durable || was_lost(all, e)))
+	while (e && !e->busy && (e->options.durable || was_lost(all, e) || !tiers_have_state(e)))
 		e = e->older;
 	return !e;
 }
@@ -427,7 +427,7 @@ status sessions_return(sessions *all, session_entry **taken, const session_ticke
 	if (e->options.durable)
 		sessions_cancel_snapshots(all, e);
 	set_free(all, e);
-	if (e->live || e->options.durable || e->away.blob || e->away.on_disk)
+	if (tiers_have_state(e))
 		return STATUS_OK;
 	unlink_entry(all, e);
 	*taken = NULL;

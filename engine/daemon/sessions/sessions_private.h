@@ -122,6 +122,8 @@ void tiers_discard(sessions *all, session_entry *e);
 void tiers_count_return(sessions *all, session_entry *e);
 /* Free the state of a session that has no slot. */
 void tiers_forget_away(sessions *all, session_entry *e);
+/* True if the session has a state somewhere; otherwise the device has lost it. */
+bool tiers_have_state(const session_entry *e);
 /* Take the entry, which leaves the table, from all counts. */
 void tiers_leave(sessions *all, session_entry *e);
 /* Write the sessions that host memory has no room for to the disk, some at a time. */

@@ -35,6 +35,11 @@ static int64_t bytes_in(const session_entry *e, session_tier tier)
 	return tier == TIER_DEVICE ? e->state_bytes : tier == TIER_HOST || e->away.on_disk ? (int64_t)e->away.bytes : 0;
 }
 
+bool tiers_have_state(const session_entry *e)
+{
+	return e->live || e->moving || e->options.durable || e->away.blob || e->away.on_disk;
+}
+
 void tiers_leave(sessions *all, session_entry *e)
 {
 	if (e->tier == TIERS)
@@ -192,7 +197,10 @@ static void moved(task *t)
 		free(x);
 	tiers_set_live(all, e, stays);
 	tiers_set_idle(all, e, true);
-	wake(e);
+	if (!tiers_have_state(e) && !e->waiting)
+		sessions_remove(all, e, NULL);
+	else
+		wake(e); /* a request that finds the session lost removes it */
 	tiers_spill(all);
 }
 

@@ -537,6 +537,22 @@ static void sessions_without_a_slot_survive_their_device(void **state)
 	json_decref(expected);
 }
 
+static void a_session_that_is_lost_when_it_would_move_is_removed(void **state)
+{
+	rig *d = budget(state, PLENTY, PLENTY);
+	char ids[RIG_SESSIONS + 2][STORE_ID_BYTES];
+	for (int i = 0; i < RIG_SESSIONS; i++)
+		create_plain(d, "one", ids[i]);
+	rig_fails = true;
+	append(d, 503, ids[0], "never read");
+	append(d, 404, ids[0], "x");
+	create_plain(d, "one", ids[RIG_SESSIONS]);
+	create_plain(d, "one", ids[RIG_SESSIONS + 1]); /* takes the slot of ids[1] */
+	assert_places(d, RIG_SESSIONS, 0, 0);
+	json_decref(rig_ask(d, 404, "session.get", only(ids[1])));
+	assert_int_equal(sessions_count(d->engine.sessions), RIG_SESSIONS);
+}
+
 /* The device fails while it reads a session that has just returned: that one is lost with it. One whose return fails
  * stays in memory. */
 static void a_return_that_fails_leaves_the_session_where_it_was(void **state)
@@ -600,6 +616,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(a_disk_that_fails_is_a_storage_error, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_damaged_file_is_an_error_of_its_session_alone, setup, teardown),
 	    cmocka_unit_test_setup_teardown(sessions_without_a_slot_survive_their_device, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_session_that_is_lost_when_it_would_move_is_removed, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_return_that_fails_leaves_the_session_where_it_was, setup, teardown),
 	    cmocka_unit_test_setup_teardown(moves_and_returns_are_counted, setup, teardown),
 	};
