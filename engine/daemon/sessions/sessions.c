@@ -259,20 +259,25 @@ status sessions_add(sessions *all, const model_entry *c, const session_options *
 	return add(all, c, o, ttl, FLEET_ANY, out, err);
 }
 
-status sessions_set_snapshot_every(sessions *all, session_entry *e, int64_t tokens, error *err)
+status sessions_check_snapshot_every(const sessions *all, const model_entry *c, const session_options *o,
+                                     int64_t tokens, error *err)
 {
 	static const char name[] = "snapshot_every";
 	if (tokens > 0 && all->parts.max_snapshots == 0)
 		return error_set(err, STATUS_INVALID, name, "needs a service with --max-snapshots above 0");
-	if (tokens > 0 && e->options.explain)
+	if (tokens > 0 && o->explain)
 		return error_set(err, STATUS_INVALID, name,
 		                 "does not go with explain: each snapshot would copy a log that grows with the text");
-	if (tokens > 0 && e->state_bytes > SCHEDULER_AUTOMATIC_BYTES)
+	if (tokens > 0 && c->state_bytes > SCHEDULER_AUTOMATIC_BYTES)
 		return error_set(err, STATUS_INVALID, name,
 		                 "needs a state of at most %d bytes; this model's has %lld", SCHEDULER_AUTOMATIC_BYTES,
-		                 (long long)e->state_bytes);
-	e->snapshot_every = tokens;
+		                 (long long)c->state_bytes);
 	return STATUS_OK;
+}
+
+void sessions_set_snapshot_every(session_entry *e, int64_t tokens)
+{
+	e->snapshot_every = tokens;
 }
 
 status sessions_add_like(sessions *all, const model_entry *c, session_entry *other, const char *from,

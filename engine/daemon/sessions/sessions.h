@@ -80,8 +80,11 @@ bool sessions_are_stored(const sessions *all);
 /* Add a new session, which is busy. */
 status sessions_add(sessions *all, const model_entry *c, const session_options *o, int64_t ttl, session_entry **out,
                     error *err);
-/* Set the tokens between a new session's automatic snapshots; 0: none are made. STATUS_INVALID "snapshot_every". */
-status sessions_set_snapshot_every(sessions *all, session_entry *e, int64_t tokens, error *err);
+/* STATUS_INVALID "snapshot_every" if a session with these options cannot make automatic snapshots. */
+status sessions_check_snapshot_every(const sessions *all, const model_entry *c, const session_options *o,
+                                     int64_t tokens, error *err);
+/* Set the tokens between a new session's automatic snapshots; 0: none are made. */
+void sessions_set_snapshot_every(session_entry *e, int64_t tokens);
 /* Add a fork: a session with the options and lifetime of another one. from: the id of that one's snapshot, or
  * NULL. */
 status sessions_add_like(sessions *all, const model_entry *c, session_entry *other, const char *from,

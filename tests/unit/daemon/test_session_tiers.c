@@ -208,6 +208,17 @@ static void the_session_that_is_idle_longest_moves(void **state)
 	assert_places(d, RIG_SESSIONS, 1, 0);
 }
 
+static void a_refused_interval_takes_no_slot(void **state)
+{
+	rig *d = budget(state, PLENTY, PLENTY);
+	char id[STORE_ID_BYTES];
+	for (int i = 0; i < RIG_SESSIONS; i++)
+		create_plain(d, "one", id);
+	json_decref(rig_ask(d, 400, "session.create",
+	                    json_pack("{s:s, s:b, s:i}", "model", "m", "explain", 1, "snapshot_every", 100)));
+	assert_places(d, RIG_SESSIONS, 0, 0);
+}
+
 static void a_busy_session_keeps_its_slot(void **state)
 {
 	rig *d = budget(state, PLENTY, PLENTY);
@@ -603,6 +614,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(durable_sessions_in_memory_and_on_the_disk_write_what_they_write_in_a_slot,
 	                                    setup, teardown),
 	    cmocka_unit_test_setup_teardown(the_session_that_is_idle_longest_moves, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_refused_interval_takes_no_slot, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_busy_session_keeps_its_slot, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_request_waits_for_a_session_that_moves, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_request_waits_for_the_slot_of_a_large_session, setup, teardown),
