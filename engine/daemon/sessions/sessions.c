@@ -486,6 +486,11 @@ void sessions_tick(sessions *all)
 	tiers_spill(all);
 }
 
+void sessions_drain(sessions *all)
+{
+	all->draining = true;
+}
+
 /* --- opening -------------------------------------------------------------------- */
 
 /* Remaining seconds of a lifetime of e->ttl seconds that ends at wall-clock time `at`, which may have jumped. */

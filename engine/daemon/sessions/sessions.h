@@ -71,6 +71,8 @@ status sessions_new(sessions **out, const session_parts *parts, error *err);
 const session_parts *sessions_parts(const sessions *all);
 void sessions_free(sessions *all);
 void sessions_tick(sessions *all); /* applies expiry */
+/* The engine stops: write no more idle sessions to the disk, whose files the next start removes. */
+void sessions_drain(sessions *all);
 bool sessions_use_model(const sessions *all, const char *id);
 int sessions_count(const sessions *all);
 void sessions_stats_read(const sessions *all, sessions_stats *out);

@@ -398,7 +398,7 @@ static int gather_spilled(sessions *all)
 void tiers_spill(sessions *all)
 {
 	spill *x = &all->spill;
-	if (x->n || disk_fails(all))
+	if (x->n || all->draining || disk_fails(all))
 		return;
 	x->n = gather_spilled(all);
 	x->result = STATUS_OK;

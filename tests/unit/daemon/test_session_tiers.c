@@ -446,6 +446,16 @@ static void sessions_stay_when_no_place_has_room(void **state)
 	assert_places(d, RIG_SESSIONS, 1, 1);
 }
 
+static void an_engine_that_stops_writes_no_idle_session(void **state)
+{
+	rig *d = budget(state, 0, PLENTY);
+	char id[STORE_ID_BYTES];
+	sessions_drain(d->engine.sessions);
+	for (int i = 0; i < RIG_SESSIONS + 1; i++)
+		create_plain(d, "one", id);
+	assert_places(d, RIG_SESSIONS, 1, 0);
+}
+
 static const char *const disk[] = {"/tmp/sess-", NULL};
 
 static void a_full_disk_refuses_the_next_session_and_keeps_the_others(void **state)
@@ -614,6 +624,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(durable_sessions_in_memory_and_on_the_disk_write_what_they_write_in_a_slot,
 	                                    setup, teardown),
 	    cmocka_unit_test_setup_teardown(the_session_that_is_idle_longest_moves, setup, teardown),
+	    cmocka_unit_test_setup_teardown(an_engine_that_stops_writes_no_idle_session, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_refused_interval_takes_no_slot, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_busy_session_keeps_its_slot, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_request_waits_for_a_session_that_moves, setup, teardown),
