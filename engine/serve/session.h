@@ -42,7 +42,7 @@ struct session {
 	unsigned char *held; /* [slot bytes] a snapshot's state; otherwise NULL */
 	session *snapshots;  /* newest first */
 	session *older;      /* a snapshot's link */
-	int64_t automatic;   /* a snapshot that was made by itself: its bytes, counted in *automatic_used; otherwise 0 */
+	int64_t automatic;   /* an automatic snapshot: its bytes, counted in *automatic_used; otherwise 0 */
 	atomic_llong *automatic_used;
 	int64_t tokens;      /* count of `history`, except during an import */
 	token_history history;
