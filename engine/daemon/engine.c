@@ -96,6 +96,7 @@ static void stop(running *r)
 	r->stop_ns = clock_ns() + (uint64_t)ENGINE_STOP_MS * 1000000;
 	job_machine_stop(e->job_machine);
 	listener_drain(e->listener);
+	sessions_drain(e->sessions);
 	idempotency_drain(e->net.idempotency);
 	responses_drain(e->net.responses);
 	uv_timer_start(&r->tick, on_tick, 0, ENGINE_STOP_TICK_MS);

@@ -72,7 +72,7 @@ struct generation {
 	    *whole; /* reads the source or, in a model that reads whole sequences, the prompt; NULL: not started */
 	prompt_scores *scores; /* scores of the prompt's tokens from the second on; NULL: not requested */
 	int64_t snapshot_every; /* as in the request; 0: never */
-	bool snapshot_due;      /* the session has just read what an automatic snapshot is made after */
+	bool snapshot_due;      /* an automatic snapshot is made as soon as a turn may copy the state */
 	int64_t completed;      /* tokens sampled so far */
 	int32_t next;          /* the token sampled last */
 	bool unread;           /* `next` is delivered and not read */

@@ -442,15 +442,19 @@ static void commit_row(const scheduler *s, const inflight_step *f, int i)
 	generation *g = f->batch[i];
 	const int64_t before = g->session->tokens;
 	step_commit(s, f, i);
-	g->snapshot_due = !f->overtaken && generation_passes_snapshot(g, before, g->session->tokens);
+	g->snapshot_due =
+	    !f->overtaken && (g->snapshot_due || generation_passes_snapshot(g, before, g->session->tokens));
 }
 
-/* Make an automatic snapshot of g's session if one is due. False: g has ended. */
-static bool keep_automatic(scheduler *s, generation *g)
+/* Make an automatic snapshot of g's session if one is due, unless its state has more than *left bytes: it then stays
+ * due. *left is what the turn may still copy. False: g has ended. */
+static bool keep_automatic(scheduler *s, generation *g, size_t *left)
 {
-	if (!g->snapshot_due)
+	const size_t bytes = statepool_slot_bytes(g->session->model->pool);
+	if (!g->snapshot_due || bytes > *left)
 		return true;
 	g->snapshot_due = false;
+	*left -= bytes;
 	if (!fetch_logits(s, g))
 		return false;
 	scheduler_session_keep_automatic(s, g->session);
@@ -462,12 +466,13 @@ static status scheduler_complete(scheduler *s, inflight_step *f)
 {
 	if (step_wait(s, f) != STATUS_OK)
 		return fail_step(s, f);
+	size_t left = SCHEDULER_AUTOMATIC_BYTES;
 	for (int i = 0; i < f->n; i++)
 		if (f->batch[i])
 			commit_row(s, f, i);
 	for (int i = 0; i < f->n; i++) {
 		generation *g = f->batch[i];
-		if (!g || !keep_automatic(s, g))
+		if (!g || !keep_automatic(s, g, &left))
 			continue;
 		if (g->phase == GENERATION_PROMPT)
 			prefixes_keep(&s->prefixes, g);
@@ -509,7 +514,7 @@ static bool may_be_overtaken(const scheduler *s, const inflight_step *f)
 			continue;
 		session *x = g->session;
 		if ((g->phase == GENERATION_CLOSE && !g->temporary) || g->tally.penalises || g->constrained ||
-		    g->n_logprobs >= 0 || g->beams || generation_passes_snapshot(g, x->tokens, x->tokens + 1) ||
+		    g->n_logprobs >= 0 || g->beams || g->snapshot_due || generation_passes_snapshot(g, x->tokens, x->tokens + 1) ||
 		    session_reserve(x, 2, NULL) != STATUS_OK)
 			return false;
 	}

@@ -41,7 +41,7 @@ enum {
 	SCHEDULER_MAX_STOPS = COMPLETION_STOP_MAX_ITEMS + CHAT_TEMPLATE_STOPS,
 	SCHEDULER_MAX_STOP_BYTES = COMPLETION_STOP_MAX_BYTES,
 	SCHEDULER_AUTOMATIC = 8,                  /* automatic snapshots of a session; the oldest goes first */
-	SCHEDULER_AUTOMATIC_BYTES = 4 << 20,      /* maximum; copying a larger state exceeds a turn */
+	SCHEDULER_AUTOMATIC_BYTES = 4 << 20,      /* maximum of the states that a turn copies for them */
 	SCHEDULER_PREFILL_CHUNK = 256,
 	SCHEDULER_PREFILL_SHORT = 64,   /* on a CPU beside running generations, where no bit depends on it */
 	SCHEDULER_MAX_ROLLOUT = 1 << 15 /* tokens read × rows of weights, per generated token; ~4 ms */
@@ -289,7 +289,8 @@ typedef struct generation_request {
 	bool reads_all;          /* do not use or keep states of other requests (prefixes.h) */
 	bool explain;            /* temporary session only: keep the log and pass it to `finished` */
 	int64_t snapshot_every;  /* make an automatic snapshot, "auto-TOKENS", when the session has read a multiple of
-	                          * this many tokens, or after the piece of the prompt that passes one; 0: never */
+	                          * this many tokens, or after the piece of the prompt that passes one; later if other sessions
+	                          * of the step have used up SCHEDULER_AUTOMATIC_BYTES; 0: never */
 	/* Both run on the scheduler's thread. `event` returns the number of credits left; at 0 the generation parks
 	 * until generation_grant. `finished` is called exactly once, after which the generation is freed. */
 	int64_t (*event)(void *context, const generation_event *e);

@@ -215,7 +215,8 @@ void scheduler_session_keep_automatic(scheduler *s, session *x)
 	size_t moved = 0;
 	bool done = false, room = false;
 	int count;
-	if (!s->limits.automatic_used || bytes > SCHEDULER_AUTOMATIC_BYTES || bytes > s->limits.automatic_bytes)
+	if (!s->limits.automatic_used || statepool_slot_bytes(x->model->pool) > SCHEDULER_AUTOMATIC_BYTES ||
+	    bytes > s->limits.automatic_bytes)
 		return;
 	snprintf(id, sizeof id, "auto-%lld", (long long)x->tokens);
 	if ((copy = session_find_snapshot(x, id)))

@@ -359,7 +359,7 @@ void session_attach_snapshots(session *x, session *snapshots)
 
 int64_t session_snapshot_bytes(const session *x)
 {
-	size_t parts[SESSION_PARTS], all = (size_t)(x->tokens % TOKEN_CHUNK) * sizeof(int32_t);
+	size_t parts[SESSION_PARTS], all = (size_t)x->tokens * sizeof(int32_t);
 	parts_of(x, x, parts);
 	for (int i = 0; i < SESSION_PARTS; i++)
 		all += parts[i];

@@ -42,7 +42,7 @@ struct session {
 	unsigned char *held; /* [slot bytes] a snapshot's state; otherwise NULL */
 	session *snapshots;  /* newest first */
 	session *older;      /* a snapshot's link */
-	int64_t automatic;   /* a snapshot that was made by itself: its bytes, counted in *automatic_used; otherwise 0 */
+	int64_t automatic;   /* an automatic snapshot: its bytes, counted in *automatic_used; otherwise 0 */
 	atomic_llong *automatic_used;
 	int64_t tokens;      /* count of `history`, except during an import */
 	token_history history;
@@ -113,7 +113,7 @@ void session_drop_snapshot(session *x, session *snapshot);
 session *session_detach_snapshots(session *x);
 /* Give x, which has none, the snapshots of a session of the same model. */
 void session_attach_snapshots(session *x, session *snapshots);
-/* Bytes that a snapshot of x takes. */
+/* Bytes that a snapshot of x takes, with all of its tokens: it still has them when x has left its slot. */
 int64_t session_snapshot_bytes(const session *x);
 /* Bring x to the contents of its snapshot, at most SESSION_STEP bytes a call. *moved is 0 before the first call. x
  * must not be used until *done. STATUS_NOMEM: nothing has changed. STATUS_DEVICE: x is lost. */

@@ -10,7 +10,7 @@ from engine_client import Closed, Daemon, EngineError, engine, own_daemon, train
 from engine_serving import refused
 from test_engine_snapshots import files, roll, snap, state, tree
 
-LIMIT, KEPT = 3, 8
+LIMIT, KEPT, EVERY = 3, 8, 16
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def session(engine, model, request):
     made = []
 
     def make(**more):
-        made.append(engine.call("session.create", {"model": model, "durable": request.param, **more})["id"])
+        made.append(engine.call("session.create", {"model": model, "durable": request.param, "position_policy": "wrap", **more})["id"])
         return made[-1]
 
     make.made, make.durable = made, request.param
@@ -54,16 +54,17 @@ def automatic(engine, s):
 
 
 def test_a_session_makes_a_snapshot_each_time_it_passes_a_multiple(engine, session):
-    assert automatic(engine, session(prompt="99 bottles", snapshot_every=4)) == [10]
-    x = session(prompt="99", snapshot_every=4)
-    assert engine.call("session.get", {"id": x})["snapshot_every"] == 4
-    read = engine.call("tokenize", {"model": engine.call("session.get", {"id": x})["model"], "text": "99 bottles"})["tokens"]
+    text = "99 bottles of beer on the wall, 99"
+    assert automatic(engine, session(prompt=text, snapshot_every=EVERY)) == [34]
+    x = session(prompt="99", snapshot_every=EVERY)
+    assert engine.call("session.get", {"id": x})["snapshot_every"] == EVERY
+    read = engine.call("tokenize", {"model": engine.call("session.get", {"id": x})["model"], "text": text})["tokens"]
     assert automatic(engine, x) == []
-    engine.call("session.append", {"id": x, "text": " bottles"})  # 10 tokens: one piece passes 4 and 8
-    assert automatic(engine, x) == [10]
-    read += generate(engine, x, 9)[0]
+    engine.call("session.append", {"id": x, "text": text[2:]})  # one piece passes 16 and 32
+    assert automatic(engine, x) == [34]
+    read += generate(engine, x, 33)[0]
     found = listed(engine, x)
-    assert [s["tokens"] for s in found] == [16, 12, 10]
+    assert [s["tokens"] for s in found] == [64, 48, 34]
     for s in found:
         assert s["automatic"] and s["name"] is None and s["id"] == f"auto-{s['tokens']}" and s["bytes"] > 0
         y = session(prompt=read[: s["tokens"]])
@@ -71,59 +72,60 @@ def test_a_session_makes_a_snapshot_each_time_it_passes_a_multiple(engine, sessi
         assert state(engine, session.made[-1]) == state(engine, y)
     assert [branch["snapshots"] for branch in tree(engine, x)][0] == found
     roll(engine, x, found[1])
-    assert state(engine, x) == state(engine, session(prompt=read[:12]))
+    assert state(engine, x) == state(engine, session(prompt=read[:48]))
 
 
 def test_the_newest_automatic_snapshots_are_kept_besides_those_made_by_request(engine, session):
-    x = session(prompt="99", snapshot_every=1)
+    x = session(prompt="9", snapshot_every=EVERY)
     named = [snap(engine, x, name=f"n{i}") for i in range(LIMIT)]
-    generate(engine, x, 5)
-    generate(engine, x, 30)
-    assert automatic(engine, x) == list(range(37, 37 - KEPT, -1))
+    generate(engine, x, 5 * EVERY)
+    generate(engine, x, 5 * EVERY)
+    newest = list(range(10 * EVERY, 2 * EVERY, -EVERY))
+    assert len(newest) == KEPT and automatic(engine, x) == newest
     assert [s for s in listed(engine, x) if not s["automatic"]] == named[::-1]
     assert refused(engine, "snapshot.create", {"id": x}).code == "too_many_snapshots"
-    engine.call("snapshot.delete", {"id": x, "snapshot": "auto-37"})
-    assert automatic(engine, x) == list(range(36, 37 - KEPT, -1))
+    engine.call("snapshot.delete", {"id": x, "snapshot": f"auto-{newest[0]}"})
+    assert automatic(engine, x) == newest[1:]
     engine.call("snapshot.delete", {"id": x, "snapshot": named[0]["id"]})
     snap(engine, x)
-    generate(engine, x, 1)
-    assert automatic(engine, x) == [38, *range(36, 37 - KEPT, -1)]
+    generate(engine, x, EVERY)
+    assert automatic(engine, x) == [11 * EVERY, *newest[1:]]
 
 
 def test_a_text_that_is_read_again_replaces_its_snapshots(engine, session):
-    x = session(prompt="99", snapshot_every=5)
+    x = session(prompt="99", snapshot_every=EVERY)
     start = snap(engine, x)
-    generate(engine, x, 10, prompt="a")
+    generate(engine, x, 2 * EVERY, prompt="a")
     first = [state(engine, session.made.append(engine.call("session.fork", {"id": x, "snapshot": s})["id"]) or session.made[-1])
-             for s in ("auto-5", "auto-10")]
+             for s in ("auto-16", "auto-32")]
     roll(engine, x, start)
-    generate(engine, x, 10, prompt="z")
-    assert automatic(engine, x) == [10, 5]
+    generate(engine, x, 2 * EVERY, prompt="z")
+    assert automatic(engine, x) == [32, 16]
     second = [state(engine, session.made.append(engine.call("session.fork", {"id": x, "snapshot": s})["id"]) or session.made[-1])
-              for s in ("auto-5", "auto-10")]
+              for s in ("auto-16", "auto-32")]
     assert first[0] != second[0] and first[1] != second[1]
 
 
 def test_a_cancelled_generation_keeps_the_snapshots_of_what_it_has_read(engine, session):
-    x = session(prompt="99", snapshot_every=3)
-    call = engine.begin("session.generate", {"id": x, "max_tokens": 100, "seed": 5}, credit=8)
-    for _ in range(8):
+    x = session(prompt="99", snapshot_every=EVERY)
+    call = engine.begin("session.generate", {"id": x, "max_tokens": 100, "seed": 5}, credit=40)
+    for _ in range(40):
         call.next()
     call.cancel()
     with pytest.raises(EngineError):
         call.result()
     tokens = engine.call("session.get", {"id": x})["tokens"]
-    assert tokens >= 10 and automatic(engine, x) == list(range(tokens // 3 * 3, 2, -3))[:KEPT]
+    assert tokens >= 42 and automatic(engine, x) == list(range(tokens // EVERY * EVERY, 0, -EVERY))[:KEPT]
 
 
 def test_a_fork_inherits_the_interval_and_makes_its_own(engine, session):
-    x = session(prompt="99", snapshot_every=4)
-    generate(engine, x, 4)
+    x = session(prompt="99", snapshot_every=EVERY)
+    generate(engine, x, EVERY)
     fork = engine.call("session.fork", {"id": x})
     session.made.append(fork["id"])
-    assert fork["snapshot_every"] == 4 and listed(engine, fork["id"]) == []
-    generate(engine, fork["id"], 4)
-    assert automatic(engine, fork["id"]) == [8] and automatic(engine, x) == [4]
+    assert fork["snapshot_every"] == EVERY and listed(engine, fork["id"]) == []
+    generate(engine, fork["id"], EVERY)
+    assert automatic(engine, fork["id"]) == [32] and automatic(engine, x) == [16]
 
 
 @pytest.mark.parametrize("requested, name", [(True, None), ("before the tool", "before the tool")])
@@ -167,7 +169,7 @@ def test_a_failed_request_adds_no_snapshot_to_a_durable_session(engine, model):
     engine.call("session.delete", {"id": x})
 
 
-@pytest.mark.parametrize("more", [{"snapshot_every": 0}, {"snapshot_every": "4"}, {"snapshot_every": 1.5}, {"snapshot_every": 4, "explain": True}])
+@pytest.mark.parametrize("more", [{"snapshot_every": 0}, {"snapshot_every": 15}, {"snapshot_every": "16"}, {"snapshot_every": 16.5}, {"snapshot_every": 16, "explain": True}])
 def test_an_interval_that_cannot_be_is_refused(engine, model, more):
     count = len(engine.call("session.list")["data"])
     e = refused(engine, "session.create", {"model": model, **more})
@@ -178,7 +180,7 @@ def test_an_interval_that_cannot_be_is_refused(engine, model, more):
 def test_a_service_without_snapshots_refuses_the_interval(own_daemon):
     daemon = own_daemon("--max-snapshots", 0)
     with daemon.connect() as engine:
-        e = refused(engine, "session.create", {"model": train(engine), "snapshot_every": 4})
+        e = refused(engine, "session.create", {"model": train(engine), "snapshot_every": EVERY})
         assert (e.status, e.param) == (400, "snapshot_every") and "--max-snapshots" in e.message
     assert daemon.stop() == 0
 
@@ -189,7 +191,7 @@ def test_a_kill_at_any_moment_leaves_whole_snapshots_and_no_files_of_others(own_
     daemon, chance = own_daemon(), random.Random(5)
     with daemon.connect() as engine:
         model = train(engine)
-        x = engine.call("session.create", {"model": model, "prompt": "99", "durable": True, "snapshot_every": 1})["id"]
+        x = engine.call("session.create", {"model": model, "prompt": "99", "durable": True, "snapshot_every": EVERY, "position_policy": "wrap"})["id"]
     for _ in range(6):
         answered = []
         with daemon.connect() as engine:
@@ -197,13 +199,13 @@ def test_a_kill_at_any_moment_leaves_whole_snapshots_and_no_files_of_others(own_
             killer.start()
             with contextlib.suppress(Closed, OSError):
                 while True:
-                    answered.append(generate(engine, x, 2, snapshot=f"n{len(answered)}" if len(answered) < 2 else False)[1]["session"]["tokens"])
+                    answered.append(generate(engine, x, EVERY, snapshot=f"n{len(answered)}" if len(answered) < 2 else False)[1]["session"]["tokens"])
             killer.join()
         daemon.start()
         with daemon.connect() as engine:
             tokens, known = engine.call("session.get", {"id": x})["tokens"], listed(engine, x)
             assert tokens >= max(answered, default=0)
-            assert automatic(engine, x) == list(range(tokens, 1, -1))[:KEPT]
+            assert automatic(engine, x) == list(range(tokens // EVERY * EVERY, 0, -EVERY))[:KEPT]
             assert len(files(daemon, x)) == len(known) + 1
             for s in known:
                 fork = engine.call("session.fork", {"id": x, "snapshot": s["id"]})
@@ -218,10 +220,10 @@ def test_automatic_snapshots_survive_a_kill_once_their_request_is_answered(own_d
     daemon = own_daemon()
     with daemon.connect() as engine:
         model = train(engine)
-        x = engine.call("session.create", {"model": model, "prompt": "99", "durable": True, "snapshot_every": 4})["id"]
-        generate(engine, x, 12, snapshot="first")
+        x = engine.call("session.create", {"model": model, "prompt": "99", "durable": True, "snapshot_every": EVERY, "position_policy": "wrap"})["id"]
+        generate(engine, x, 3 * EVERY, snapshot="first")
         known, before = listed(engine, x), state(engine, x)
-        assert [(s["tokens"], s["automatic"]) for s in known] == [(12, True), (8, True), (4, True), (2, False)]
+        assert [(s["tokens"], s["automatic"]) for s in known] == [(48, True), (32, True), (16, True), (2, False)]
         assert len(files(daemon, x)) == 5
         call = engine.begin("session.generate", {"id": x, "max_tokens": 100, "snapshot": "lost"}, credit=20)
         for _ in range(20):
@@ -229,17 +231,22 @@ def test_automatic_snapshots_survive_a_kill_once_their_request_is_answered(own_d
         daemon.kill()
     daemon.start()
     with daemon.connect() as engine:
-        assert engine.call("session.get", {"id": x})["snapshot_every"] == 4
+        usage = engine.call("storage.usage")
+        assert usage["damaged"] == []
+        stored = sum(file.stat().st_size for file in files(daemon, x))
+        assert {kind["kind"]: kind["bytes"] for kind in usage["kinds"]}["sessions"] == stored
+        assert sorted(s["bytes"] for s in known) == sorted(file.stat().st_size for file in files(daemon, x)[:-1])
+        assert engine.call("session.get", {"id": x})["snapshot_every"] == EVERY
         assert listed(engine, x) == known and state(engine, x) == before and len(files(daemon, x)) == 5
         for s in known:
             fork = engine.call("session.fork", {"id": x, "snapshot": s["id"]})
             assert fork["tokens"] == s["tokens"]
-        generate(engine, x, 50)
+        generate(engine, x, 10 * EVERY)
         daemon.kill()
     daemon.start()
     with daemon.connect() as engine:
-        assert automatic(engine, x) == list(range(64, 64 - 4 * KEPT, -4)) and len(files(daemon, x)) == KEPT + 2
-        assert roll(engine, x, {"id": "auto-60"})["tokens"] == 60
+        assert automatic(engine, x) == list(range(13 * EVERY, 5 * EVERY, -EVERY)) and len(files(daemon, x)) == KEPT + 2
+        assert roll(engine, x, {"id": "auto-192"})["tokens"] == 192
         engine.call("session.delete", {"id": x})
         assert files(daemon, x) == []
     assert daemon.stop() == 0

@@ -58,6 +58,14 @@ def test_an_exported_state_continues_as_another_session(engine, model, session):
     assert all(s["id"] == a["id"] for s in engine.call("session.list")["data"])
 
 
+def test_an_imported_durable_session_lives_on_without_use(engine, model, session):
+    _, state = engine.download("session.export", {"id": session(prompt="99", durable=True)["id"]})
+    b = engine.upload("session.import", {"model": model}, state=state)
+    assert b["durable"] and b["expires_at"] is None
+    assert engine.call("session.get", {"id": b["id"]})["expires_at"] is None
+    engine.call("session.delete", {"id": b["id"]})
+
+
 def test_sessions_are_listed_in_pages(engine, session):
     made = [session(prompt=text)["id"] for text in "abc"]
     for order, ids in (("desc", made[::-1]), ("asc", made)):

@@ -225,10 +225,10 @@ def test_version_names_the_backend_and_the_device(service):
 
 
 def test_a_session_makes_snapshots_by_itself(service, model):
-    session = json.loads(additive("sessions", "new", "--model", model, "--prompt", "12 bottles", "--snapshot-every", "4", "--json", url=service.url).stdout)
-    additive("sessions", "append", session["id"], " more", url=service.url)
+    session = json.loads(additive("sessions", "new", "--model", model, "--prompt", "12 bottles of beer", "--snapshot-every", "16", "--json", url=service.url).stdout)
+    additive("sessions", "append", session["id"], " on the wall, 12", url=service.url)
     table = additive("sessions", "snapshots", session["id"], url=service.url).stdout
-    assert [line.split()[0] for line in table.splitlines()[1:]] == ["auto-15", "auto-10"]
+    assert [line.split()[0] for line in table.splitlines()[1:]] == ["auto-34", "auto-18"]
 
 
 def test_a_session_returns_to_its_snapshots_and_shows_its_tree(service, model):

@@ -67,8 +67,8 @@ def test_streams_forks_and_restored_states_give_the_text_of_a_whole_answer(clien
             assert fork.generate(**GREEDY)["choices"][0]["text"] == text
             assert [b["parent"] and b["parent"]["snapshot"] for b in session.tree()["data"]] == [None, before["id"]]
         assert session.delete_snapshot(before["id"])["deleted"] and session.snapshots() == []
-    with client.sessions.create(trained, "9 bot", snapshot_every=3) as session:
-        assert session.info["snapshot_every"] == 3
+    with client.sessions.create(trained, "99 bottles of beer on the wall", snapshot_every=16) as session:
+        assert session.info["snapshot_every"] == 16
         made = session.generate(**GREEDY, snapshot="first")["session"]["snapshot"]
         assert [(x["id"], x["name"]) for x in session.snapshots() if not x["automatic"]] == [(made, "first")]
         last = session.snapshots()[0]

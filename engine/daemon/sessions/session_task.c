@@ -222,14 +222,10 @@ status session_task_make(stream *s, sessions *all, const model_entry *c, session
 	                            json_is_true(json_object_get(s->params, "durable"))};
 	if (options.explain)
 		TRY(catalog_check_explains(c, false, "explain", err));
-	TRY(sessions_add(all, c, &options, json_is_integer(ttl) ? json_integer_value(ttl) : -1, out, err));
 	const int64_t every = json_integer_value(json_object_get(s->params, "snapshot_every"));
-	const status result = sessions_set_snapshot_every(all, *out, every, err);
-	if (result != STATUS_OK) {
-		sessions_remove(all, *out, NULL);
-		*out = NULL;
-		return result;
-	}
+	TRY(sessions_check_snapshot_every(all, c, &options, every, err));
+	TRY(sessions_add(all, c, &options, json_is_integer(ttl) ? json_integer_value(ttl) : -1, out, err));
+	sessions_set_snapshot_every(*out, every);
 	*ticket = (session_ticket){.options = options, .create = true};
 	snprintf(ticket->id, sizeof ticket->id, "%s", sessions_id(*out));
 	return STATUS_OK;

@@ -85,8 +85,11 @@ static void import(session_ticket *t, scheduler *s, served_model *m)
 	if (result != STATUS_OK && t->away && t->import.blob == t->away->blob)
 		t->import = (session_transfer){0};
 	scheduler_transfer_fini(&t->import);
-	if (result == STATUS_OK && t->away)
-		come_back(t->away, x, t->taken_ns);
+	if (result != STATUS_OK || !t->away)
+		return;
+	come_back(t->away, x, t->taken_ns);
+	if (!t->options.durable)
+		t->state[0] = 0; /* the file has been removed; a session that is lost from here on has no stored state */
 }
 
 bool session_ticket_prepare(session_ticket *t, model_entry *c, device *d)

@@ -204,7 +204,7 @@ static bool was_lost(const sessions *all, const session_entry *e)
 bool sessions_are_stored(const sessions *all)
 {
 	const session_entry *e = all->newest;
-	while (e && !e->busy && (e->options.durable || was_lost(all, e)))
+	while (e && !e->busy && (e->options.durable || was_lost(all, e) || !tiers_have_state(e)))
 		e = e->older;
 	return !e;
 }
@@ -259,20 +259,25 @@ status sessions_add(sessions *all, const model_entry *c, const session_options *
 	return add(all, c, o, ttl, FLEET_ANY, out, err);
 }
 
-status sessions_set_snapshot_every(sessions *all, session_entry *e, int64_t tokens, error *err)
+status sessions_check_snapshot_every(const sessions *all, const model_entry *c, const session_options *o,
+                                     int64_t tokens, error *err)
 {
 	static const char name[] = "snapshot_every";
 	if (tokens > 0 && all->parts.max_snapshots == 0)
 		return error_set(err, STATUS_INVALID, name, "needs a service with --max-snapshots above 0");
-	if (tokens > 0 && e->options.explain)
+	if (tokens > 0 && o->explain)
 		return error_set(err, STATUS_INVALID, name,
 		                 "does not go with explain: each snapshot would copy a log that grows with the text");
-	if (tokens > 0 && e->state_bytes > SCHEDULER_AUTOMATIC_BYTES)
+	if (tokens > 0 && c->state_bytes > SCHEDULER_AUTOMATIC_BYTES)
 		return error_set(err, STATUS_INVALID, name,
 		                 "needs a state of at most %d bytes; this model's has %lld", SCHEDULER_AUTOMATIC_BYTES,
-		                 (long long)e->state_bytes);
-	e->snapshot_every = tokens;
+		                 (long long)c->state_bytes);
 	return STATUS_OK;
+}
+
+void sessions_set_snapshot_every(session_entry *e, int64_t tokens)
+{
+	e->snapshot_every = tokens;
 }
 
 status sessions_add_like(sessions *all, const model_entry *c, session_entry *other, const char *from,
@@ -394,23 +399,27 @@ void sessions_release(sessions *all, session_entry *e)
 	set_free(all, e);
 }
 
+static void adopt_info(session_entry *e, const session_info *info)
+{
+	e->tokens = info->tokens;
+	if (e->origin && e->origin->tokens < 0)
+		e->origin->tokens = e->tokens;
+	e->source_tokens = info->source;
+	e->state_bytes = info->state_bytes;
+	e->snapshot_bytes = info->snapshot_bytes;
+	e->options = info->options;
+	if (!e->options.durable)
+		sessions_sync_snapshots(e, info);
+}
+
 void sessions_adopt(sessions *all, session_entry *e, const session_change *change)
 {
 	assert(e->busy);
 	tiers_count_return(all, e);
 	tiers_set_live(all, e, change->live);
+	if (change->live)
+		adopt_info(e, &change->info);
 	touch(all, e);
-	if (!change->live)
-		return;
-	e->tokens = change->info.tokens;
-	if (e->origin && e->origin->tokens < 0)
-		e->origin->tokens = e->tokens;
-	e->source_tokens = change->info.source;
-	e->state_bytes = change->info.state_bytes;
-	e->snapshot_bytes = change->info.snapshot_bytes;
-	e->options = change->info.options;
-	if (!e->options.durable)
-		sessions_sync_snapshots(e, &change->info);
 }
 
 status sessions_return(sessions *all, session_entry **taken, const session_ticket *ticket, const session_change *change,
@@ -423,7 +432,7 @@ status sessions_return(sessions *all, session_entry **taken, const session_ticke
 	if (e->options.durable)
 		sessions_cancel_snapshots(all, e);
 	set_free(all, e);
-	if (e->live || e->options.durable || e->away.blob || e->away.on_disk)
+	if (tiers_have_state(e))
 		return STATUS_OK;
 	unlink_entry(all, e);
 	*taken = NULL;
@@ -475,6 +484,11 @@ void sessions_tick(sessions *all)
 		if (e->busy || e->moving || sessions_remove(all, e, NULL) != STATUS_OK)
 			expiry_set(all, e, 1); /* try again */
 	tiers_spill(all);
+}
+
+void sessions_drain(sessions *all)
+{
+	all->draining = true;
 }
 
 /* --- opening -------------------------------------------------------------------- */

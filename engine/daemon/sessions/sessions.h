@@ -71,6 +71,8 @@ status sessions_new(sessions **out, const session_parts *parts, error *err);
 const session_parts *sessions_parts(const sessions *all);
 void sessions_free(sessions *all);
 void sessions_tick(sessions *all); /* applies expiry */
+/* The engine stops: write no more idle sessions to the disk, whose files the next start removes. */
+void sessions_drain(sessions *all);
 bool sessions_use_model(const sessions *all, const char *id);
 int sessions_count(const sessions *all);
 void sessions_stats_read(const sessions *all, sessions_stats *out);
@@ -80,8 +82,11 @@ bool sessions_are_stored(const sessions *all);
 /* Add a new session, which is busy. */
 status sessions_add(sessions *all, const model_entry *c, const session_options *o, int64_t ttl, session_entry **out,
                     error *err);
-/* Set the tokens between a new session's automatic snapshots; 0: none are made. STATUS_INVALID "snapshot_every". */
-status sessions_set_snapshot_every(sessions *all, session_entry *e, int64_t tokens, error *err);
+/* STATUS_INVALID "snapshot_every" if a session with these options cannot make automatic snapshots. */
+status sessions_check_snapshot_every(const sessions *all, const model_entry *c, const session_options *o,
+                                     int64_t tokens, error *err);
+/* Set the tokens between a new session's automatic snapshots; 0: none are made. */
+void sessions_set_snapshot_every(session_entry *e, int64_t tokens);
 /* Add a fork: a session with the options and lifetime of another one. from: the id of that one's snapshot, or
  * NULL. */
 status sessions_add_like(sessions *all, const model_entry *c, session_entry *other, const char *from,

@@ -1,5 +1,5 @@
-/* sessions_expiry.c - the entries with a lifetime, as a binary heap by the time at which they expire. An entry knows
- * its place in it, so a use and a removal take a time in proportion to the logarithm of their number. */
+/* sessions_expiry.c - the entries with a lifetime, as a binary heap by the time at which they expire. An entry stores
+ * its index, so a use and a removal take a time in proportion to the logarithm of their number. */
 #include "engine/base/clock.h"
 #include "engine/daemon/sessions/sessions_private.h"
 

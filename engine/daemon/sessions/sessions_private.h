@@ -98,6 +98,7 @@ struct sessions {
 	error disk_error;       /* why the last state could not be written; STATUS_OK: it could */
 	uint64_t disk_retry_ns; /* no earlier attempt after an error */
 	status opened;          /* status of reading the stored sessions */
+	bool draining;          /* the engine stops */
 };
 
 /* Return the session `id`, or NULL. */
@@ -122,11 +123,13 @@ void tiers_discard(sessions *all, session_entry *e);
 void tiers_count_return(sessions *all, session_entry *e);
 /* Free the state of a session that has no slot. */
 void tiers_forget_away(sessions *all, session_entry *e);
-/* Take the entry, which leaves the table, from all counts. */
+/* True if the session has a state somewhere; otherwise the device has lost it. */
+bool tiers_have_state(const session_entry *e);
+/* Remove the entry from all counts. */
 void tiers_leave(sessions *all, session_entry *e);
 /* Write the sessions that host memory has no room for to the disk, some at a time. */
 void tiers_spill(sessions *all);
-/* Begin the request again once the session, which moves, has moved. */
+/* Call begin again when the move has ended. */
 void sessions_wait(session_entry *e, stream *s);
 
 /* --- lifetimes (sessions_expiry.c) --- */

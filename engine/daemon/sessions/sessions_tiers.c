@@ -35,6 +35,11 @@ static int64_t bytes_in(const session_entry *e, session_tier tier)
 	return tier == TIER_DEVICE ? e->state_bytes : tier == TIER_HOST || e->away.on_disk ? (int64_t)e->away.bytes : 0;
 }
 
+bool tiers_have_state(const session_entry *e)
+{
+	return e->live || e->moving || e->options.durable || e->away.blob || e->away.on_disk;
+}
+
 void tiers_leave(sessions *all, session_entry *e)
 {
 	if (e->tier == TIERS)
@@ -192,14 +197,17 @@ static void moved(task *t)
 		free(x);
 	tiers_set_live(all, e, stays);
 	tiers_set_idle(all, e, true);
-	wake(e);
+	if (!tiers_have_state(e) && !e->waiting)
+		sessions_remove(all, e, NULL);
+	else
+		wake(e); /* a request that finds the session lost removes it */
 	tiers_spill(all);
 }
 
 /* Bytes of the exported state. */
 static int64_t away_bytes(const session_entry *e)
 {
-	return e->snapshot_bytes + e->tokens * (int64_t)sizeof(int32_t) + BLOB_BYTES;
+	return e->snapshot_bytes + BLOB_BYTES;
 }
 
 static void move(sessions *all, session_entry *e)
@@ -390,7 +398,7 @@ static int gather_spilled(sessions *all)
 void tiers_spill(sessions *all)
 {
 	spill *x = &all->spill;
-	if (x->n || disk_fails(all))
+	if (x->n || all->draining || disk_fails(all))
 		return;
 	x->n = gather_spilled(all);
 	x->result = STATUS_OK;

@@ -208,6 +208,17 @@ static void the_session_that_is_idle_longest_moves(void **state)
 	assert_places(d, RIG_SESSIONS, 1, 0);
 }
 
+static void a_refused_interval_takes_no_slot(void **state)
+{
+	rig *d = budget(state, PLENTY, PLENTY);
+	char id[STORE_ID_BYTES];
+	for (int i = 0; i < RIG_SESSIONS; i++)
+		create_plain(d, "one", id);
+	json_decref(rig_ask(d, 400, "session.create",
+	                    json_pack("{s:s, s:b, s:i}", "model", "m", "explain", 1, "snapshot_every", 100)));
+	assert_places(d, RIG_SESSIONS, 0, 0);
+}
+
 static void a_busy_session_keeps_its_slot(void **state)
 {
 	rig *d = budget(state, PLENTY, PLENTY);
@@ -435,6 +446,16 @@ static void sessions_stay_when_no_place_has_room(void **state)
 	assert_places(d, RIG_SESSIONS, 1, 1);
 }
 
+static void an_engine_that_stops_writes_no_idle_session(void **state)
+{
+	rig *d = budget(state, 0, PLENTY);
+	char id[STORE_ID_BYTES];
+	sessions_drain(d->engine.sessions);
+	for (int i = 0; i < RIG_SESSIONS + 1; i++)
+		create_plain(d, "one", id);
+	assert_places(d, RIG_SESSIONS, 1, 0);
+}
+
 static const char *const disk[] = {"/tmp/sess-", NULL};
 
 static void a_full_disk_refuses_the_next_session_and_keeps_the_others(void **state)
@@ -537,6 +558,22 @@ static void sessions_without_a_slot_survive_their_device(void **state)
 	json_decref(expected);
 }
 
+static void a_session_that_is_lost_when_it_would_move_is_removed(void **state)
+{
+	rig *d = budget(state, PLENTY, PLENTY);
+	char ids[RIG_SESSIONS + 2][STORE_ID_BYTES];
+	for (int i = 0; i < RIG_SESSIONS; i++)
+		create_plain(d, "one", ids[i]);
+	rig_fails = true;
+	append(d, 503, ids[0], "never read");
+	append(d, 404, ids[0], "x");
+	create_plain(d, "one", ids[RIG_SESSIONS]);
+	create_plain(d, "one", ids[RIG_SESSIONS + 1]); /* takes the slot of ids[1] */
+	assert_places(d, RIG_SESSIONS, 0, 0);
+	json_decref(rig_ask(d, 404, "session.get", only(ids[1])));
+	assert_int_equal(sessions_count(d->engine.sessions), RIG_SESSIONS);
+}
+
 /* The device fails while it reads a session that has just returned: that one is lost with it. One whose return fails
  * stays in memory. */
 static void a_return_that_fails_leaves_the_session_where_it_was(void **state)
@@ -587,6 +624,8 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(durable_sessions_in_memory_and_on_the_disk_write_what_they_write_in_a_slot,
 	                                    setup, teardown),
 	    cmocka_unit_test_setup_teardown(the_session_that_is_idle_longest_moves, setup, teardown),
+	    cmocka_unit_test_setup_teardown(an_engine_that_stops_writes_no_idle_session, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_refused_interval_takes_no_slot, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_busy_session_keeps_its_slot, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_request_waits_for_a_session_that_moves, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_request_waits_for_the_slot_of_a_large_session, setup, teardown),
@@ -600,6 +639,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(a_disk_that_fails_is_a_storage_error, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_damaged_file_is_an_error_of_its_session_alone, setup, teardown),
 	    cmocka_unit_test_setup_teardown(sessions_without_a_slot_survive_their_device, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_session_that_is_lost_when_it_would_move_is_removed, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_return_that_fails_leaves_the_session_where_it_was, setup, teardown),
 	    cmocka_unit_test_setup_teardown(moves_and_returns_are_counted, setup, teardown),
 	};

@@ -166,7 +166,7 @@ static void a_snapshot_shares_the_tokens_and_takes_the_bytes_that_are_announced(
 	append(f, x, ids, 2 * TOKEN_CHUNK + 1);
 	scheduler_session_info(x, &info);
 	assert_int_equal(info.snapshot_bytes,
-	                 info.state_bytes + VOCAB * (int64_t)sizeof(float) + (int64_t)sizeof(int32_t));
+	                 info.state_bytes + VOCAB * (int64_t)sizeof(float) + (int64_t)sizeof ids);
 	snapshot(f, x, "s");
 	assert_ptr_equal(x->snapshots->history.chunks[0], x->history.chunks[0]);
 	assert_ptr_equal(x->snapshots->history.chunks[1], x->history.chunks[1]);
@@ -382,6 +382,57 @@ static void automatic_snapshots_of_all_sessions_keep_their_limit_of_bytes(void *
 	}
 }
 
+static void a_turn_copies_a_bounded_part_of_large_states(void **state)
+{
+	enum { EVERY = 4, MORE = 14, SESSIONS = 2 };
+	static client c[SESSIONS];
+	(void)state;
+	fixture f;
+	scheduler_limits limits = roomy;
+	session_info info[SESSIONS];
+	int32_t ids[2];
+	limits.automatic_bytes = 16 * SCHEDULER_AUTOMATIC_BYTES;
+	fixture_folder(&f);
+	write_configured(f.folder, f.backend, "gpt2",
+	                 "{\"n_embd\": 256, \"vocab_size\": 259, \"n_head\": 4, \"n_positions\": 640, \"n_layer\": 2}");
+	fixture_serve(&f, &limits);
+	random_tokens(ids, 2, 48);
+	for (int i = 0; i < SESSIONS; i++) {
+		session *x = open_session(&f, i ? "y" : "x", POSITION_CLAMP, false);
+		generation_request r = request(&c[i], ids, 2, MORE);
+		assert_in_range(statepool_slot_bytes(f.model->pool), SCHEDULER_AUTOMATIC_BYTES / SESSIONS + 1,
+		                SCHEDULER_AUTOMATIC_BYTES);
+		r.snapshot_every = EVERY;
+		start(&f, x, &c[i], &r);
+	}
+	drain(&f);
+	for (int i = 0; i < SESSIONS; i++)
+		scheduler_session_info(scheduler_session_find(f.scheduler, i ? "y" : "x"), &info[i]);
+	assert_int_equal(info[0].n_automatic, 4); /* both pass 4, 8, 12 and 16 in the same steps */
+	assert_int_equal(info[1].n_automatic, 3); /* the last one has no later step */
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(info[1].automatic[i].tokens, info[0].automatic[i].tokens + 1);
+	fixture_close(&f);
+}
+
+/* Only the state is limited, as where the interval is accepted. */
+static void a_long_source_or_text_does_not_prevent_automatic_snapshots(void **state)
+{
+	enum { LONG = SCHEDULER_AUTOMATIC_BYTES / sizeof(int32_t) + 1 };
+	(void)state;
+	fixture f;
+	scheduler_limits limits = roomy;
+	limits.automatic_bytes = 4 * SCHEDULER_AUTOMATIC_BYTES;
+	fixture_open(&f, &limits);
+	session *x = open_session(&f, "x", POSITION_CLAMP, false);
+	assert_int_equal(session_reserve_source(x, LONG, NULL), STATUS_OK);
+	memset(x->source, 0, LONG * sizeof *x->source);
+	x->n_source = LONG;
+	scheduler_session_keep_automatic(f.scheduler, x);
+	assert_automatic(x, (const int64_t[]){0}, 1);
+	fixture_close(&f);
+}
+
 /* --- sessions that leave their slots ------------------------------------------------------------- */
 
 static session *find(fixture *f, const char *id)
@@ -537,6 +588,8 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(the_oldest_automatic_snapshots_go_first_and_named_ones_stay, setup,
 	                                    teardown),
 	    cmocka_unit_test(automatic_snapshots_of_all_sessions_keep_their_limit_of_bytes),
+	    cmocka_unit_test(a_turn_copies_a_bounded_part_of_large_states),
+	    cmocka_unit_test(a_long_source_or_text_does_not_prevent_automatic_snapshots),
 	    cmocka_unit_test_setup_teardown(automatic_snapshots_are_counted_also_without_a_slot, setup, teardown),
 	};
 	return RUN_ALL_WAYS(tests);
