@@ -38,8 +38,8 @@ const char *generation_answer_prefix(generation_form form);
 /* Write the fingerprint of an engine that greets with this HELLO. */
 void generation_answer_fingerprint(char out[GENERATION_ANSWER_FINGERPRINT_BYTES], const char *hello, size_t bytes);
 
-/* Read from the request's body what the answer depends on. The caller sets the ids, fingerprint and created. False: out
- * of memory. */
+/* Read from the request's body what the answer depends on. The caller sets the ids, fingerprint and created.
+ * False: out of memory. */
 bool generation_answer_begin(generation_answer *a, generation_form form, const json_t *body);
 void generation_answer_fini(generation_answer *a);
 

@@ -15,8 +15,8 @@ typedef struct kept_view {
 	uint64_t after; /* the number of the last event that the client has */
 } kept_view;
 
-/* Add the member that makes a request a response; with the id NULL it only names the key. about is stolen. False: out
- * of memory, which has been answered. */
+/* Add the member that makes a request a response; with the id NULL it only names the key. about is taken over.
+ * False: out of memory, which has been answered. */
 bool kept_add(request *r, json_t *params, const char *id, json_t *about, bool background, bool stream);
 /* Add the header Content-Location; call before the stream begins. */
 void kept_name(request *r, const char *id);

@@ -289,8 +289,8 @@ typedef struct generation_request {
 	bool reads_all;          /* do not use or keep states of other requests (prefixes.h) */
 	bool explain;            /* temporary session only: keep the log and pass it to `finished` */
 	int64_t snapshot_every;  /* make an automatic snapshot, "auto-TOKENS", when the session has read a multiple of
-	                          * this many tokens, or after the piece of the prompt that passes one; later if other sessions
-	                          * of the step have used up SCHEDULER_AUTOMATIC_BYTES; 0: never */
+	                          * this many tokens, or after the piece of the prompt that passes one; later if others in
+	                          * the step have used up SCHEDULER_AUTOMATIC_BYTES; 0: never */
 	/* Both run on the scheduler's thread. `event` returns the number of credits left; at 0 the generation parks
 	 * until generation_grant. `finished` is called exactly once, after which the generation is freed. */
 	int64_t (*event)(void *context, const generation_event *e);

@@ -6,8 +6,8 @@
  * Decode steps: if several owners have streams of a model, each gets rows in proportion to its weight. One unit of
  * weight has as many rows as the owner with the fewest streams for its weight. Each owner gets at least
  * SHARES_HOST_ROWS. The minimum on a device is SHARES_DEVICE_ROWS, since rows cost less there. The other streams wait
- * for the next step. If there are several shares, a step on a host takes about SHARES_STEP_NS, because the next request
- * of another owner waits for it. With many owners the minimum of rows makes it longer.
+ * for the next step. If there are several shares, a step on a host takes about SHARES_STEP_NS, because another owner's
+ * next request waits for it. With many owners the minimum of rows makes it longer.
  *
  * Prompts: the owner that has been served the fewest tokens for its weight is next. On a host a step reads prompts of
  * one owner.

@@ -1,7 +1,7 @@
 /* batch_document.h - the ledger's row of a batch, and what clients see of it: OpenAI's batch object.
  *
- * The row has the members of every job (job_queue.h). Beside them it has OpenAI's times and files, and `run`, the place
- * of the latest commit. The public status follows from the row: a running job is validating, in_progress, finalizing or
+ * The row has the members of every job (job_queue.h). Beside them it has OpenAI's times and files, and `run`: how far
+ * the latest commit has come. The public status follows from the row: a running job is validating, in_progress, finalizing or
  * cancelling. Loop thread. */
 #ifndef ENGINE_DAEMON_BATCHES_BATCH_DOCUMENT_H
 #define ENGINE_DAEMON_BATCHES_BATCH_DOCUMENT_H

@@ -1,8 +1,8 @@
 /* local_request.h - a request that the engine sends to itself: a line of a batch.
  *
  * It is a stream whose frames go to the caller instead of a connection, so it is checked, computed and answered like a
- * client's request. Two things differ (stream.background): it runs only when no client's request can run, and deaths
- * of the engine are counted by its caller. Loop thread only. */
+ * client's request. Two things differ (stream.background): it runs only when no client's request can run, and its
+ * caller counts the deaths of the engine. Loop thread only. */
 #ifndef ENGINE_DAEMON_NET_LOCAL_REQUEST_H
 #define ENGINE_DAEMON_NET_LOCAL_REQUEST_H
 
