@@ -451,7 +451,7 @@ PYTEST_JOBS ?= -n $(shell echo $$(($$(nproc) * 3 / 2))) --dist loadfile
 # Slow tests compute more than they wait.
 SLOW_JOBS ?= -n $(shell nproc) --dist loadfile
 .PHONY: pytest
-pytest: $(TESTED) $(LIBRARY_TESTED) $(FAULTS_ALL) $(GRAMMAR_TEXTS) $(VENV)/ready
+pytest: $(TESTED) $(LIBRARY_TESTED) $(FAULTS_ALL) $(GRAMMAR_TEXTS) $$(BENCH_BIN) $(VENV)/ready
 	tests/in_memory $(PYTEST) $(PYTEST_JOBS) tests/api tests/e2e $(if $(FAULTS_ALL),tests/faults)
 
 # Tests that need a CUDA device, on the emulated one. Its fibres are x86-64 code, and its calls for the thread sanitizer

@@ -22,6 +22,7 @@
  *
  * Sessions that are compared take turns in short bouts, so that a machine that becomes slower or faster does so for all
  * of them. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -174,7 +175,7 @@ static void note_time(void *context, const generation_result *r)
 {
 	double *ms = context;
 	bench_check(r->status, &r->error);
-	*ms = r->predicted_ms > *ms ? r->predicted_ms : *ms;
+	*ms = fmax(*ms, (double)(r->ended_ns - r->prompted_ns) / 1e6);
 }
 
 static int64_t take_event(void *context, const generation_event *e)
