@@ -1,5 +1,4 @@
-/* scheduler.c - chooses the step that runs next, and completes it. Over 600 lines, since a step that is completed
- * decides which one may run next.
+/* scheduler.c - chooses the step that runs next, and completes it.
  *
  * Turns are round-robin: one decode step for each model with generations to decode, then one step of prompts, then one
  * slice of a score task (scheduler_score.c). If a step of prompts also decodes (scheduler_prompts.c), its model needs
@@ -62,8 +61,6 @@ status scheduler_new(scheduler **out, backend *b, const scheduler_limits *limits
 
 /* --- steps in flight ------------------------------------------------------------- */
 
-enum { RESUME_NS = 500000 /* time per turn for first tokens that need no prompt */ };
-
 /* Remove g, which is ending, from the steps in flight. A session first waits for them, because its state includes the
  * tokens that they read. */
 static void leave_steps(scheduler *s, generation *g)
@@ -82,34 +79,6 @@ static void leave_steps(scheduler *s, generation *g)
 	}
 }
 
-/* --- the queue of generations ---------------------------------------------------- */
-
-static void queue_append(scheduler *s, generation *g)
-{
-	g->previous = s->last;
-	g->following = NULL;
-	*(s->last ? &s->last->following : &s->first) = g;
-	s->last = g;
-}
-
-static void queue_remove(scheduler *s, generation *g)
-{
-	*(g->previous ? &g->previous->following : &s->first) = g->following;
-	*(g->following ? &g->following->previous : &s->last) = g->previous;
-}
-
-void scheduler_requeue(scheduler *s, generation *g)
-{
-	queue_remove(s, g);
-	queue_append(s, g);
-}
-
-static void left_prompt(scheduler *s, generation *g)
-{
-	s->n_prompts -= g->prompting;
-	g->prompting = false;
-}
-
 /* The error of a session whose logits could not be copied. */
 static void set_uncopied(error *err)
 {
@@ -117,7 +86,7 @@ static void set_uncopied(error *err)
 	          status_text(STATUS_DEVICE));
 }
 
-static void scheduler_finish(scheduler *s, generation *g, status result, const error *err)
+void scheduler_finish(scheduler *s, generation *g, status result, const error *err)
 {
 	error uncopied = ERROR_INIT;
 	prefixes_keep_end(&s->prefixes, g);
@@ -126,13 +95,7 @@ static void scheduler_finish(scheduler *s, generation *g, status result, const e
 	s->failed |= failed;
 	if (failed)
 		set_uncopied(&uncopied);
-	queue_remove(s, g);
-	share_leave(g->share, clock_ns());
-	left_prompt(s, g);
-	s->n_generations--;
-	s->n_background -= g->background;
-	s->n_waiting -= !g->started_ns;
-	s->n_cancelled -= g->cancelled;
+	scheduler_dequeue(s, g);
 	generation_finish(g, failed ? STATUS_DEVICE : result, failed ? &uncopied : err);
 }
 
@@ -172,112 +135,6 @@ void scheduler_free(scheduler *s)
 	free(s);
 }
 
-/* --- admission ------------------------------------------------------------------ */
-
-/* STATUS_BUSY if fewer than n generations are free; STATUS_UNAVAILABLE when closing. */
-static status check_places(const scheduler *s, int n, error *err)
-{
-	if (s->closing)
-		return error_set(err, STATUS_UNAVAILABLE, NULL, "the engine is stopping");
-	if (s->n_generations > s->limits.max_generations - n)
-		return error_set(err, STATUS_BUSY, NULL, "%d requests are running or waiting", s->n_generations);
-	return STATUS_OK;
-}
-
-static void enlist(scheduler *s, generation *g, share *x)
-{
-	g->share = x;
-	g->serial = s->serial++;
-	g->cancellations = &s->n_cancelled;
-	g->prompting = true;
-	s->n_prompts++;
-	s->n_waiting++;
-	queue_append(s, g);
-	s->n_generations++;
-	s->n_background += g->background;
-}
-
-static owner_shares *shares_of(scheduler *s, bool background)
-{
-	return background ? &s->background_shares : &s->shares;
-}
-
-/* STATUS_NOMEM. */
-static status enter_share(scheduler *s, const generation_request *r, share **out, error *err)
-{
-	*out = shares_enter(shares_of(s, r->background), r->owner, r->weight);
-	return *out ? STATUS_OK : error_set(err, STATUS_NOMEM, NULL, "out of memory");
-}
-
-/* Make a generation on x, or on a temporary session if x is NULL. */
-static status new_generation(scheduler *s, served_model *m, session *x, const generation_request *r, generation **out,
-                             error *err)
-{
-	session *temporary = NULL;
-	generation_request rest = *r;
-	if (x)
-		TRY(session_ready(x, err));
-	else
-		TRY(prefixes_begin(&s->prefixes, m, &rest, &temporary, err));
-	status result = generation_new(out, x ? x : temporary, temporary != NULL, &rest, err);
-	if (result != STATUS_OK)
-		session_free(temporary);
-	return result;
-}
-
-status scheduler_generate(scheduler *s, served_model *m, session *x, const generation_request *r, generation **out,
-                          error *err)
-{
-	generation *g;
-	share *owner;
-	*out = NULL;
-	TRY(check_places(s, 1, err));
-	TRY(enter_share(s, r, &owner, err));
-	status result = new_generation(s, m, x, r, &g, err);
-	if (result != STATUS_OK) {
-		share_leave(owner, clock_ns());
-		return result;
-	}
-	scheduler_model_touch(s, g->session->model);
-	enlist(s, g, owner);
-	s->counters.cached_tokens += (uint64_t)g->n_cached;
-	*out = g;
-	return STATUS_OK;
-}
-
-static status new_search(scheduler *s, served_model *m, const beam_options *o, const generation_request *r, int n,
-                         generation **first, error *err)
-{
-	TRY(new_generation(s, m, NULL, r, first, err));
-	status result = beams_new(*first, o, r, n, err);
-	if (result != STATUS_OK)
-		generation_discard(*first);
-	return result;
-}
-
-status scheduler_search(scheduler *s, served_model *m, const beam_options *o, const generation_request *r, int n,
-                        generation **out, error *err)
-{
-	generation *first;
-	share *owner;
-	TRY(beams_check(o, r, n, err));
-	TRY(check_places(s, o->beams, err));
-	TRY(enter_share(s, r, &owner, err));
-	status result = new_search(s, m, o, r, n, &first, err);
-	if (result != STATUS_OK) {
-		share_leave(owner, clock_ns());
-		return result;
-	}
-	scheduler_model_touch(s, m);
-	for (int i = 0; i < o->beams; i++) /* a share that exists is entered without memory */
-		enlist(s, beams_generation(first->beams, i),
-		       i > 0 ? shares_enter(shares_of(s, r->background), r->owner, r->weight) : owner);
-	for (int i = 0; i < n; i++)
-		out[i] = beams_generation(first->beams, i);
-	s->counters.cached_tokens += (uint64_t)(n * first->n_cached);
-	return STATUS_OK;
-}
-
 /* --- a turn ----------------------------------------------------------------------- */
 
 /* Return the model that decodes in turn `turn`; NULL: the turn is for prompts or a score task. */
@@ -312,29 +169,6 @@ static void scheduler_add_row(scheduler *s, inflight_step *f, generation *g, int
 	f->batch[f->n++] = g;
 }
 
-/* Maximum rows of a decode step of m. shared: a request of another owner, or one that is not in the background, may wait
- * for it. */
-static int step_rows(const scheduler *s, const served_model *m, bool shared)
-{
-	const bool host = !s->backend->prompt_tokens;
-	const uint64_t most = host && m->row_ns > 0 ? SHARES_STEP_NS / m->row_ns : UINT64_MAX;
-	if (!shared || most >= (uint64_t)s->limits.max_batch)
-		return s->limits.max_batch;
-	return most < SHARES_HOST_ROWS ? SHARES_HOST_ROWS : (int)most;
-}
-
-int scheduler_divide(scheduler *s, const served_model *m)
-{
-	const uint64_t now = clock_ns();
-	const int least = s->backend->prompt_tokens ? SHARES_DEVICE_ROWS : SHARES_HOST_ROWS;
-	shares_begin(&s->shares, now);
-	shares_begin(&s->background_shares, now);
-	for (const generation *g = s->first; g; g = g->following)
-		g->share->streams += g->session->model == m && g->phase != GENERATION_PROMPT && generation_runnable(g);
-	const int rows = shares_divide(&s->shares, least, step_rows(s, m, shares_are_several(&s->shares)));
-	return rows > 0 ? rows : shares_divide(&s->background_shares, least, step_rows(s, m, true));
-}
-
 /* Fill f with the generations of m that can decode, in queue order. */
 static void decode_gather(scheduler *s, served_model *m, inflight_step *f)
 {
@@ -358,9 +192,7 @@ static void lose_undelivered(generation *g, int32_t token)
 		g->unread = true; /* its logits are overwritten */
 }
 
-/* Continue or end g after its session has read all of its tokens. `token` is the sampled one, -1 if none was requested.
- * `overtaken` means that the next step has been issued. */
-static void proceed(scheduler *s, generation *g, int32_t token, bool overtaken)
+void scheduler_proceed(scheduler *s, generation *g, int32_t token, bool overtaken)
 {
 	error err = ERROR_INIT;
 	if (g->phase == GENERATION_CLOSE) {
@@ -379,7 +211,7 @@ static void proceed(scheduler *s, generation *g, int32_t token, bool overtaken)
 		if (result != STATUS_OK || (g->finish != FINISH_NONE && g->temporary))
 			scheduler_finish(s, g, result, &err);
 		else if (!g->beams) /* a search also takes turns among prompts */
-			left_prompt(s, g);
+			scheduler_left_prompt(s, g);
 	}
 }
 
@@ -397,16 +229,14 @@ void scheduler_lose(scheduler *s)
 	(void)lose_device(s, NULL);
 }
 
-/* End everything if the device was lost when it failed to copy logits. */
-static status settle_failure(scheduler *s)
+status scheduler_settle_failure(scheduler *s)
 {
 	const bool lost = s->failed && backend_is_lost(s->backend);
 	s->failed = false;
 	return lost ? lose_device(s, NULL) : STATUS_OK;
 }
 
-/* End what a failed step ends: everything if the device is lost, otherwise the step's generations. */
-static status fail_step(scheduler *s, const inflight_step *f)
+status scheduler_fail_step(scheduler *s, const inflight_step *f)
 {
 	const status result = f->result == STATUS_NOMEM ? STATUS_NOMEM : STATUS_DEVICE;
 	if (f->result == STATUS_DEVICE && backend_is_lost(s->backend))
@@ -425,8 +255,7 @@ static status fail_step(scheduler *s, const inflight_step *f)
 	return STATUS_OK;
 }
 
-/* Copy the logits of g's session to the host. False: that has failed and ended g. */
-static bool fetch_logits(scheduler *s, generation *g)
+bool scheduler_fetch_logits(scheduler *s, generation *g)
 {
 	error err = ERROR_INIT;
 	if (session_fetch(g->session) == STATUS_OK)
@@ -446,46 +275,29 @@ static void commit_row(const scheduler *s, const inflight_step *f, int i)
 	    !f->overtaken && (g->snapshot_due || generation_passes_snapshot(g, before, g->session->tokens));
 }
 
-/* Make an automatic snapshot of g's session if one is due, unless its state has more than *left bytes: it then stays
- * due. *left is what the turn may still copy. False: g has ended. */
-static bool keep_automatic(scheduler *s, generation *g, size_t *left)
-{
-	const size_t bytes = statepool_slot_bytes(g->session->model->pool);
-	if (!g->snapshot_due || bytes > *left)
-		return true;
-	g->snapshot_due = false;
-	*left -= bytes;
-	if (!fetch_logits(s, g))
-		return false;
-	scheduler_session_keep_automatic(s, g->session);
-	return true;
-}
-
-/* Complete the oldest step in flight: wait for its tokens and deliver them. */
-static status scheduler_complete(scheduler *s, inflight_step *f)
+status scheduler_complete(scheduler *s, inflight_step *f)
 {
 	if (step_wait(s, f) != STATUS_OK)
-		return fail_step(s, f);
+		return scheduler_fail_step(s, f);
 	size_t left = SCHEDULER_AUTOMATIC_BYTES;
 	for (int i = 0; i < f->n; i++)
 		if (f->batch[i])
 			commit_row(s, f, i);
 	for (int i = 0; i < f->n; i++) {
 		generation *g = f->batch[i];
-		if (!g || !keep_automatic(s, g, &left))
+		if (!g || !scheduler_keep_automatic(s, g, &left))
 			continue;
 		if (g->phase == GENERATION_PROMPT)
 			prefixes_keep(&s->prefixes, g);
 		if (g->n_read == g->n_prompt)
-			proceed(s, g, f->samples ? f->tokens[i] : -1, f->overtaken);
+			scheduler_proceed(s, g, f->samples ? f->tokens[i] : -1, f->overtaken);
 		else if (!g->temporary)
-			fetch_logits(s, g); /* it may be cancelled before its next chunk */
+			scheduler_fetch_logits(s, g); /* it may be cancelled before its next chunk */
 	}
-	return settle_failure(s);
+	return scheduler_settle_failure(s);
 }
 
-/* End g with an error. A lost device ends everything. */
-static status scheduler_give_up(scheduler *s, generation *g, status result, const error *err)
+status scheduler_give_up(scheduler *s, generation *g, status result, const error *err)
 {
 	if (result == STATUS_DEVICE && backend_is_lost(s->backend))
 		return lose_device(s, err);
@@ -514,8 +326,8 @@ static bool may_be_overtaken(const scheduler *s, const inflight_step *f)
 			continue;
 		session *x = g->session;
 		if ((g->phase == GENERATION_CLOSE && !g->temporary) || g->tally.penalises || g->constrained ||
-		    g->n_logprobs >= 0 || g->beams || g->snapshot_due || generation_passes_snapshot(g, x->tokens, x->tokens + 1) ||
-		    session_reserve(x, 2, NULL) != STATUS_OK)
+		    g->n_logprobs >= 0 || g->beams || g->snapshot_due ||
+		    generation_passes_snapshot(g, x->tokens, x->tokens + 1) || session_reserve(x, 2, NULL) != STATUS_OK)
 			return false;
 	}
 	return true;
@@ -538,7 +350,7 @@ static status fail_ahead(scheduler *s, inflight_step *now, const inflight_step *
 	if (!served_plan_has_changed(next->plan))
 		return STATUS_OK;
 	now->overtaken = true;
-	return fail_step(s, next);
+	return scheduler_fail_step(s, next);
 }
 
 /* Issue the step after `now` if possible and set s->ahead to it or NULL. STATUS_DEVICE: the device is lost. */
@@ -592,7 +404,7 @@ static status decode(scheduler *s, inflight_step *f)
 		if (result != STATUS_OK)
 			return scheduler_give_up(s, f->batch[0], result, &err);
 		if (decode_issue(s, f) != STATUS_OK)
-			return fail_step(s, f);
+			return scheduler_fail_step(s, f);
 	}
 	TRY(run_ahead(s, f));
 	if (was_ahead && s->ahead == f)
@@ -602,158 +414,9 @@ static status decode(scheduler *s, inflight_step *f)
 	return scheduler_complete(s, f);
 }
 
-/* Return the entry of s->inflight that is free between ticks. */
-static inflight_step *free_step(scheduler *s)
+inflight_step *scheduler_free_step(scheduler *s)
 {
 	return &s->inflight[s->ahead == &s->inflight[0]];
-}
-
-void scheduler_begin(scheduler *s, generation *g)
-{
-	const int n = g->beams ? beams_count(g->beams) : 1; /* a search starts all of its beams at once */
-	if (g->started_ns)
-		return;
-	for (int i = 0; i < n; i++)
-		(g->beams ? beams_generation(g->beams, i) : g)->started_ns = clock_ns();
-	s->n_waiting -= n;
-}
-
-/* Read one slice of a sequence that is read as a whole. */
-static status read_whole(scheduler *s, generation *g)
-{
-	bool done;
-	error err = ERROR_INIT;
-	status result = generation_read_whole(g, &done, &err);
-	if (result != STATUS_OK)
-		return scheduler_give_up(s, g, result, &err);
-	share_charge(g->share, done ? g->n_prompt : 1);
-	if (!done)
-		return STATUS_OK;
-	s->counters.prompt_tokens += (uint64_t)g->n_prompt;
-	proceed(s, g, -1, false);
-	return STATUS_OK;
-}
-
-/* Length of a slice: shorter while generations of m decode. */
-static uint64_t slice_beside_streams(const scheduler *s, served_model *m)
-{
-	m->generations_wait = scheduler_decodes(s);
-	return m->generations_wait ? GENERATION_SHORT_SLICE_NS : GENERATION_SLICE_NS;
-}
-
-/* Encode one slice of a source. */
-static status scheduler_encode(scheduler *s, generation *g)
-{
-	error err = ERROR_INIT;
-	status result = generation_encode(g, slice_beside_streams(s, g->session->model), &err);
-	if (result != STATUS_OK)
-		return scheduler_give_up(s, g, result, &err);
-	share_charge(g->share, generation_must_encode(g) ? 1 : g->n_source);
-	s->counters.prompt_tokens += generation_must_encode(g) ? 0 : (uint64_t)g->n_source;
-	return STATUS_OK;
-}
-
-/* Read and score one slice of a prompt, or deliver scores. */
-static status score_prompt(scheduler *s, generation *g)
-{
-	error err = ERROR_INIT;
-	const int64_t before = g->n_read;
-	status result = generation_score(g, slice_beside_streams(s, g->session->model), &err);
-	s->counters.prompt_tokens += (uint64_t)(g->n_read - before);
-	share_charge(g->share, g->n_read > before ? g->n_read - before : 1);
-	if (result != STATUS_OK)
-		return scheduler_give_up(s, g, result, &err);
-	if (!generation_scores_remain(g) && g->max_tokens == 0)
-		proceed(s, g, -1, false);
-	return STATUS_OK;
-}
-
-/* Give a beam search a turn in which no token is read. */
-static status turn_beams(scheduler *s, generation *g)
-{
-	error err = ERROR_INIT;
-	bool done = false;
-	status result = g->cancelled ? STATUS_CANCELLED : beams_turn(g, &done, &err);
-	share_charge(g->share, 1);
-	if (result != STATUS_OK)
-		return scheduler_give_up(s, g, result, &err);
-	if (done)
-		scheduler_finish(s, g, STATUS_OK, NULL);
-	return STATUS_OK;
-}
-
-/* Deliver first tokens. A callback may end any generation. */
-static status deliver_first(scheduler *s)
-{
-	generation *g = s->first;
-	while (g) {
-		const bool drawn = g->drawn;
-		g->drawn = false;
-		if (drawn)
-			proceed(s, g, g->first, false);
-		TRY(settle_failure(s));
-		g = drawn ? s->first : g->following;
-	}
-	return STATUS_OK;
-}
-
-/* Sample the first tokens of g and of others in the same situation, until RESUME_NS are over. Sessions that continue at
- * the same time then share decode steps sooner. A device draws all rows of a call in about the time of one. A host
- * takes longer for each row, and draws HOST_BATCH before it looks at the time. */
-static status resume_some(scheduler *s, generation *g)
-{
-	enum { HOST_BATCH = 4 };
-	const uint64_t end = clock_ns() + RESUME_NS;
-	do {
-		error err = ERROR_INIT;
-		const int most = g->session->model->host_rows;
-		status result =
-		    scheduler_draw_first(s, g, s->backend->fetch || most < HOST_BATCH ? most : HOST_BATCH, &err);
-		if (result == STATUS_NOMEM)
-			result = scheduler_draw_first(s, g, 1, &err);
-		if (result != STATUS_OK)
-			return scheduler_give_up(s, g, result, &err);
-		TRY(deliver_first(s));
-		g = scheduler_prompts_first(s);
-	} while (g && scheduler_resumes(g) && clock_ns() < end);
-	return STATUS_OK;
-}
-
-/* Run a step of prompts that begins with g's. */
-static status prefill(scheduler *s, generation *g)
-{
-	inflight_step *f = free_step(s);
-	error err = ERROR_INIT;
-	status result;
-	s->prompt_steps++;
-	shares_chosen(shares_of(s, g->background), g->share);
-	scheduler_begin(s, g);
-	if (!generation_tallied(g))
-		return (result = generation_tally(g)) == STATUS_OK ? result : scheduler_give_up(s, g, result, &err);
-	if (!model_dimensions(g->session->model->model)->form->stepwise)
-		return read_whole(s, g);
-	if (generation_must_encode(g))
-		return scheduler_encode(s, g);
-	if (generation_scores_remain(g))
-		return score_prompt(s, g);
-	if (g->beams && g->n_read == g->n_prompt)
-		return turn_beams(s, g);
-	if (scheduler_resumes(g))
-		return resume_some(s, g);
-	scheduler_prompts_gather(s, g, f);
-	result = step_plan_some(s, f, &err);
-	if (result != STATUS_OK)
-		return scheduler_give_up(s, g, result, &err);
-	for (int i = 0; i < f->n; i++)
-		scheduler_begin(s, f->batch[i]);
-	scheduler_prompts_rows(s, f);
-	if (step_issue(s, f) == STATUS_OK)
-		return scheduler_complete(s, f);
-	/* The device may refuse the prompts, or the size of both. So the next step has the prompts alone. */
-	const bool lost = f->result == STATUS_DEVICE && backend_is_lost(s->backend);
-	if (!lost && !served_plan_has_changed(f->plan) && step_remove_streams(s, f))
-		return STATUS_OK;
-	return fail_step(s, f);
 }
 
 /* End the cancelled generations. A session first reads its delivered token. */
@@ -780,31 +443,11 @@ bool scheduler_runnable(const scheduler *s)
 	return s->ahead || s->score_tasks;
 }
 
-/* True if a generation or score task that is not in the background can run. */
-static bool foreground_runs(const scheduler *s)
-{
-	for (const generation *g = s->first; g; g = g->following)
-		if (!g->background && generation_runnable(g))
-			return true;
-	for (const score_task *x = s->score_tasks; x; x = x->next)
-		if (!x->request.background)
-			return true;
-	return false;
-}
-
-/* Let the background wait, or continue. */
-static void hold_background(scheduler *s)
-{
-	s->holds = s->n_background > 0 && foreground_runs(s);
-	for (generation *g = s->n_background > 0 ? s->first : NULL; g; g = g->following)
-		g->held = s->holds && g->background;
-}
-
 status scheduler_tick(scheduler *s)
 {
 	s->counters.ticks++;
 	reap(s);
-	hold_background(s);
+	scheduler_hold_background(s);
 	for (int tried = 0; tried <= s->n_models + 1; tried++) {
 		int turn = s->turn;
 		served_model *m = turn_model(s, turn);
@@ -813,17 +456,17 @@ status scheduler_tick(scheduler *s)
 			inflight_step *f = s->ahead;
 			if (!s->joined && scheduler_joins(s, m)) {
 				s->joined = true;
-				return prefill(s, scheduler_prompts_first(s));
+				return scheduler_prefill(s, scheduler_prompts_first(s));
 			}
 			if (!f || f->model != m)
-				decode_gather(s, m, f = free_step(s));
+				decode_gather(s, m, f = scheduler_free_step(s));
 			if (f->n > 0)
 				return decode(s, f);
 		} else if (turn == s->n_models) {
 			generation *g = s->joined ? NULL : scheduler_prompts_first(s);
 			s->joined = false;
 			if (g)
-				return prefill(s, g);
+				return scheduler_prefill(s, g);
 		} else if (scheduler_scores(s)) {
 			return scheduler_score_turn(s) == STATUS_OK ? STATUS_OK : lose_device(s, NULL);
 		}

@@ -79,13 +79,65 @@ void step_commit(const scheduler *s, const inflight_step *f, int i);
 /* Mark the sessions of the batch as lost. */
 void step_lose(const inflight_step *f);
 
+/* --- ends and turns (scheduler.c) --- */
+
+/* End g with this result and remove it from the queue. */
+void scheduler_finish(scheduler *s, generation *g, status result, const error *err);
+/* End g with an error. A lost device ends everything. */
+status scheduler_give_up(scheduler *s, generation *g, status result, const error *err);
+/* End what a failed step ends: everything if the device is lost, otherwise the step's generations. */
+status scheduler_fail_step(scheduler *s, const inflight_step *f);
+/* End everything if the device was lost when it failed to copy logits. */
+status scheduler_settle_failure(scheduler *s);
+/* Copy the logits of g's session to the host. False: that has failed and ended g. */
+bool scheduler_fetch_logits(scheduler *s, generation *g);
+/* Continue or end g after its session has read all of its tokens. `token` is the sampled one, -1 if none was requested.
+ * `overtaken` means that the next step has been issued. */
+void scheduler_proceed(scheduler *s, generation *g, int32_t token, bool overtaken);
+/* Return the entry of s->inflight that is free between ticks. */
+inflight_step *scheduler_free_step(scheduler *s);
+/* Complete the oldest step in flight: wait for its tokens and deliver them. */
+status scheduler_complete(scheduler *s, inflight_step *f);
+
+/* --- the queue (scheduler_queue.c) --- */
+
+/* Move g to the end of the queue. */
+void scheduler_requeue(scheduler *s, generation *g);
+/* Remove g, which is ending, from the queue and from the counters. */
+void scheduler_dequeue(scheduler *s, generation *g);
+/* Mark g, with all beams of its search, as started. */
+void scheduler_begin(scheduler *s, generation *g);
+/* Record that g needs no more turns of prompts. */
+void scheduler_left_prompt(scheduler *s, generation *g);
+
+/* --- owners and the background (scheduler_shares.c) --- */
+
+/* Return the shares of requests in the background, or of the others. */
+owner_shares *scheduler_shares(scheduler *s, bool background);
+/* Enter the share of the request's owner. STATUS_NOMEM. */
+status scheduler_enter_share(scheduler *s, const generation_request *r, share **out, error *err);
+/* Divide the next step of m among owners: share_take then says whether a stream may join. Returns the number of streams
+ * that may. */
+int scheduler_divide(scheduler *s, const served_model *m);
+/* Let the background wait, or continue. */
+void scheduler_hold_background(scheduler *s);
+
+/* --- automatic snapshots (scheduler_automatic.c) --- */
+
+/* Set the automatic snapshots of *out, oldest first. */
+void scheduler_automatic_list(const session *x, session_info *out);
 /* Make an automatic snapshot of a session whose logits are on the host. It is left out if the limits or the memory do
  * not allow it. Removes the session's oldest ones beyond SCHEDULER_AUTOMATIC or the limit of bytes, and an earlier one
- * after as many tokens (scheduler_session.c). */
+ * after as many tokens. */
 void scheduler_session_keep_automatic(scheduler *s, session *x);
+/* Make an automatic snapshot of g's session if one is due, unless its state has more than *left bytes: it then stays
+ * due. *left is what the turn may still copy. False: g has ended. */
+bool scheduler_keep_automatic(scheduler *s, generation *g, size_t *left);
 
 /* --- prompts, turns, models --- */
 
+/* Run a step of prompts that begins with g's (scheduler_prefill.c). */
+status scheduler_prefill(scheduler *s, generation *g);
 /* Return the generation that the next step of prompts begins with: it has a prompt to read, or has read it and waits
  * for its first token. NULL: none. */
 generation *scheduler_prompts_first(const scheduler *s);
@@ -97,16 +149,9 @@ bool scheduler_joins(scheduler *s, const served_model *m);
 void scheduler_prompts_gather(scheduler *s, generation *first, inflight_step *f);
 /* Fill s->rows and s->draws for f's batch. */
 void scheduler_prompts_rows(scheduler *s, const inflight_step *f);
-/* Divide the next step of m among owners: share_take then says whether a stream may join. Returns the number of streams
- * that may. */
-int scheduler_divide(scheduler *s, const served_model *m);
 /* Set row i of s->rows and s->draws for g, a stream: its next token is the one of row `from` of the step in flight, or
  * the delivered one (-1). */
 void scheduler_token_row(scheduler *s, int i, generation *g, int from);
-/* Move g to the end of the queue. */
-void scheduler_requeue(scheduler *s, generation *g);
-/* Mark g, with all beams of its search, as started. */
-void scheduler_begin(scheduler *s, generation *g);
 /* True if g has no prompt to read and its first token can be sampled now. */
 bool scheduler_resumes(const generation *g);
 /* Sample the first tokens of g and of others of its model that resume, `most` in all, from their sessions' logits,

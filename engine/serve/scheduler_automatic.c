@@ -1,0 +1,87 @@
+/* scheduler_automatic.c - automatic snapshots of sessions: how many a session keeps, their bytes, and when one is made.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/serve/scheduler_state.h"
+
+/* Return the oldest automatic snapshot, or NULL, and count them. */
+static session *oldest_automatic(const session *x, int *count)
+{
+	session *oldest = NULL;
+	*count = 0;
+	for (session *y = x->snapshots; y; y = y->older)
+		if (y->automatic) {
+			oldest = y;
+			++*count;
+		}
+	return oldest;
+}
+
+void scheduler_automatic_list(const session *x, session_info *out)
+{
+	oldest_automatic(x, &out->n_automatic);
+	int i = out->n_automatic;
+	for (const session *y = x->snapshots; y; y = y->older)
+		if (y->automatic) {
+			strcpy(out->automatic[--i].id, y->id);
+			out->automatic[i].tokens = y->tokens;
+			out->automatic[i].bytes = y->automatic;
+		}
+}
+
+/* Count n bytes more, unless that exceeds the limit. */
+static bool reserve_automatic(const scheduler *s, int64_t n)
+{
+	if (atomic_fetch_add(s->limits.automatic_used, n) + n <= s->limits.automatic_bytes)
+		return true;
+	atomic_fetch_sub(s->limits.automatic_used, n);
+	return false;
+}
+
+void scheduler_session_keep_automatic(scheduler *s, session *x)
+{
+	char id[SCHEDULER_ID_BYTES];
+	const int64_t bytes = session_snapshot_bytes(x);
+	session *copy, *oldest;
+	size_t moved = 0;
+	bool done = false, room = false;
+	int count;
+	if (!s->limits.automatic_used || statepool_slot_bytes(x->model->pool) > SCHEDULER_AUTOMATIC_BYTES ||
+	    bytes > s->limits.automatic_bytes)
+		return;
+	snprintf(id, sizeof id, "auto-%lld", (long long)x->tokens);
+	if ((copy = session_find_snapshot(x, id)))
+		session_drop_snapshot(x, copy);
+	while ((oldest = oldest_automatic(x, &count)) &&
+	       (count >= SCHEDULER_AUTOMATIC || !(room = reserve_automatic(s, bytes))))
+		session_drop_snapshot(x, oldest);
+	if (!room && !reserve_automatic(s, bytes))
+		return;
+	if (session_snapshot(&copy, x, id, NULL) != STATUS_OK) {
+		atomic_fetch_sub(s->limits.automatic_used, bytes);
+		return;
+	}
+	copy->automatic = bytes;
+	copy->automatic_used = s->limits.automatic_used;
+	while (!done)
+		if (session_fork_step(copy, x, &moved, &done, NULL) != STATUS_OK) {
+			session_free(copy);
+			return;
+		}
+	copy->older = x->snapshots;
+	x->snapshots = copy;
+}
+
+bool scheduler_keep_automatic(scheduler *s, generation *g, size_t *left)
+{
+	const size_t bytes = statepool_slot_bytes(g->session->model->pool);
+	if (!g->snapshot_due || bytes > *left)
+		return true;
+	g->snapshot_due = false;
+	*left -= bytes;
+	if (!scheduler_fetch_logits(s, g))
+		return false;
+	scheduler_session_keep_automatic(s, g->session);
+	return true;
+}
