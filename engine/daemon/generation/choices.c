@@ -1,4 +1,5 @@
-/* choices_private.h describes the threads. */
+/* choices.c - a set of choices: its beginning, its events on the loop, and its results. choices_private.h describes the
+ * threads. */
 #include "engine/daemon/generation/choices_private.h"
 
 #include <assert.h>
@@ -15,176 +16,7 @@
 #include "engine/daemon/generation/prompt_logprobs.h"
 #include "engine/daemon/generation/generation.h"
 
-/* --- the scheduler's callbacks: executor thread ------------------------------------ */
-
-static void deliver_event(task *t);
-
-static int64_t on_event(void *context, const generation_event *e)
-{
-	choice *x = context;
-	event_message *m = event_message_new(e, x, deliver_event);
-	if (m) {
-		executor_post(x->set->executor, &m->task);
-	} else {
-		x->starved = true; /* a stream must not lack an event */
-		generation_cancel(x->running);
-	}
-	return --x->credit;
-}
-
-static void deliver_end(task *t);
-
-static void on_finished(void *context, const generation_result *r)
-{
-	choice *x = context;
-	choices *c = x->set;
-	x->running = NULL;
-	x->result = *r;
-	if (x->starved) {
-		x->result.status = STATUS_NOMEM;
-		x->result.error = (error)ERROR_INIT;
-	}
-	if (c->plan.session)
-		session_ticket_look(&c->change, c->device, c->plan.ticket.id);
-	x->ended_task = (task){.done = deliver_end};
-	executor_post(c->executor, &x->ended_task);
-}
-
-/* --- starting: executor thread -------------------------------------------------------- */
-
-/* Copy the tokens that the session has read so far; the offsets of later tokens depend on them. */
-static status copy_prefix(choices *c, session *x, error *err)
-{
-	const float *scores;
-	if (!x || c->plan.sampling.request.n_alpha == 0)
-		return STATUS_OK;
-	TRY(scheduler_session_log(x, &scores, &c->n_prefix, err));
-	c->prefix = memory_new((size_t)c->n_prefix, sizeof *c->prefix);
-	if (!c->prefix) {
-		c->n_prefix = 0;
-		return STATUS_NOMEM;
-	}
-	scheduler_session_tokens(x, 0, c->n_prefix, c->prefix);
-	return STATUS_OK;
-}
-
-static generation_request request_of(choices *c, int i)
-{
-	choice *item = &c->items[i];
-	const choices_prompt *prompt = &c->plan.prompt.list[i / c->plan.sampling.samples];
-	generation_request r = c->plan.sampling.request;
-	r.snapshot_every = c->plan.session ? sessions_snapshot_every(c->plan.session) : 0;
-	r.prompt = prompt->ids;
-	r.n_prompt = (int64_t)prompt->count;
-	r.source = prompt->source;
-	r.n_source = (int64_t)prompt->n_source;
-	r.sampling.seed += (uint64_t)(c->plan.sampling.seeded ? i % c->plan.sampling.samples : i);
-	r.event = on_event;
-	r.finished = on_finished;
-	r.context = item;
-	r.credit = item->credit;
-	return r;
-}
-
-/* Start the next samples of a prompt. */
-static status start_samples(choices *c, device *d, served_model *m, session *x, int prompt, error *err)
-{
-	while (c->started < (prompt + 1) * c->plan.sampling.samples) {
-		const generation_request r = request_of(c, c->started);
-		TRY(scheduler_generate(device_scheduler(d), m, x, &r, &c->items[c->started].running, err));
-		c->started++;
-	}
-	return STATUS_OK;
-}
-
-/* Start a search whose hypotheses are all samples of a prompt. */
-static status start_search(choices *c, device *d, served_model *m, int prompt, error *err)
-{
-	generation_request r[BEAM_SEARCH_MAX];
-	generation *found[BEAM_SEARCH_MAX];
-	const int n = c->plan.sampling.samples, first = prompt * n;
-	for (int i = 0; i < n && i < BEAM_SEARCH_MAX; i++)
-		r[i] = request_of(c, first + i);
-	TRY(scheduler_search(device_scheduler(d), m, &c->plan.sampling.search, r, n, found, err));
-	for (int i = 0; i < n; i++)
-		c->items[first + i].running = found[i];
-	c->started += n;
-	return STATUS_OK;
-}
-
-static status start_all(choices *c, device *d, error *err)
-{
-	served_model *m;
-	session *x = NULL;
-	if (c->start_cancelled)
-		return error_set(err, STATUS_CANCELLED, NULL, "cancelled");
-	if (c->start_error.status != STATUS_OK)
-		return c->start_error.status;
-	if (c->plan.session) {
-		TRY(session_ticket_redeem(&c->plan.ticket, c->plan.model, d, &x, err));
-		TRY(copy_prefix(c, x, err));
-		if (c->plan.prompt.choose)
-			c->plan.prompt.choose(&c->plan, x);
-	}
-	TRY(catalog_model(c->plan.model, d, &m, err));
-	for (int i = 0; i < c->plan.prompt.n && !c->plan.prompts_only; i++)
-		TRY(c->plan.sampling.search.beams > 1 ? start_search(c, d, m, i, err)
-		                                      : start_samples(c, d, m, x, i, err));
-	return STATUS_OK;
-}
-
-/* Copy the next part of the session's state, before it changes. False: there is more to copy. (The snapshot of a durable
- * session is its stored state.) */
-static bool snapshot_step(choices *c, device *d)
-{
-	session *x;
-	session_info info;
-	bool done = false;
-	error *err = &c->start_error;
-	status s = session_ticket_redeem(&c->plan.ticket, c->plan.model, d, &x, err);
-	if (s == STATUS_OK)
-		s = scheduler_session_snapshot_step(device_scheduler(d), x, c->plan.snapshot, &c->snapshot_moved, &done,
-		                                    err);
-	error_settle(err, s);
-	if (done) {
-		scheduler_session_info(x, &info);
-		c->snapshot_tokens = info.tokens;
-	}
-	return s != STATUS_OK || done;
-}
-
-static bool prepare_start(task *t, device *d)
-{
-	choices *c = TASK_OWNER(t, choices, start);
-	const bool copies = c->plan.snapshot[0] && !c->plan.ticket.options.durable && c->snapshot_tokens < 0;
-	return c->start_error.status != STATUS_OK ||
-	       (session_ticket_prepare(&c->plan.ticket, c->plan.model, d) && (!copies || snapshot_step(c, d)));
-}
-
-static void run_start(task *t, device *d)
-{
-	choices *c = TASK_OWNER(t, choices, start);
-	c->device = d;
-	status s = start_all(c, d, &c->start_error);
-	if (s == STATUS_OK)
-		return;
-	error_set(&c->start_error, s, NULL, "%s", status_text(s));
-	/* Replace the scheduler's names of a request's fields with those of the client. */
-	char *param = c->start_error.param;
-	const char *name = strcmp(param, "prompt") == 0   ? c->plan.prompt.field
-	                   : strcmp(param, "source") == 0 ? c->plan.prompt.source_field
-	                   : strcmp(param, "state") == 0  ? c->plan.state.field
-	                                                  : NULL;
-	if (name)
-		snprintf(param, sizeof c->start_error.param, "%s", name);
-	if (c->plan.session && c->started == 0)
-		session_ticket_look(&c->change, d, c->plan.ticket.id);
-	for (int i = 0; i < c->started; i++)
-		if (c->items[i].running)
-			generation_cancel(c->items[i].running);
-}
-
-/* --- events: loop thread -------------------------------------------------------------- */
+/* --- events ----------------------------------------------------------------------------- */
 
 /* End the answer with an error, because it cannot be complete. */
 static void choices_give_up(choices *c)
@@ -269,7 +101,7 @@ static void send_event(choice *x, event_message *m)
 		stream_event(s, event_object(x, &m->event, calls));
 }
 
-static void deliver_event(task *t)
+void choices_deliver_event(task *t)
 {
 	event_message *m = (event_message *)t;
 	choice *x = m->owner;
@@ -295,182 +127,6 @@ static void deliver_event(task *t)
 	free(m);
 	if (x->granted <= CHOICES_WINDOW / 2 && choices_credit_deal(c))
 		choices_credit_send(c);
-}
-
-/* --- ends: loop thread ---------------------------------------------------------------- */
-
-void choices_free(choices *c)
-{
-	if (!c)
-		return;
-	choices_plan *p = &c->plan;
-	for (int i = 0; p->prompt.list && i < p->prompt.n; i++) {
-		free(p->prompt.list[i].ids);
-		free(p->prompt.list[i].source);
-	}
-	free(p->prompt.list);
-	free(p->prompt.closed.ids);
-	json_decref(p->prompt.messages);
-	json_decref(p->state.answer);
-	free(p->sampling.request.sampling.bias);
-	selection_fini(&p->sampling.alpha);
-	response_format_fini(&p->sampling.format);
-	catalog_release(p->model);
-	for (int i = 0; c->items && i < c->n; i++) {
-		choice_events_fini(&c->items[i].events);
-		call_reader_free(c->items[i].calls);
-		free(c->items[i].result.log);
-	}
-	free(c->items);
-	free(c->prefix);
-	session_ticket_fini(&c->plan.ticket);
-	scheduler_transfer_fini(&c->exported);
-	free(c->state_text);
-	free(c);
-}
-
-/* Choose the error of the answer: why the set could not start, otherwise the first failure. A cancellation caused by
- * another failure is never the first. */
-static void choose_error(choices *c)
-{
-	if (c->start_error.status != STATUS_OK)
-		c->error = c->start_error;
-	for (int i = 0; i < c->started && c->error.status == STATUS_OK; i++) {
-		const generation_result *r = &c->items[i].result;
-		if (r->status != STATUS_OK)
-			error_set(&c->error, r->status, r->error.param, "%s",
-			          r->error.status != STATUS_OK ? error_message(&r->error) : status_text(r->status));
-	}
-}
-
-static json_t *settled_result(session_settlement *x)
-{
-	choices *c = TASK_OWNER(x, choices, settlement);
-	return c->plan.answer.result(c);
-}
-
-static void settled(session_settlement *x)
-{
-	choices *c = TASK_OWNER(x, choices, settlement);
-	if (c->plan.state.hidden && x->entry)
-		sessions_remove(x->sessions, x->entry, NULL);
-	choices_free(c);
-}
-
-void choices_settle(choices *c)
-{
-	c->settlement = (session_settlement){.stream = c->stream,
-	                                     .sessions = generation_room_of(c->stream)->sessions,
-	                                     .entry = c->plan.session,
-	                                     .ticket = &c->plan.ticket,
-	                                     .making = c->plan.ticket.create,
-	                                     .changed = c->started > 0,
-	                                     .all_or_nothing = c->plan.all_or_nothing || c->stream->key,
-	                                     .change = c->change,
-	                                     .error = c->error,
-	                                     .result = settled_result,
-	                                     .settled = settled};
-	session_settle(&c->settlement);
-}
-
-/* Place the set on the device of its session, or on the least loaded one. */
-static void choices_enter_device(choices *c)
-{
-	fleet *f = generation_room_of(c->stream)->fleet;
-	c->units = choices_generations(&c->plan);
-	c->at = fleet_enter(f, c->plan.session ? sessions_device(c->plan.session) : FLEET_ANY, c->units);
-	c->executor = fleet_executor(f, c->at);
-}
-
-static void choices_leave(choices *c)
-{
-	fleet_leave(generation_room_of(c->stream)->fleet, c->at, c->units);
-	admission_leave(generation_room_of(c->stream)->admission, &c->place, uv_now(c->stream->net->loop));
-}
-
-static void note_first(uint64_t *first, uint64_t at)
-{
-	if (at && (!*first || at < *first))
-		*first = at;
-}
-
-/* Set the stream's times: those of the first choice, and the end of the last. */
-static void choices_note_times(choices *c)
-{
-	stream_times *t = &c->stream->times;
-	for (int i = 0; i < c->started; i++) {
-		const generation_result *r = &c->items[i].result;
-		note_first(&t->queued, r->accepted_ns);
-		note_first(&t->started, r->started_ns);
-		note_first(&t->first_token, r->prompted_ns);
-		t->ended = r->ended_ns > t->ended ? r->ended_ns : t->ended;
-	}
-}
-
-/* Keep the snapshot of a session that is not durable, if it has been made. A durable one's is settled with it. */
-static void keep_snapshot(choices *c)
-{
-	sessions *all = generation_room_of(c->stream)->sessions;
-	if (c->snapshot_tokens < 0) {
-		sessions_cancel_snapshots(all, c->plan.session);
-		return;
-	}
-	sessions_adding(c->plan.session)->tokens = c->snapshot_tokens;
-	sessions_keep_snapshots(all, c->plan.session);
-}
-
-/* Correct the reserved tokens to those that were read and generated. */
-static void correct_tokens(const choices *c)
-{
-	int64_t n = 0;
-	if (c->plan.prompts_only && c->error.status == STATUS_OK)
-		return; /* the prompts are still to be read */
-	for (int i = 0; i < c->started; i++) {
-		const generation_result *r = &c->items[i].result;
-		n += r->completion_tokens + (i % c->plan.sampling.samples == 0 ? r->prompt_tokens : 0);
-	}
-	keys_count_tokens(c->stream, n);
-}
-
-void choices_try_finish(choices *c)
-{
-	if (!c->start_done || c->ended < c->started || c->control_under_way)
-		return;
-	choose_error(c);
-	choices_note_times(c);
-	correct_tokens(c);
-	c->stream->watch = NULL;
-	choices_leave(c);
-	if (c->plan.session && c->plan.snapshot[0] && !sessions_is_durable(c->plan.session))
-		keep_snapshot(c);
-	if (c->plan.session && c->plan.state.returned && c->error.status == STATUS_OK) {
-		choices_export(c);
-		return;
-	}
-	if (c->plan.session) {
-		choices_settle(c);
-		return;
-	}
-	if (c->error.status == STATUS_OK && c->plan.answer.send)
-		c->plan.answer.send(c);
-	else if (c->error.status == STATUS_OK)
-		stream_result(c->stream, c->plan.answer.result(c));
-	else
-		stream_error(c->stream, &c->error, NULL);
-	choices_free(c);
-}
-
-static void deliver_end(task *t)
-{
-	choice *x = TASK_OWNER(t, choice, ended_task);
-	choices *c = x->set;
-	x->ended = true;
-	c->ended++;
-	c->granted -= x->granted;
-	x->granted = x->pending = 0;
-	if (c->start_done && c->ended < c->n && choices_credit_deal(c))
-		choices_credit_send(c);
-	choices_try_finish(c);
 }
 
 /* True if text precedes what is generated; its first token then has a space that it would not have at the start. */
@@ -515,6 +171,15 @@ static void start_done(task *t)
 
 /* --- beginning -------------------------------------------------------------------------- */
 
+/* Place the set on the device of its session, or on the least loaded one. */
+static void choices_enter_device(choices *c)
+{
+	fleet *f = generation_room_of(c->stream)->fleet;
+	c->units = choices_generations(&c->plan);
+	c->at = fleet_enter(f, c->plan.session ? sessions_device(c->plan.session) : FLEET_ANY, c->units);
+	c->executor = fleet_executor(f, c->at);
+}
+
 static void choices_refuse(choices *c, status result, const char *words)
 {
 	sessions *all = generation_room_of(c->stream)->sessions;
@@ -538,6 +203,36 @@ choices *choices_new(stream *s)
 		c->plan.sampling.request.n_logprobs = -1;
 	}
 	return c;
+}
+
+void choices_free(choices *c)
+{
+	if (!c)
+		return;
+	choices_plan *p = &c->plan;
+	for (int i = 0; p->prompt.list && i < p->prompt.n; i++) {
+		free(p->prompt.list[i].ids);
+		free(p->prompt.list[i].source);
+	}
+	free(p->prompt.list);
+	free(p->prompt.closed.ids);
+	json_decref(p->prompt.messages);
+	json_decref(p->state.answer);
+	free(p->sampling.request.sampling.bias);
+	selection_fini(&p->sampling.alpha);
+	response_format_fini(&p->sampling.format);
+	catalog_release(p->model);
+	for (int i = 0; c->items && i < c->n; i++) {
+		choice_events_fini(&c->items[i].events);
+		call_reader_free(c->items[i].calls);
+		free(c->items[i].result.log);
+	}
+	free(c->items);
+	free(c->prefix);
+	session_ticket_fini(&c->plan.ticket);
+	scheduler_transfer_fini(&c->exported);
+	free(c->state_text);
+	free(c);
 }
 
 status choices_check_bytes(const choices_plan *p, size_t bytes, error *err)
@@ -620,7 +315,7 @@ static void submit(choices *c)
 		c->items[i].credit = c->items[i].pending;
 		c->items[i].pending = 0;
 	}
-	c->start = (task){.prepare = prepare_start, .run = run_start, .done = start_done};
+	c->start = (task){.prepare = choices_prepare_start, .run = choices_run_start, .done = start_done};
 	if (!executor_submit(c->executor, &c->start)) {
 		error_set(&c->start_error, STATUS_BUSY, NULL, "too many requests are waiting");
 		executor_control(c->executor, &c->start);

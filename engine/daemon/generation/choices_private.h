@@ -68,15 +68,26 @@ struct choices {
 	session_settlement settlement;
 };
 
+/* choices_run.c: the executor's thread. The task `start`. */
+bool choices_prepare_start(task *t, device *d);
+void choices_run_start(task *t, device *d);
+
+/* choices.c: `done` of an event_message whose owner is a choice. */
+void choices_deliver_event(task *t);
+
+/* choices_end.c: `done` of a choice's ended_task. */
+void choices_deliver_end(task *t);
 /* Free the set after its answer, once every choice has ended. */
 void choices_try_finish(choices *c);
+void choices_settle(choices *c);
+/* Leave the device and admission. */
+void choices_leave(choices *c);
 
 /* carried_state.c. Pool thread: decode the given state into the plan's ticket. STATUS_CORRUPT, STATUS_TOO_LARGE
  * "state". */
 status choices_decode_state(choices *c, error *err);
 /* carried_state.c: export the session's state for the answer, then settle the session. */
 void choices_export(choices *c);
-void choices_settle(choices *c);
 
 /* choices_credit.c: the loop's thread. */
 extern const stream_watch choices_credit_watch;
