@@ -196,11 +196,8 @@ static void cancel_streams(const access_key *x)
 		}
 		const bool continues = !s->cancelled || stream_detached(s);
 		s->revoked = true;
-		if (continues) {
-			s->cancelled = true;
-			if (s->watch && s->watch->cancel)
-				s->watch->cancel(s);
-		}
+		if (continues)
+			stream_cancel_again(s);
 		s = x->streams;
 	}
 }

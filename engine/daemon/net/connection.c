@@ -89,11 +89,7 @@ static void abandon_streams(connection *c)
 	while (c->n_streams) {
 		stream *s = c->streams[--c->n_streams];
 		s->peer = NULL;
-		if (s->cancelled)
-			continue;
-		s->cancelled = true;
-		if (s->watch && s->watch->cancel)
-			s->watch->cancel(s);
+		stream_cancel(s);
 	}
 }
 
@@ -346,29 +342,19 @@ static stream *add_stream(connection *c, const frame *f)
 {
 	if (!MEMORY_ROOM(c->streams, c->capacity, c->n_streams + 1))
 		return NULL;
-	stream *s = memory_new(1, sizeof *s);
+	stream *s = stream_new(c->net, &c->peer, f->stream, f->credit);
 	if (!s)
 		return NULL;
-	s->net = c->net;
-	s->peer = &c->peer;
-	s->id = f->stream;
-	s->credit = f->credit;
 	s->times.received = clock_ns();
 	c->streams[c->n_streams++] = s;
-	c->net->streams++;
 	return s;
 }
 
 void connection_cancel_streams(connection *c)
 {
-	for (int i = c->n_streams - 1; i >= 0; i--) {
-		stream *s = i < c->n_streams ? c->streams[i] : NULL;
-		if (!s || s->cancelled)
-			continue;
-		s->cancelled = true;
-		if (s->watch && s->watch->cancel)
-			s->watch->cancel(s);
-	}
+	for (int i = c->n_streams - 1; i >= 0; i--)
+		if (i < c->n_streams) /* cancelling may end other streams */
+			stream_cancel(c->streams[i]);
 }
 
 /* --- reading ------------------------------------------------------------------ */
@@ -482,10 +468,8 @@ static void on_stream_frame(connection *c, const frame *f)
 		s->credit = s->credit < INT32_MAX ? s->credit + f->credit : s->credit;
 		if (s->watch && s->watch->credit && (stream_ready(s) > 0 || f->credit == 0))
 			s->watch->credit(s);
-	} else if (!s->cancelled) {
-		s->cancelled = true;
-		if (s->watch && s->watch->cancel)
-			s->watch->cancel(s);
+	} else {
+		stream_cancel(s);
 	}
 }
 

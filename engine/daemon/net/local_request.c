@@ -64,24 +64,19 @@ static void local_forget(stream_peer *p, stream *s)
 local_request *local_request_new(net *n, const local_origin *from, const local_receiver *receiver, void *context)
 {
 	local_request *r = memory_new(1, sizeof *r);
-	stream *s = memory_new(1, sizeof *s);
-	if (!r || !s) {
+	stream *s = r ? stream_new(n, &r->peer, 0, INT32_MAX) : NULL; /* the receiver stores everything */
+	if (!s) {
 		free(r);
-		free(s);
 		return NULL;
 	}
 	*r = (local_request){.peer = {local_send, local_send_copy, local_fail, local_forget, false},
 	                     .stream = s,
 	                     .receiver = receiver,
 	                     .context = context};
-	s->net = n;
-	s->peer = &r->peer;
-	s->credit = INT32_MAX; /* the receiver stores everything */
 	s->background = true;
 	s->large = from->large;
 	snprintf(s->access_id, sizeof s->access_id, "%s", from->key);
 	snprintf(s->request_id, sizeof s->request_id, "%s", from->request_id);
-	n->streams++;
 	return r;
 }
 
@@ -94,10 +89,5 @@ void local_request_begin(local_request *r, const char *method, json_t *params)
 
 void local_request_cancel(local_request *r)
 {
-	stream *s = r->stream;
-	if (s->cancelled)
-		return;
-	s->cancelled = true;
-	if (s->watch && s->watch->cancel)
-		s->watch->cancel(s);
+	stream_cancel(r->stream);
 }

@@ -11,6 +11,7 @@
 #include "engine/base/death_log.h"
 #include "engine/base/json_text.h"
 #include "engine/base/log.h"
+#include "engine/base/memory.h"
 #include "engine/base/reserve.h"
 
 enum { RETRY_SECONDS = 1 };
@@ -42,6 +43,32 @@ static char *stream_times_text(const stream *s)
 	if (text)
 		snprintf(text + used, SIZE - used, "}");
 	return text;
+}
+
+stream *stream_new(net *n, stream_peer *p, uint64_t id, int64_t credit)
+{
+	stream *s = memory_new(1, sizeof *s);
+	if (!s)
+		return NULL;
+	s->net = n;
+	s->peer = p;
+	s->id = id;
+	s->credit = credit;
+	n->streams++;
+	return s;
+}
+
+void stream_cancel(stream *s)
+{
+	if (!s->cancelled)
+		stream_cancel_again(s);
+}
+
+void stream_cancel_again(stream *s)
+{
+	s->cancelled = true;
+	if (s->watch && s->watch->cancel)
+		s->watch->cancel(s);
 }
 
 static void stream_send(stream *s, frame_type type, char *json, void *payload, size_t bytes)

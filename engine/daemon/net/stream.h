@@ -93,6 +93,13 @@ struct stream {
 	struct request_key *key;     /* owned by the record */
 };
 
+/* Return a stream of an empty request. NULL: out of memory. */
+stream *stream_new(net *n, stream_peer *p, uint64_t id, int64_t credit);
+/* Cancel the request, once. The handler may answer the stream, which frees it. */
+void stream_cancel(stream *s);
+/* Cancel it even if it has been cancelled before, because a detached request must end. */
+void stream_cancel_again(stream *s);
+
 /* Count deaths of the engine during the request from now on; `digest` identifies its input. STATUS_UNAVAILABLE: the
  * engine has died too often with this input. */
 status stream_count_deaths(stream *s, const char *kind, uint64_t digest, error *err);

@@ -459,7 +459,7 @@ void idempotency_drain(struct idempotency *all)
 	for (request_key *key; (key = STRING_TABLE_OWNER(next, request_key, node));) {
 		stream *s = key->stream;
 		next = string_table_next(&all->running, next); /* a cancelled request may end at once */
-		if ((s->cancelled || !s->peer) && s->watch && s->watch->cancel)
-			s->watch->cancel(s);
+		if (s->cancelled)
+			stream_cancel_again(s);
 	}
 }

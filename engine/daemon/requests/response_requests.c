@@ -169,23 +169,19 @@ static bool continue_previous(stream *s, const json_t *how)
 /* Give r a stream with the request of s. */
 static bool take_request(response *r, stream *s)
 {
-	stream *w = memory_new(1, sizeof *w);
+	stream *w = stream_new(s->net, &r->peer, 0, INT32_MAX);
 	if (!w)
 		return false;
-	*w = (stream){.net = s->net,
-	              .room = s->room,
-	              .peer = &r->peer,
-	              .credit = INT32_MAX,
-	              .params = s->params,
-	              .digest = s->digest,
-	              .large = s->large,
-	              .background = s->background};
+	w->room = s->room;
+	w->params = s->params;
+	w->digest = s->digest;
+	w->large = s->large;
+	w->background = s->background;
 	memcpy(w->owner, s->owner, sizeof w->owner);
 	memcpy(w->access_id, s->access_id, sizeof w->access_id);
 	memcpy(w->request_id, s->request_id, sizeof w->request_id);
 	s->params = NULL;
 	s->large = false;
-	s->net->streams++;
 	r->work = w;
 	return true;
 }

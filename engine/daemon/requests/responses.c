@@ -350,12 +350,8 @@ responses_counts responses_count(const struct responses *all)
 
 void response_cancel(response *r)
 {
-	stream *s = r->work;
-	if (!s || s->cancelled)
-		return;
-	s->cancelled = true;
-	if (s->watch && s->watch->cancel)
-		s->watch->cancel(s);
+	if (r->work)
+		stream_cancel(r->work);
 }
 
 bool response_is_completed(const response *r)

@@ -133,13 +133,11 @@ static int teardown(void **state)
 /* Create a job for a client that does not listen. */
 static void create_job(fixture *f)
 {
-	stream *s = memory_new(1, sizeof *s);
-	s->net = &f->engine->net;
+	stream *s = stream_new(&f->engine->net, NULL, 0, 0);
 	s->params = json_pack("{s:s, s:s, s:i, s:{s:{s:i, s:i, s:i, s:i}, s:i, s:i, s:i, s:i}}", "model", "additive",
 	                      "training_file", f->file, "seed", 3, "additive", "config", "hidden_size", 16, "n_heads",
 	                      2, "n_layer", 2, "n_positions", 32, "sequence_length", 32, "batch_size", 2, "max_steps",
 	                      12, "checkpoint_every", 4);
-	f->engine->net.streams++;
 	parts_begin_method(f->engine, s, "job.create");
 	while (f->engine->net.streams)
 		uv_run(&f->engine->loop, UV_RUN_ONCE);

@@ -130,11 +130,9 @@ extern const job_kind faithfulness_jobs;
 
 static void ask(engine *e, const char *name, const char *id, int64_t allocations)
 {
-	stream *s = memory_new(1, sizeof *s);
-	s->net = &e->net;
+	stream *s = stream_new(&e->net, NULL, 0, 0);
 	s->params = json_object();
 	strcpy(s->target, id);
-	e->net.streams++;
 	allocations_limit(allocations);
 	parts_begin_method(e, s, name);
 	allocations_limit(-1);

@@ -226,16 +226,12 @@ static void turn(engine *e)
 static const json_t *ask(fixture *f, const char *name, const char *id, json_t *params)
 {
 	engine *e = &f->rig->engine;
-	stream *s = memory_new(1, sizeof *s);
+	stream *s = stream_new(&e->net, &f->peer, 0, 100);
 	json_decref(f->answer);
 	f->answer = NULL;
 	f->peer = (stream_peer){.send = receive, .send_copy = receive_copy, .forget = forget};
-	s->net = &e->net;
-	s->peer = &f->peer;
-	s->credit = 100;
 	s->params = params ? params : json_object();
 	snprintf(s->target, sizeof s->target, "%s", id ? id : "");
-	e->net.streams++;
 	parts_begin_method(e, s, name);
 	for (int i = 0; !f->answer && i < MAX_TURNS; i++)
 		turn(e);

@@ -80,11 +80,9 @@ static void add(engine *e, const char *id)
 static bool ask(engine *e, const char *method, const char *id)
 {
 	uint64_t before = e->net.requests, failed = e->net.failures;
-	stream *s = memory_new(1, sizeof *s);
-	s->net = &e->net;
+	stream *s = stream_new(&e->net, NULL, 0, 0);
 	s->params = json_object();
 	strcpy(s->target, id);
-	e->net.streams++;
 	parts_begin_method(e, s, method);
 	assert_int_equal(e->net.requests + e->net.failures, before + failed + 1); /* answered exactly once */
 	assert_int_equal(e->net.streams, 0);

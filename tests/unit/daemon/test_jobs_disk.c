@@ -136,11 +136,9 @@ static bool ask(fixture *f, const char *method, const char *id, json_t *params)
 {
 	engine *e = f->engine;
 	uint64_t before = e->net.requests;
-	stream *s = memory_new(1, sizeof *s);
-	s->net = &e->net;
+	stream *s = stream_new(&e->net, NULL, 0, 0);
 	s->params = params;
 	strcpy(s->target, id);
-	e->net.streams++;
 	parts_begin_method(f->engine, s, method);
 	while (e->net.streams)
 		uv_run(&e->loop, UV_RUN_ONCE);

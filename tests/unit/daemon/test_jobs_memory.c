@@ -63,11 +63,9 @@ static job *add(engine *e, const char *id)
 static bool ask(engine *e, const char *method, const char *id, int64_t allocations)
 {
 	uint64_t before = e->net.requests + e->net.failures;
-	stream *s = memory_new(1, sizeof *s);
-	s->net = &e->net;
+	stream *s = stream_new(&e->net, NULL, 0, 0);
 	s->params = json_object();
 	strcpy(s->target, id);
-	e->net.streams++;
 	allocations_limit(allocations);
 	parts_begin_method(e, s, method);
 	allocations_limit(-1);

@@ -212,21 +212,16 @@ static void peer_forget(stream_peer *p, stream *s)
 rig_call *rig_begin(rig *d, const char *method, json_t *params, int64_t credit)
 {
 	rig_call *c = memory_new(1, sizeof *c);
-	stream *s = c->stream = memory_new(1, sizeof *s);
+	stream *s = c->stream = stream_new(&d->engine.net, &c->peer, 1, credit);
 	c->peer = (stream_peer){peer_send, peer_send_copy, peer_fail, peer_forget, false};
 	c->rig = d;
 	c->next = d->calls;
 	d->calls = c;
 	c->events = json_array();
-	s->net = &d->engine.net;
-	s->peer = &c->peer;
-	s->id = 1;
-	s->credit = credit;
 	s->params = params;
 	s->large = json_dumpb(params, NULL, 0, 0) >= STREAM_LARGE;
 	s->upload = strcmp(method, "session.import") == 0 || strcmp(method, "file.create") == 0;
 	assert_non_null(params);
-	d->engine.net.streams++;
 	dispatch_request(s, method);
 	return c;
 }
@@ -255,11 +250,8 @@ void rig_grant(rig_call *c, int64_t credit)
 
 void rig_cancel(rig_call *c)
 {
-	if (!c->stream || c->stream->cancelled)
-		return;
-	c->stream->cancelled = true;
-	if (c->stream->watch && c->stream->watch->cancel)
-		c->stream->watch->cancel(c->stream);
+	if (c->stream)
+		stream_cancel(c->stream);
 }
 
 void rig_wait(rig_call *c)
@@ -333,11 +325,8 @@ void rig_call_free(rig_call *c)
 		link = &(*link)->next;
 	*link = c->next;
 	if (c->stream) { /* the peer disconnects and its answer is dropped */
-		stream *s = c->stream;
-		s->peer = NULL;
-		s->cancelled = true;
-		if (s->watch && s->watch->cancel)
-			s->watch->cancel(s);
+		c->stream->peer = NULL;
+		stream_cancel_again(c->stream);
 	}
 	json_decref(c->events);
 	json_decref(c->answer);
