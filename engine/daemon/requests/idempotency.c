@@ -14,6 +14,7 @@
 #include "engine/base/memory.h"
 #include "engine/base/reserve.h"
 #include "engine/base/string_table.h"
+#include "engine/daemon/requests/event_lines.h"
 #include "engine/daemon/requests/upload.h"
 #include "proto/json_memory.h"
 
@@ -29,10 +30,10 @@ typedef struct request_key {
 	bool running, kept, upload;
 	status lost; /* not STATUS_OK: `events` is incomplete */
 	digest_stream *digest;
-	uint64_t request;   /* hash of the whole request; for an upload, known at its end */
-	int64_t part_bytes; /* bytes of the current part of an upload */
-	char *events;       /* one per line: events sent; in a repeat, events to send */
-	size_t events_bytes, capacity, sent;
+	uint64_t request;      /* hash of the whole request; for an upload, known at its end */
+	int64_t part_bytes;    /* bytes of the current part of an upload */
+	event_lines events;    /* that were sent; in a repeat, to send */
+	size_t sent;           /* in a repeat: byte of `events` from which they are to be sent */
 	char *result;          /* in a repeat: the stored answer, */
 	uint64_t kept_request; /* and the hash of its request */
 	char key[SCOPED_KEY_BYTES];
@@ -43,8 +44,9 @@ typedef struct answer {
 	string_node node;
 	struct answer *older, *newer;
 	uint64_t request, kept_ns;
-	size_t bytes, events_bytes;
-	char *result, *events;
+	size_t bytes;
+	char *result;
+	event_lines events;
 	char key[SCOPED_KEY_BYTES];
 } answer;
 
@@ -66,7 +68,7 @@ static void idempotency_forget(struct idempotency *all, answer *a)
 	string_table_remove(&all->answers, &a->node);
 	all->bytes -= a->bytes;
 	free(a->result);
-	free(a->events);
+	free(a->events.data);
 	free(a);
 }
 
@@ -151,13 +153,8 @@ static uint64_t request_hash(request_key *k)
 static void send_events(stream *s)
 {
 	request_key *k = s->key;
-	while (k->sent < k->events_bytes && stream_ready(s) > 0) {
-		const char *line = k->events + k->sent;
-		size_t n = (size_t)((const char *)memchr(line, '\n', k->events_bytes - k->sent) - line);
-		stream_event_text(s, line, n);
-		k->sent += n + 1;
-	}
-	if (k->sent < k->events_bytes)
+	k->sent = event_lines_send(&k->events, s, k->sent);
+	if (k->sent < k->events.bytes)
 		return;
 	char *text = k->result;
 	k->result = NULL;
@@ -216,37 +213,25 @@ static void repeat(stream *s)
 	stream_grant(s, UPLOAD_WINDOW);
 }
 
-static char *idempotency_copy(const char *text, size_t bytes)
-{
-	char *new = malloc(bytes + 1);
-	if (new &&bytes)
-		memcpy(new, text, bytes);
-	if (new)
-		new[bytes] = 0;
-	return new;
-}
-
 /* Load the answer stored under k's key to k->result, if there is one. */
 static status look_up(request_key *k, error *err)
 {
 	json_t *kept;
 	const answer *a = find_answer(k->stream->net->idempotency, k->key);
 	if (a) {
-		k->result = idempotency_copy(a->result, strlen(a->result));
-		k->events = idempotency_copy(a->events, a->events_bytes);
-		k->events_bytes = a->events_bytes;
 		k->kept_request = a->request;
-		return k->result && k->events ? STATUS_OK : STATUS_NOMEM;
+		k->result = strdup(a->result);
+		return k->result && event_lines_set(&k->events, a->events.data, a->events.bytes) ? STATUS_OK
+		                                                                                 : STATUS_NOMEM;
 	}
 	TRY(store_answer_get(k->stream->net->store, k->key, &k->kept_request, &kept, err));
 	if (!kept)
 		return STATUS_OK;
 	const json_t *events = json_object_get(kept, "events");
 	k->result = json_text_reserve(json_object_get(kept, "result"), PROTO_JSON);
-	k->events_bytes = json_string_length(events);
-	k->events = idempotency_copy(json_string_value(events), k->events_bytes);
+	const bool copied = event_lines_set(&k->events, json_string_value(events), json_string_length(events));
 	json_decref(kept);
-	return k->result && k->events ? STATUS_OK : STATUS_NOMEM;
+	return k->result && copied ? STATUS_OK : STATUS_NOMEM;
 }
 
 /* --- what a stream sends --------------------------------------------------------------------- */
@@ -256,24 +241,10 @@ static void key_event(stream *s, const char *json, size_t bytes)
 	request_key *k = s->key;
 	if (!k->running || k->lost != STATUS_OK)
 		return;
-	if (!json) {
+	if (json && k->events.bytes + bytes >= IDEMPOTENCY_MAX_EVENTS)
+		k->lost = STATUS_TOO_LARGE;
+	else if (!json || !event_lines_add(&k->events, json, bytes))
 		k->lost = STATUS_NOMEM;
-		return;
-	}
-	size_t needed = k->events_bytes + bytes + 1;
-	if (needed > k->capacity) {
-		size_t capacity = 2 * needed;
-		char *bigger = needed <= IDEMPOTENCY_MAX_EVENTS ? realloc(k->events, capacity) : NULL;
-		if (!bigger) {
-			k->lost = needed <= IDEMPOTENCY_MAX_EVENTS ? STATUS_NOMEM : STATUS_TOO_LARGE;
-			return;
-		}
-		k->events = bigger;
-		k->capacity = capacity;
-	}
-	memcpy(k->events + k->events_bytes, json, bytes);
-	k->events[needed - 1] = '\n';
-	k->events_bytes = needed;
 }
 
 static void idempotency_remember(struct idempotency *all, request_key *k, const char *result)
@@ -282,14 +253,12 @@ static void idempotency_remember(struct idempotency *all, request_key *k, const 
 	if (a) {
 		a->request = request_hash(k);
 		a->kept_ns = clock_ns();
-		a->events = idempotency_copy(k->events, k->events_bytes);
-		a->events_bytes = k->events_bytes;
-		a->result = idempotency_copy(result, strlen(result));
-		a->bytes = sizeof *a + a->events_bytes + strlen(result);
+		a->result = strdup(result);
+		a->bytes = sizeof *a + k->events.bytes + strlen(result);
 		snprintf(a->key, sizeof a->key, "%s", k->key);
-		if (a->events && a->result && insert(all, a))
+		if (a->result && event_lines_set(&a->events, k->events.data, k->events.bytes) && insert(all, a))
 			return;
-		free(a->events);
+		free(a->events.data);
 		free(a->result);
 		free(a);
 	}
@@ -309,7 +278,7 @@ static void key_end(stream *s)
 	if (k->running)
 		string_table_remove(&s->net->idempotency->running, &k->node);
 	digest_stream_free(k->digest);
-	free(k->events);
+	free(k->events.data);
 	reserve_free(k->result);
 	free(k);
 	s->key = NULL;
@@ -399,7 +368,7 @@ status idempotency_keep(stream *s, const json_t *result, error *err)
 		    err, k->lost, NULL,
 		    "the answer is too large to be kept for a repeat; ask for less at once, or without " PARAM);
 	json_t *whole =
-	    json_pack("{s:O, s:s%}", "result", result, "events", k->events ? k->events : "", k->events_bytes);
+	    json_pack("{s:O, s:s%}", "result", result, "events", k->events.data ? k->events.data : "", k->events.bytes);
 	if (!whole)
 		return STATUS_NOMEM;
 	status ended = store_answer_put(s->net->store, k->key, request_hash(k), whole, err);

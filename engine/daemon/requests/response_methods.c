@@ -22,7 +22,7 @@ static stream *follower_end(follower *f)
 
 static const char *status_now(const response *r)
 {
-	return r->events_bytes > 0 ? "in_progress" : "queued";
+	return r->events.bytes > 0 ? "in_progress" : "queued";
 }
 
 static json_t *outcome_now(const response *r)
@@ -38,13 +38,9 @@ static void follower_send(follower *f)
 		f->opened = true;
 		stream_event(s, json_pack("{s:O, s:b}", "about", r->about, "background", r->background));
 	}
-	while (f->opened && f->at < r->events_bytes && stream_ready(s) > 0) {
-		const char *line = r->events + f->at;
-		size_t n = (size_t)((const char *)memchr(line, '\n', r->events_bytes - f->at) - line);
-		stream_event_text(s, line, n);
-		f->at += n + 1;
-	}
-	if (!f->opened || f->at < r->events_bytes || (f->waits && !r->ended))
+	if (f->opened)
+		f->at = event_lines_send(&r->events, s, f->at);
+	if (!f->opened || f->at < r->events.bytes || (f->waits && !r->ended))
 		return;
 	json_t *outcome = outcome_now(r);
 	stream_result(follower_end(f), outcome);

@@ -12,8 +12,6 @@
 #include "engine/base/reserve.h"
 #include "proto/json_memory.h"
 
-enum { FIRST_BYTES = 1 << 10 };
-
 /* --- the recording peer ---------------------------------------------------------------- */
 
 static void lose(response *r, status reason)
@@ -24,24 +22,16 @@ static void lose(response *r, status reason)
 
 static void keep_event(response *r, const char *json, size_t bytes)
 {
-	const size_t needed = r->events_bytes + bytes + 1;
+	const size_t growth = event_lines_growth(&r->events, bytes);
 	if (r->lost.status != STATUS_OK)
 		return;
-	if (needed > r->capacity) {
-		const size_t capacity = needed + needed / 2 + FIRST_BYTES;
-		status s = response_reserve(r, (int64_t)(capacity - r->capacity), &r->lost);
-		char *more = s == STATUS_OK ? realloc(r->events, capacity) : NULL;
-		if (!more) {
-			lose(r, s == STATUS_OK ? STATUS_NOMEM : s);
-			return;
-		}
-		r->events = more;
-		r->capacity = capacity;
-	}
-	memcpy(r->events + r->events_bytes, json, bytes);
-	r->events[needed - 1] = '\n';
-	r->events_bytes = needed;
-	response_send(r);
+	status s = growth ? response_reserve(r, (int64_t)growth, &r->lost) : STATUS_OK;
+	if (s == STATUS_OK && !event_lines_add(&r->events, json, bytes))
+		s = STATUS_NOMEM;
+	if (s == STATUS_OK)
+		response_send(r);
+	else
+		lose(r, s);
 }
 
 /* Move the model's state out of the result. Without room for it the response cannot be continued. */
@@ -92,12 +82,7 @@ static void peer_fail(stream_peer *p)
 /* Release the memory that growth has left unused, and count the outcome. */
 static void fit_memory(response *r)
 {
-	char *fitted = r->events_bytes > 0 ? realloc(r->events, r->events_bytes) : NULL;
-	if (fitted) {
-		response_charge(r, (int64_t)r->events_bytes - (int64_t)r->capacity);
-		r->events = fitted;
-		r->capacity = r->events_bytes;
-	}
+	response_charge(r, -(int64_t)event_lines_fit(&r->events));
 	response_charge(r, (int64_t)json_dumpb(r->outcome, NULL, 0, JSON_COMPACT));
 }
 

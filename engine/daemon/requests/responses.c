@@ -71,7 +71,7 @@ void response_free(response *r)
 	json_decref(r->about);
 	json_decref(r->input);
 	json_decref(r->outcome);
-	free(r->events);
+	free(r->events.data);
 	free(r->state);
 	free(r);
 }
@@ -174,7 +174,7 @@ status response_put(response *r, error *err)
 	    json_pack("{s:s, s:s, s:s, s:s, s:b, s:O, s:O*, s:I, s:I, s:s%, s:s*, s:O*}", "id", r->id, "key", r->key,
 	              "owner", r->owner->name, "model", r->model, "background", r->background, "about", r->about,
 	              "input", r->input, "created", (json_int_t)r->created, "ended", (json_int_t)r->ended, "events",
-	              r->events ? r->events : "", r->events_bytes, "state", r->state, "outcome", r->outcome);
+	              r->events.data ? r->events.data : "", r->events.bytes, "state", r->state, "outcome", r->outcome);
 	status s = row ? store_response_put(r->all->net->store, r->id, row, err) : STATUS_NOMEM;
 	json_decref(row);
 	return error_settle(err, s);
@@ -234,18 +234,16 @@ static bool read_row(void *context, const json_t *row)
 	r->outcome = json_deep_copy(json_object_get(row, "outcome"));
 	r->created = json_integer_value(json_object_get(row, "created"));
 	r->ended = json_integer_value(json_object_get(row, "ended"));
-	r->events_bytes = json_string_length(events);
-	r->events = memory_new(r->events_bytes, 1);
+	const bool copied = event_lines_set(&r->events, json_string_value(events), json_string_length(events));
 	r->state = state ? strdup(state) : NULL;
 	r->owner = response_owner_get(all, owner);
 	if (r->owner)
 		r->owner->responses++;
-	if (!r->owner || !r->events || !r->about || (state && !r->state) ||
+	if (!r->owner || !copied || !r->about || (state && !r->state) ||
 	    string_table_add(&all->known, &r->node, r->id) != STATUS_OK) {
 		response_free(r);
 		return false;
 	}
-	memcpy(r->events, json_string_value(events), r->events_bytes);
 	response_charge(r, RESPONSE_FIXED_BYTES + (int64_t)json_dumpb(row, NULL, 0, JSON_COMPACT));
 	const int64_t past = clock_unix() - r->ended, most = all->limits.seconds;
 	r->ended_ns = (int64_t)clock_ns() - (past < 0 ? 0 : past > most ? most : past) * 1000000000;

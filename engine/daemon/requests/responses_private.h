@@ -3,6 +3,7 @@
 #define ENGINE_DAEMON_REQUESTS_RESPONSES_PRIVATE_H
 
 #include "engine/base/string_table.h"
+#include "engine/daemon/requests/event_lines.h"
 #include "engine/daemon/requests/responses.h"
 
 enum { RESPONSE_FIXED_BYTES = 4 << 10 }; /* counted for each response beside what it keeps */
@@ -42,8 +43,7 @@ typedef struct response {
 	json_t *about;   /* the front end's own, returned with the response */
 	json_t *input;   /* NULL: not kept */
 	json_t *outcome; /* {"status", "result" or "error"}; NULL: the generation runs, or memory was short */
-	char *events;    /* one JSON text per line */
-	size_t events_bytes, capacity;
+	event_lines events;
 	char *state;            /* the model's state after it (carried_state.h); NULL: none */
 	int64_t bytes;          /* counted for the limits */
 	int64_t created, ended; /* Unix time */
@@ -62,9 +62,9 @@ typedef struct follower {
 	response *of;
 	stream *stream;
 	struct follower *next;
-	size_t at;   /* bytes of `events` that were sent */
-	bool opened; /* the first EVENT, about the response, was sent */
-	bool waits;  /* until the response has ended */
+	size_t at;    /* byte of `events` from which it is to be sent */
+	bool opened;  /* the first EVENT, about the response, was sent */
+	bool waits;   /* until the response has ended */
 	bool creator; /* the request itself; without "background" the generation is cancelled with it */
 } follower;
 
@@ -101,8 +101,8 @@ status response_remove(response *r, error *err);
 
 /* --- response_methods.c -------------------------------------------------------------------- */
 
-/* Send the response to s, which is answered at its end, or with what there is unless it waits. creator: s is the request
- * for it. */
+/* Send the response to s, which is answered at its end, or with what there is unless it waits. creator: s is the
+ * request for it. */
 void response_follow(response *r, stream *s, bool waits, bool creator);
 /* Give the creator's stream the times of its generation. */
 void response_note_times(response *r, const stream_times *times);
