@@ -84,9 +84,10 @@ CXX_OBJ := $(patsubst %.cc,$(OUT)/obj/%.o,engine/text/sentencepiece/sp_train.cc)
 CORE_DIRS := engine/base engine/tensor engine/tensor/ops engine/cpu engine/cpu/reference engine/model engine/model/forms engine/model/mixers engine/model/bart engine/model/transformer engine/model/trilinear engine/model/architectures engine/text engine/text/huggingface engine/text/sentencepiece engine/text/grammar engine/train engine/train/objectives engine/train/optimizers
 DAEMON_ROOMS := net requests keys compute catalog queue sessions generation jobs evaluations faithfulness batches library
 ENGINE_DIRS := $(CORE_DIRS) engine/serve engine/explain engine/store engine/recipe engine/daemon $(addprefix engine/daemon/,$(DAEMON_ROOMS))
-# engine/base/choice.c calls proto/nearest.c.
-CORE_OBJ = $(call objects,$(call sources,$(CORE_DIRS)) proto/nearest.c) $(CXX_OBJ) $(KERNEL_OBJ)
-ENGINE_OBJ = $(call objects,$(call sources,$(ENGINE_DIRS)) proto/nearest.c) $(CXX_OBJ) $(KERNEL_OBJ)
+# Sources of proto that engine/base calls.
+BASE_PROTO := proto/log_record.c proto/nearest.c
+CORE_OBJ = $(call objects,$(call sources,$(CORE_DIRS)) $(BASE_PROTO)) $(CXX_OBJ) $(KERNEL_OBJ)
+ENGINE_OBJ = $(call objects,$(call sources,$(ENGINE_DIRS)) $(BASE_PROTO)) $(CXX_OBJ) $(KERNEL_OBJ)
 # Generated from proto/openapi.yaml and proto/engine.yaml, with the number of the interface of plug-ins.
 CONTRACT := $(addprefix $(OUT)/gen/,schemas.h schemas.c limits.h routes.h routes.c recipe.h recipe.def sampling.def options.h)
 INTERFACE := $(OUT)/gen/backend_abi.h
@@ -142,7 +143,7 @@ all: $(PROGRAMS)
 LIBRARY_SOVERSION := 0
 OBJCOPY ?= $(if $(filter aarch64,$(BUILD)),aarch64-linux-gnu-)objcopy
 LIBRARY_DIRS := $(CORE_DIRS) engine/serve engine/explain engine/recipe engine/library
-LIBRARY_OBJ = $(filter-out %/tokenizer_training.o %/death_log.o,$(call objects,$(call sources,$(LIBRARY_DIRS)) engine/rank/rank_plan.c proto/nearest.c proto/schema.c)) $(OUT)/obj/gen/schemas.o $(CXX_OBJ) $(KERNEL_OBJ)
+LIBRARY_OBJ = $(filter-out %/tokenizer_training.o %/death_log.o,$(call objects,$(call sources,$(LIBRARY_DIRS)) engine/rank/rank_plan.c $(BASE_PROTO) proto/schema.c)) $(OUT)/obj/gen/schemas.o $(CXX_OBJ) $(KERNEL_OBJ)
 # With sanitizers, whose variables are the program's, the archive alone.
 LIBRARY := $(addprefix $(OUT)/lib/,libadditive.a $(if $(findstring sanitize,$(CFLAGS_$(BUILD))),,libadditive.so) additive.pc)
 $(OUT)/obj/engine/base/reserve.o $(OUT)/obj/engine/recipe/job_tokenizer.o: ALL_CFLAGS += -fPIC
@@ -430,7 +431,7 @@ FAULTS_ALL := $(if $(filter aarch64 tsan,$(BUILD)),,$(FAULTS))
 # Answers questions about grammars of JSON Schemas, for tests/api.
 GRAMMAR_TEXTS := $(OUT)/tests/grammar_texts
 $(GRAMMAR_TEXTS): $(OUT)/obj/tests/api/grammar_texts.o $(UNIT_SUPPORT) \
-                  $(filter-out %/constraint.o %/token_trie.o,$(call objects,$(call sources,engine/text/grammar engine/base) engine/text/call_search.c proto/nearest.c))
+                  $(filter-out %/constraint.o %/token_trie.o,$(call objects,$(call sources,engine/text/grammar engine/base) engine/text/call_search.c $(BASE_PROTO)))
 	@mkdir -p $(@D)
 	$(call say,link,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(UNIT_SUPPORT) -ljansson -lnettle -lm

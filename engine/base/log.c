@@ -3,15 +3,13 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <time.h>
-#include <unistd.h>
 
-static void log_write_text(const char *level, const char *program, const char *request_id, const char *message);
+#include "proto/log_record.h"
 
 /* Written before any thread starts and only read afterwards. */
 static const char *log_program = "additive";
 static log_level log_threshold = LOG_INFO;
-static log_writer *log_write = log_write_text;
+static bool log_json;
 
 void log_init(const char *program, log_level threshold)
 {
@@ -19,37 +17,24 @@ void log_init(const char *program, log_level threshold)
 	log_threshold = threshold;
 }
 
-void log_set_writer(log_writer *writer)
+void log_use_json(bool json)
 {
-	log_write = writer ? writer : log_write_text;
-}
-
-static void log_write_text(const char *level, const char *program, const char *request_id, const char *message)
-{
-	char line[1024];
-	const bool request = request_id && request_id[0];
-	time_t now = time(NULL);
-	struct tm utc;
-	gmtime_r(&now, &utc);
-	size_t used = strftime(line, sizeof line, "%Y-%m-%dT%H:%M:%SZ", &utc);
-	const size_t room = sizeof line - used - 1; /* for the text and its NUL; the newline replaces the NUL */
-	int n = snprintf(line + used, room, " %s %s: %s%s%s%s", level, program, request ? "request " : "",
-	                 request ? request_id : "", request ? ": " : "", message);
-	if (n > 0)
-		used += (size_t)n < room ? (size_t)n : room - 1;
-	line[used++] = '\n';
-	ssize_t written = write(STDERR_FILENO, line, used);
-	(void)written; /* a log line that cannot be written has nowhere to go */
+	log_json = json;
 }
 
 static void log_format(log_level level, const char *request_id, const char *format, va_list args)
 {
 	static const char *const names[] = {"debug", "info", "warn", "error"};
 	char message[1024];
+	int used = 0;
 	if (level < log_threshold)
 		return;
-	vsnprintf(message, sizeof message, format, args);
-	log_write(names[level], log_program, request_id, message);
+	if (!log_json && request_id && request_id[0])
+		used = snprintf(message, sizeof message, "request %.128s: ", request_id);
+	vsnprintf(message + used, sizeof message - (size_t)used, format, args);
+	log_record_write(
+	    &(log_record){.level = names[level], .program = log_program, .request_id = request_id, .message = message},
+	    log_json);
 }
 
 void log_line(log_level level, const char *format, ...)

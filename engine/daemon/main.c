@@ -18,7 +18,6 @@
 #include "proto/config/config.h"
 #include "proto/exit_status.h"
 #include "proto/json_memory.h"
-#include "proto/log_record.h"
 #include "proto/manual.h"
 #include "proto/options.h"
 
@@ -151,12 +150,6 @@ static int main_run(const engine_options *given, char **argv)
 	return s == STATUS_OK ? 0 : end.no_data ? EXIT_NO_DATA : 1;
 }
 
-static void write_json(const char *level, const char *program, const char *request_id, const char *message)
-{
-	log_record_write(&(log_record){.level = level, .program = program, .request_id = request_id, .message = message},
-	                 true);
-}
-
 static int main_start(const options *o, char **argv)
 {
 	engine_options e = engine_options_of(o);
@@ -192,8 +185,7 @@ int main(int argc, char **argv)
 	if (file)
 		ok = config_read(&o, file, sections);
 	const char *form = ok ? options_text(&o, "log-format") : NULL;
-	if (form && strcmp(form, "json") == 0)
-		log_set_writer(write_json);
+	log_use_json(form && strcmp(form, "json") == 0);
 	if (o.out_of_memory)
 		log_line(LOG_ERROR, "%s", o.problem);
 	else if (!ok)

@@ -1,5 +1,5 @@
-/* scheduler_prefill.c - a turn of prompts: a step that reads them, or one slice of a generation that reads otherwise (a
- * sequence read as a whole, a source, a scored prompt, a beam search, a first token without a prompt). */
+/* scheduler_prefill.c - a turn of prompts: a step that reads them, or one slice of a generation that needs no such step.
+ * That is a sequence read as a whole, a source, a scored prompt, a beam search, or a first token without a prompt. */
 #include "engine/base/clock.h"
 #include "engine/serve/beams.h"
 #include "engine/serve/scheduler_state.h"
