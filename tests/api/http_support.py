@@ -12,6 +12,7 @@ import subprocess
 import threading
 import time
 
+import openai
 import pytest
 
 from fake_engine import FakeEngine
@@ -93,6 +94,10 @@ class Front:
 
     def delete(self, path, **more):
         return self.request("DELETE", path, **more)
+
+    def openai(self):
+        """OpenAI's own client."""
+        return openai.OpenAI(base_url=f"http://127.0.0.1:{self.port}/v1", api_key="any", max_retries=0)
 
     def socket(self, timeout=10):
         return self._encrypt(socket.create_connection(("127.0.0.1", self.port), timeout=timeout))

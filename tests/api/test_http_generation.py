@@ -123,7 +123,7 @@ def test_several_prompts_and_samples_keep_their_index(front, engine):
 
 
 def test_the_openai_client_streams_and_collects(front, two_tokens):
-    client = openai.OpenAI(base_url=f"http://127.0.0.1:{front.port}/v1", api_key="any", max_retries=0)
+    client = front.openai()
     whole = client.completions.create(model="m", prompt="Once", logprobs=1)
     assert whole.choices[0].text == "Hello ☃"
     assert whole.usage.total_tokens == 5
@@ -153,7 +153,7 @@ def test_an_error_within_a_stream_is_its_last_event(front, engine):
     found = events(front.post("/v1/completions", {**REQUEST, "stream": True}).body)
     assert len(found) == 2
     assert json.loads(found[1][1])["error"] == {"message": "the device is gone", "type": "server_error", "param": None, "code": "device_lost"}
-    client = openai.OpenAI(base_url=f"http://127.0.0.1:{front.port}/v1", api_key="any", max_retries=0)
+    client = front.openai()
     with pytest.raises(openai.APIError, match="the device is gone"):
         list(client.completions.create(model="m", prompt="Once", stream=True))
 

@@ -39,7 +39,7 @@ def front(daemon):
 
 @pytest.fixture
 def client(front):
-    return openai.OpenAI(base_url=f"http://127.0.0.1:{front.port}/v1", api_key="any", max_retries=0)
+    return front.openai()
 
 
 # The three forms: the path, and the members of a request.
@@ -276,7 +276,7 @@ def test_after_kill_9_complete_responses_are_there_and_interrupted_ones_have_fai
     with daemon.connect() as e:
         model = train(e, steps=30, architecture="rwkv")
     front = Front(daemon.address)
-    client = openai.OpenAI(base_url=f"http://127.0.0.1:{front.port}/v1", api_key="any", max_retries=0)
+    client = front.openai()
     ask = {"model": model, "input": "Once", "temperature": 0, "max_output_tokens": 30}
     stored = client.responses.create(store=True, **ask)
     done = finished(client, client.responses.create(background=True, **ask))

@@ -6,7 +6,6 @@ import random
 import socket
 import time
 
-import openai
 import pytest
 
 from http_support import engine, front, read_all, read_head, start, wait_for
@@ -55,14 +54,14 @@ def test_a_file_is_stored_whichever_field_comes_first(front, keeper, first):
 
 
 def test_the_openai_client_stores_a_file(front, keeper):
-    client = openai.OpenAI(base_url=f"http://127.0.0.1:{front.port}/v1", api_key="any", max_retries=0)
+    client = front.openai()
     stored = client.files.create(file=("train.jsonl", b'{"text":"x"}\n'), purpose="fine-tune")
     assert stored.id == "new"
     assert keeper.kept == [({"filename": "train.jsonl", "purpose": "fine-tune"}, {"file": b'{"text":"x"}\n'})]
 
 
 def test_the_openai_client_stores_a_file_for_a_while(front, keeper):
-    client = openai.OpenAI(base_url=f"http://127.0.0.1:{front.port}/v1", api_key="any", max_retries=0)
+    client = front.openai()
     client.files.create(file=("a", b"x"), purpose="fine-tune", expires_after={"anchor": "created_at", "seconds": 7200})
     assert keeper.kept[0][0]["expires_after"] == {"anchor": "created_at", "seconds": 7200}
 

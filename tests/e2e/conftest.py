@@ -9,6 +9,7 @@ import time
 import urllib.error
 import urllib.request
 
+import openai
 import pytest
 
 BIN = pathlib.Path(os.environ.get("ADDITIVE_BIN", pathlib.Path(__file__).parents[2] / "build" / "bin"))
@@ -128,6 +129,12 @@ def service(tmp_path_factory):
     s = Service(tmp_path_factory.mktemp("service") / "data")
     yield s
     assert s.stop() == 0
+
+
+@pytest.fixture(scope="module")
+def client(service):
+    """OpenAI's own client."""
+    return openai.OpenAI(base_url=service.url + "/v1", api_key="unused", max_retries=0, timeout=60)
 
 
 @pytest.fixture

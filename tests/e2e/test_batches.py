@@ -22,8 +22,7 @@ def requests(model, n, tokens=4):
                                "body": {"model": model, "prompt": f"{i}", "max_tokens": tokens}}) + "\n" for i in range(n))
 
 
-def test_the_openai_client_runs_a_batch(service, model):
-    client = openai.OpenAI(base_url=service.url + "/v1", api_key="unused", max_retries=0, timeout=60)
+def test_the_openai_client_runs_a_batch(service, client, model):
     file = client.files.create(file=("requests.jsonl", requests(model, 3).encode()), purpose="batch")
     batch = client.batches.create(input_file_id=file.id, endpoint=URL, completion_window="24h", metadata={"a": "b"})
     while batch.status not in ("completed", "failed", "expired", "cancelled"):

@@ -22,11 +22,6 @@ def model(service):
     return done["fine_tuned_model"]
 
 
-@pytest.fixture(scope="module")
-def client(service):
-    return openai.OpenAI(base_url=service.url + "/v1", api_key="unused", max_retries=0, timeout=60)
-
-
 def user(text):
     return {"role": "user", "content": text}
 

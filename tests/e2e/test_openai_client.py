@@ -8,11 +8,6 @@ import pytest
 from conftest import BIN, SMALL, TEXT
 
 
-@pytest.fixture(scope="module")
-def client(service):
-    return openai.OpenAI(base_url=service.url + "/v1", api_key="unused", max_retries=0, timeout=60)
-
-
 def test_models_are_listed_and_retrieved(client, model):
     assert model in [m.id for m in client.models.list()]
     one = client.models.retrieve(model)

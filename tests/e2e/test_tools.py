@@ -3,7 +3,6 @@
 import json
 
 import jsonschema
-import openai
 import pytest
 
 from conftest import SMALL
@@ -26,11 +25,6 @@ def model(service):
     done = service.wait_job(service.job(steps=5, config=config)["id"])
     assert done["status"] == "succeeded", done
     return done["fine_tuned_model"]
-
-
-@pytest.fixture(scope="module")
-def client(service):
-    return openai.OpenAI(base_url=service.url + "/v1", api_key="unused", max_retries=0, timeout=60)
 
 
 def user(text):
