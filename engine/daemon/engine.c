@@ -26,6 +26,7 @@
 #include "engine/daemon/requests/responses.h"
 #include "engine/daemon/rooms.h"
 #include "engine/daemon/sessions/sessions.h"
+#include "engine/daemon/spare_memory.h"
 #include "engine/daemon/successor.h"
 #include "proto/short_slice.h"
 
@@ -43,6 +44,7 @@ typedef struct running {
 	atomic_int guarded;        /* threads of the pool that have started theirs */
 	uv_prepare_t before_sleep; /* these two write the gathered frames of connections */
 	uv_check_t after_sleep;
+	spare_memory spare;
 	uint64_t stop_ns; /* deadline for stopping; 0: not stopping */
 	bool forced;      /* the deadline passed */
 	bool reexecute;   /* re-execute after stopping */
@@ -142,6 +144,7 @@ static void on_tick(uv_timer_t *timer)
 	idempotency_tick(e->net.idempotency, e->store);
 	responses_tick(e->net.responses);
 	job_machine_tick(e->job_machine);
+	spare_memory_tick(&r->spare, &e->net);
 	if (e->net.draining)
 		poll_stopping(r);
 	else

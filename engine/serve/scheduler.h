@@ -10,8 +10,9 @@
  *
  * Fairness: a step of prompts usually has a token for each stream of its model, too. Otherwise decode steps go first,
  * and at most one step of prompts runs between two of them. So prompts delay a token by at most that step. It reads up
- * to PREFILL_CHUNK tokens, on a device backend.prompt_tokens. Beside running generations a CPU reads a long prompt
- * PREFILL_SHORT tokens at a time if that changes no bit. A step packs several prompts while they fit, shortest first;
+ * to PREFILL_CHUNK tokens, on a device backend.prompt_tokens. Beside running generations, and for
+ * SHORT_STEPS after a short prompt beside others, a CPU reads a long prompt PREFILL_SHORT tokens at a time if that
+ * changes no bit. A step packs several prompts while they fit, shortest first;
  * every fourth step begins with the oldest. If several owners send requests, steps are divided among them (shares.h).
  * Work in the background is in no step while other work can run. No step waits for more requests. A parked generation (no credit left) keeps
  * its slot and is in no step. */
@@ -43,7 +44,9 @@ enum {
 	SCHEDULER_AUTOMATIC = 8,                  /* automatic snapshots of a session; the oldest goes first */
 	SCHEDULER_AUTOMATIC_BYTES = 4 << 20,      /* maximum of the states that a turn copies for them */
 	SCHEDULER_PREFILL_CHUNK = 256,
-	SCHEDULER_PREFILL_SHORT = 64,   /* on a CPU beside running generations, where no bit depends on it */
+	SCHEDULER_PREFILL_SHORT = 64,   /* on a CPU beside other requests, where no bit depends on it */
+	SCHEDULER_PREFILL_LONG = 1024,  /* a prompt with more tokens left is read so also after short prompts, for */
+	SCHEDULER_SHORT_STEPS = 512,    /* steps, which is about a second */
 	SCHEDULER_MAX_ROLLOUT = 1 << 15 /* tokens read × rows of weights, per generated token; ~4 ms */
 };
 

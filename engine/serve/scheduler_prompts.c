@@ -11,8 +11,8 @@
  * bits as alone: SCHEDULER_PREFILL_CHUNK tokens, whatever else the step reads. The bits of other models do not depend
  * on the pieces. On a device one of their prompts fills a step. On a CPU they read only SCHEDULER_PREFILL_SHORT tokens
  * a step while streams decode, because each stream waits for such a step for its next token. The same holds for a
- * prompt in the background, because the next request waits for its step. Beside 32 streams (d 128,
- * 6 layers, two cores) a step takes 1.6 ms.
+ * prompt in the background, and for one of more than SCHEDULER_PREFILL_LONG tokens for SCHEDULER_SHORT_STEPS after a
+ * short prompt arrived beside others, because the next request waits for the step. Beside 32 streams (d 128, 6 layers, two cores) a step takes 1.6 ms.
  *
  * The step also reads the next token of every stream of the model, so that neither waits for the other and weights are
  * read once for both. The model has no decode steps of its own then. All of its streams that have a turn (shares.h)
@@ -130,6 +130,15 @@ static void streams_add(scheduler *s, inflight_step *f)
 		scheduler_requeue(s, f->batch[i]);
 }
 
+/* True if g's prompt is read in short pieces now. Notes when a short prompt is read beside others. */
+static bool hurries(scheduler *s, const generation *g)
+{
+	if (s->n_prompts > 1 && g->n_prompt <= g->session->model->short_chunk)
+		s->short_until = s->prompt_steps + SCHEDULER_SHORT_STEPS;
+	return scheduler_decodes(s) || g->background ||
+	       (prompt_left(g) > SCHEDULER_PREFILL_LONG && (int)(s->short_until - s->prompt_steps) > 0);
+}
+
 static int64_t smaller_of(int64_t a, int64_t b)
 {
 	return a < b ? a : b;
@@ -148,8 +157,7 @@ void scheduler_prompts_gather(scheduler *s, generation *first, inflight_step *f)
 	f->prompts = true;
 	if (prompt_left(first) < SCHEDULER_PREFILL_CHUNK && room > SCHEDULER_PREFILL_CHUNK && host)
 		room = SCHEDULER_PREFILL_CHUNK; /* a shorter step, so that the first prompt is ready sooner */
-	if (m->short_chunk < most && prompt_left(first) > m->short_chunk &&
-	    (scheduler_decodes(s) || first->background))
+	if (hurries(s, first) && m->short_chunk < most && prompt_left(first) > m->short_chunk)
 		room = most = m->short_chunk;
 	prompts_add(f, first, most, &room);
 	for (generation *g = prompt_from(s, s->first); g && room > 0 && f->n < rows; g = prompt_from(s, g->following)) {

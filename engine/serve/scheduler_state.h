@@ -50,6 +50,7 @@ struct scheduler {
 
 	int turn; /* next turn: i < n_models decodes model i; n_models reads prompts; otherwise a score task */
 	unsigned prompt_steps; /* number of steps of prompts run */
+	unsigned short_until;  /* the one up to which prompts are read in short pieces */
 	inflight_step inflight[INFLIGHT_STEPS];
 	inflight_step *ahead;     /* the step in flight between ticks; NULL: none */
 	served_row *rows;         /* [max_batch] rows of the step being issued */

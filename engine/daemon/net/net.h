@@ -35,6 +35,7 @@ typedef struct net {
 	/* Read by the owner: */
 	uint64_t requests, failures; /* answered with RESULT, with ERROR */
 	int streams;                 /* unanswered, including those of closed connections */
+	int most_streams;            /* the largest `streams` since the owner last set this */
 	/* Private: */
 	struct connection *unflushed; /* connections that have gathered frames */
 	struct connection *broken;    /* connections to drop */

@@ -390,6 +390,7 @@ static void one_stream_too_many_is_refused_and_the_others_continue(void **state)
 	answer(f, 7);
 	send_frame(f, FRAME_REQUEST, 5001, 0, "{\"method\":\"m\"}");
 	assert_int_equal(f->n_streams, CONNECTION_MAX_STREAMS + 1);
+	assert_int_equal(f->net.most_streams, CONNECTION_MAX_STREAMS);
 	assert_int_equal(receive(f, FRAME_ERROR, NULL), 0);
 	assert_int_equal(f->cancels, 0);
 }

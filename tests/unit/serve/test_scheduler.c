@@ -144,6 +144,49 @@ static void a_long_prompt_delays_a_decoder_by_at_most_one_chunk(void **state)
 	drop(f, y);
 }
 
+/* Tick until x has read another piece of its prompt; returns the number of its tokens. */
+static int64_t next_piece(fixture *f, const session *x)
+{
+	const int64_t before = x->tokens;
+	for (int i = 0; i < 4 && x->tokens == before; i++)
+		tick(f);
+	return x->tokens - before;
+}
+
+static void a_long_prompt_is_read_in_short_pieces_for_a_while_after_a_short_one(void **state)
+{
+	enum { LONG = SCHEDULER_PREFILL_SHORT * SCHEDULER_SHORT_STEPS + 6 * SCHEDULER_PREFILL_LONG };
+	fixture *f = *state;
+	static int32_t ids[LONG];
+	client reader, other;
+	random_tokens(ids, LONG, 3);
+	session *x = open_session(f, "x", POSITION_CLAMP, false);
+	generation_request r = request(&reader, ids, LONG, 1);
+	start(f, x, &reader, &r);
+	for (int more = 1; more >= 0; more--) { /* the first one is not short */
+		assert_int_equal(next_piece(f, x), SCHEDULER_PREFILL_CHUNK);
+		session *y = open_session(f, "y", POSITION_CLAMP, false);
+		r = request(&other, ids, f->model->short_chunk + more, 1);
+		start(f, y, &other, &r);
+		while (!other.finished)
+			tick(f);
+		drop(f, y);
+	}
+	int pieces = 0;
+	while (next_piece(f, x) == f->model->short_chunk)
+		pieces++;
+	assert_true(pieces >= SCHEDULER_SHORT_STEPS - 2 && pieces < SCHEDULER_SHORT_STEPS);
+	assert_int_equal(next_piece(f, x), SCHEDULER_PREFILL_CHUNK);
+	drain(f);
+	session *alone = open_session(f, "alone", POSITION_CLAMP, false);
+	append(f, alone, ids, LONG);
+	r = request(&reader, NULL, 0, 1);
+	run(f, alone, &reader, &r);
+	assert_same_logits(alone, x);
+	drop(f, alone);
+	drop(f, x);
+}
+
 /* A device that should read DEVICE tokens in a step: one prompt fills it, as long as its memory suffices. */
 static void a_device_reads_prompts_in_steps_of_its_own_size(void **state)
 {
@@ -678,6 +721,8 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(a_decode_step_serves_all_generations_up_to_the_batch_limit_in_turn, setup,
 	                                    teardown),
 	    cmocka_unit_test_setup_teardown(a_long_prompt_delays_a_decoder_by_at_most_one_chunk, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_long_prompt_is_read_in_short_pieces_for_a_while_after_a_short_one, setup,
+	                                    teardown),
 	    cmocka_unit_test_setup_teardown(a_device_reads_prompts_in_steps_of_its_own_size, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_device_reads_many_prompts_in_one_step, setup, teardown),
 	    cmocka_unit_test_setup_teardown(prompts_of_one_length_are_read_in_the_order_of_arrival, setup, teardown),

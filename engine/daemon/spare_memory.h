@@ -1,0 +1,23 @@
+/* spare_memory.h - returns freed memory to the system after a peak of requests.
+ *
+ * malloc keeps the pages that are freed between blocks in use. After many requests at once these pages would stay
+ * resident for as long as the process lives. They are returned once at most half of the requests of the peak are
+ * unanswered. A smaller peak than SPARE_MEMORY_REQUESTS leaves too little to search for. The search takes a thread of
+ * libuv's pool, since it lasts milliseconds. Loop thread only. */
+#ifndef ENGINE_DAEMON_SPARE_MEMORY_H
+#define ENGINE_DAEMON_SPARE_MEMORY_H
+
+#include "engine/daemon/net/net.h"
+
+enum { SPARE_MEMORY_REQUESTS = 32 };
+
+/* Zero-initialise. Stays in place until the loop has ended. */
+typedef struct spare_memory {
+	uv_work_t work;
+	bool runs;
+} spare_memory;
+
+/* Return memory if a peak of n is over, and begin to look for the next peak. Called at intervals. */
+void spare_memory_tick(spare_memory *x, net *n);
+
+#endif
