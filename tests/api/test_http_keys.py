@@ -274,6 +274,14 @@ def test_keys_do_not_share_idempotency_keys(service):
     assert [ask(key, durable=True).error["code"] for key in keys] == ["idempotency_mismatch"] * 2
 
 
+def test_keys_of_a_file_do_not_share_idempotency_keys(service):
+    with service.daemon.connect() as e:
+        def ask(owner):
+            return e.begin("session.create", {"model": service.model, "idempotency_key": "one"}, owner=owner, key="file").result()["id"]
+        made = [ask(owner) for owner in ("first", "second")]
+        assert made[0] != made[1] and [ask(owner) for owner in ("first", "second")] == made
+
+
 def test_a_key_expires(service):
     admin = service.first()
     key = service.create(admin, expires_at=int(time.time()) + 2)

@@ -24,6 +24,8 @@ enum {
 	STREAM_LARGE = 64 << 10 /* bytes of a REQUEST's JSON */
 };
 
+#define STREAM_KEY_OF_FILE "file" /* access_id of a request with a key of a front end's file */
+
 typedef struct stream stream;
 
 /* Callbacks of a handler; each may be NULL and may answer the stream. */
