@@ -335,6 +335,17 @@ def test_requests_are_limited_across_front_ends(service):
     assert service.complete(key["secret"]).status == 200
 
 
+def test_a_response_that_is_kept_has_the_limits_in_its_head(service):
+    admin = service.first()
+    key = service.create(admin, tokens_per_minute=10000)["secret"]
+    body = {"model": service.model, "input": "99", "max_output_tokens": 500}
+    plain, kept, streamed = [service.request("POST", "/v1/responses", {**body, **more}, key).headers["x-ratelimit-remaining-tokens"]
+                             for more in ({}, {"store": True}, {"store": True, "stream": True})]
+    assert int(plain) <= 10000 - 500 and int(kept) <= 10000 - 500 and int(streamed) <= 10000 - 500
+    too_many = service.request("POST", "/v1/responses", {**body, "store": True, "max_output_tokens": 9000}, key)
+    assert too_many.status in (200, 429) and int(too_many.headers["x-ratelimit-remaining-tokens"]) < 10000
+
+
 def test_tokens_are_reserved_and_given_back(service):
     admin = service.first()
     key = service.create(admin, tokens_per_minute=1000)["secret"]

@@ -291,6 +291,13 @@ void stream_note(stream *s, json_t *note)
 		stream_send(s, FRAME_CREDIT, text, NULL, 0);
 }
 
+void stream_note_text(stream *s, const char *json, size_t bytes)
+{
+	if (s->peer)
+		s->peer->send_copy(s->peer,
+		                   &(frame){.type = FRAME_CREDIT, .stream = s->id, .json = json, .json_bytes = bytes});
+}
+
 void stream_grant(stream *s, uint32_t frames)
 {
 	if (s->peer)

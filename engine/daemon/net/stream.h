@@ -125,6 +125,8 @@ void stream_event_text(stream *s, const char *json, size_t bytes);
 void stream_data(stream *s, void *data, size_t bytes);
 /* Send a note about the request for its answer's head: CREDIT of 0 frames with JSON. note is taken over. */
 void stream_note(stream *s, json_t *note);
+/* As stream_note, with JSON text, which is copied. */
+void stream_note_text(stream *s, const char *json, size_t bytes);
 /* Allow the peer `frames` more DATA frames. */
 void stream_grant(stream *s, uint32_t frames);
 
