@@ -3,6 +3,7 @@ front ends of a real engine."""
 
 import hashlib
 import json
+import os
 import subprocess
 import time
 
@@ -475,6 +476,24 @@ def test_the_audit_log_has_a_line_for_each_change(own_daemon, tmp_path):
     assert log.stat().st_mode & 0o777 == 0o600
     for path in (log, tmp_path / "before"):
         assert not any(s in path.read_text() for s in ("private", admin, user["secret"]))
+
+
+def test_only_the_answer_of_an_audited_request_waits_for_the_audit_log(own_daemon, tmp_path):
+    log = tmp_path / "audit"
+    daemon = own_daemon("--audit-log", log)
+    log.unlink()
+    os.mkfifo(log)  # to open it waits for a reader
+    with daemon.connect() as e:
+        held = [e.begin("key.create", {"name": name, "role": "admin"}) for name in ("first", "second")]
+        assert e.begin("engine.status").result() and e.begin("key.list", key="file").result()["data"]
+        assert all(call.frames.empty() for call in held)
+        lines = []
+        with open(log) as reader:
+            wait_for(lambda: lines.extend(json.loads(line) for line in reader) or len(lines) == 2)
+        assert [x["target"] for x in lines] == [call.result()["id"] for call in held[:1]] + [None]
+        with pytest.raises(EngineError) as refused:
+            held[1].result()  # the first key is needed by now
+        assert refused.value.status == 401 == lines[1]["status"]
 
 
 def test_the_audit_log_has_the_code_of_the_answer_and_the_checkpoint(own_daemon, tmp_path):

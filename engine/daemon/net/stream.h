@@ -93,6 +93,8 @@ struct stream {
 	void *context;               /* owned by the handler */
 	const stream_record *record; /* NULL: not observed */
 	struct request_key *key;     /* owned by the record */
+	frame_type answer_type;      /* RESULT or ERROR, while net.answered holds the answer */
+	char *answer;                /* its JSON; NULL: out of memory */
 };
 
 /* Count deaths of the engine during the request from now on; `digest` identifies its input. STATUS_UNAVAILABLE: the
@@ -107,6 +109,8 @@ void stream_result_text(stream *s, char *text);
 void stream_error(stream *s, const error *err, const char *code);
 /* Answer with an error object as text (from json_text_reserve, taken over; NULL: out of memory). result: its status. */
 void stream_error_text(stream *s, status result, char *text);
+/* Send an answer that net.answered has held, and free the stream. */
+void stream_release(stream *s);
 /* Answer because the engine stops: "shutting_down", or "device_error" if that is the reason. */
 void stream_refuse_stopping(stream *s);
 /* Answer with an error from its parts. param and code may be NULL. */
