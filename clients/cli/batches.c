@@ -107,25 +107,15 @@ static int batches_list(cli *c)
 	return cli_table(c, http_json(c->http, "GET", "/v1/batches?limit=100", NULL), "data", columns);
 }
 
-static int batches_show(cli *c)
-{
-	return cli_on_id(c, "GET", one_path);
-}
+CLI_ON_ID(batches_show, "GET", one_path)
 
 static int batches_watch(cli *c)
 {
 	return batch_follow(c, cli_argument(c, 0));
 }
 
-static int batches_cancel(cli *c)
-{
-	return cli_on_id(c, "POST", "/v1/batches/%s/cancel");
-}
-
-static int batches_delete(cli *c)
-{
-	return cli_on_id(c, "DELETE", one_path);
-}
+CLI_ON_ID(batches_cancel, "POST", "/v1/batches/%s/cancel")
+CLI_ON_ID(batches_delete, "DELETE", one_path)
 
 const command batches_commands[] = {
     {"batch", "--endpoint URL FILE", 1, 1, "run the requests of a file",

@@ -238,6 +238,19 @@ char *cli_argument_or_stdin(const cli *c, int n)
 	return all.data;
 }
 
+void cli_print_text(const cli *c, const char *string, size_t n)
+{
+	text shown = {0};
+
+	if (c->out.tty)
+		terminal_escape(&shown, string, n, true);
+	else
+		text_append(&shown, string, n);
+	fwrite(text_get(&shown), 1, shown.used, stdout);
+	fflush(stdout);
+	text_free(&shown);
+}
+
 void cli_print_json(const json_t *json)
 {
 	json_dumpf(json, stdout, JSON_COMPACT | JSON_ENCODE_ANY);

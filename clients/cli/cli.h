@@ -39,9 +39,9 @@ typedef struct command {
 /* Each ends with a NULL name. */
 extern const command serve_commands[], train_commands[], jobs_commands[], models_commands[], files_commands[],
     generate_commands[], explain_commands[], evaluate_commands[], evaluations_commands[], faithfulness_commands[],
-    batches_commands[], faithfulness_jobs_commands[], classify_commands[], sessions_commands[], tokenize_commands[],
-    version_commands[], keys_commands[], maintenance_commands[], storage_commands[], ps_commands[], load_commands[],
-    completion_commands[], pages_commands[];
+    batches_commands[], responses_commands[], faithfulness_jobs_commands[], classify_commands[], sessions_commands[],
+    tokenize_commands[], version_commands[], keys_commands[], maintenance_commands[], storage_commands[], ps_commands[],
+    load_commands[], completion_commands[], pages_commands[];
 
 /* From now on errors are JSON. Set once, before the first can happen: the form of stderr is the process's. */
 void cli_errors_as_json(void);
@@ -66,13 +66,21 @@ const char *cli_argument(const cli *c, int n);
 /* The n-th argument, or else all of stdin unless that is a terminal. malloc'ed; NULL when there is neither. */
 char *cli_argument_or_stdin(const cli *c, int n);
 
+/* Write a piece of text to stdout; on a terminal control characters are made visible. */
+void cli_print_text(const cli *c, const char *string, size_t n);
 /* One line of JSON. */
 void cli_print_json(const json_t *json);
 /* The answer of a request (stolen; NULL: it failed), shown as an object. Returns the exit status. */
 int cli_answer(const cli *c, json_t *answer);
 /* Show an answer as the table of its member `list`. */
 int cli_table(const cli *c, json_t *answer, const char *list, const show_column *columns);
-/* The whole of many commands: a request without a body on "/…/%s", the first argument being the id. */
+/* Send a request without a body to "/…/%s", with the first argument as id, and show the answer. */
 int cli_on_id(const cli *c, const char *method, const char *format);
+/* Define a command that only does that. */
+#define CLI_ON_ID(function, method, format)                                                                            \
+	static int function(cli *c)                                                                                    \
+	{                                                                                                              \
+		return cli_on_id(c, method, format);                                                                   \
+	}
 
 #endif

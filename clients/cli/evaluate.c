@@ -211,15 +211,8 @@ static int evaluate_watch(cli *c)
 	return follow(c, cli_argument(c, 0));
 }
 
-static int evaluate_cancel(cli *c)
-{
-	return cli_on_id(c, "POST", "/v1/evaluations/%s/cancel");
-}
-
-static int evaluate_delete(cli *c)
-{
-	return cli_on_id(c, "DELETE", one_path);
-}
+CLI_ON_ID(evaluate_cancel, "POST", "/v1/evaluations/%s/cancel")
+CLI_ON_ID(evaluate_delete, "DELETE", one_path)
 
 const command evaluate_commands[] = {
     {"evaluate", "MODEL FILE", 2, 2, "measure a model's loss over a text",

@@ -20,25 +20,15 @@ static int faithfulness_jobs_list(cli *c)
 	return cli_table(c, http_json(c->http, "GET", "/v1/explain/evaluations?limit=100", NULL), "data", columns);
 }
 
-static int faithfulness_jobs_show(cli *c)
-{
-	return cli_on_id(c, "GET", "/v1/explain/evaluations/%s");
-}
+CLI_ON_ID(faithfulness_jobs_show, "GET", "/v1/explain/evaluations/%s")
 
 static int faithfulness_jobs_watch(cli *c)
 {
 	return faithfulness_follow(c, cli_argument(c, 0));
 }
 
-static int faithfulness_jobs_cancel(cli *c)
-{
-	return cli_on_id(c, "POST", "/v1/explain/evaluations/%s/cancel");
-}
-
-static int faithfulness_jobs_delete(cli *c)
-{
-	return cli_on_id(c, "DELETE", "/v1/explain/evaluations/%s");
-}
+CLI_ON_ID(faithfulness_jobs_cancel, "POST", "/v1/explain/evaluations/%s/cancel")
+CLI_ON_ID(faithfulness_jobs_delete, "DELETE", "/v1/explain/evaluations/%s")
 
 const command faithfulness_jobs_commands[] = {
     {"explain-evaluations list", "", 0, 0, "list evaluations of explanations, the newest first", NULL, NULL,

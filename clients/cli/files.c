@@ -37,15 +37,8 @@ static int files_upload(cli *c)
 	return status;
 }
 
-static int files_show(cli *c)
-{
-	return cli_on_id(c, "GET", "/v1/files/%s");
-}
-
-static int files_delete(cli *c)
-{
-	return cli_on_id(c, "DELETE", "/v1/files/%s");
-}
+CLI_ON_ID(files_show, "GET", "/v1/files/%s")
+CLI_ON_ID(files_delete, "DELETE", "/v1/files/%s")
 
 static int files_download(cli *c)
 {

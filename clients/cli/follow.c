@@ -1,5 +1,6 @@
 #include "clients/cli/follow.h"
 
+#include <poll.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -7,6 +8,7 @@
 #include "clients/cli/source.h"
 
 enum { PATIENCE_SECONDS = 120, LINE_PERCENT = 10, PAUSE_MS = 500 };
+enum { STEADY_SECONDS = 5, FIRST_PAUSE_MS = 250, LONGEST_PAUSE_MS = 4000 };
 
 /* --- to the end ------------------------------------------------------------------------------------------------ */
 
@@ -27,7 +29,7 @@ static void draw(const cli *c, const progress *p, int *printed)
 
 static bool has_ended(const json_t *job)
 {
-	static const char *const active[] = {"queued",     "running",    "validating",
+	static const char *const active[] = {"queued",      "running",    "validating",
 	                                     "in_progress", "finalizing", "cancelling"};
 	const char *status = json_string_value(json_object_get(job, "status"));
 	bool ended = true;
@@ -65,6 +67,49 @@ json_t *follow_wait(cli *c, const char *path, const char *id,
 			return job;
 		}
 		json_decref(job);
+	}
+}
+
+/* --- events ------------------------------------------------------------------------------------------------------ */
+
+/* An event's number is its id, or for a response its sequence_number. */
+static bool follow_take_event(void *context, const char *id, const json_t *event, const char *raw)
+{
+	follow_stream *s = context;
+	const json_t *number = json_object_get(event, "sequence_number");
+
+	if (json_is_integer(number))
+		snprintf(s->last_id, sizeof(s->last_id), "%lld", (long long)json_integer_value(number));
+	else
+		snprintf(s->last_id, sizeof(s->last_id), "%s", id);
+	s->received = true;
+	return s->each(s->context, id, event, raw);
+}
+
+http_end follow_events(cli *c, const char *path, const char *id, follow_stream *s)
+{
+	int pause_ms = FIRST_PAUSE_MS;
+	time_t good = time(NULL);
+
+	for (;;) {
+		const time_t started = time(NULL);
+		s->received = false;
+		const http_end end =
+		    http_stream(c->http, "GET", http_path(c->http, path, id), NULL, s->last_id, follow_take_event, s);
+
+		if (end != HTTP_LOST)
+			return end;
+		if (s->received || time(NULL) - started > STEADY_SECONDS) {
+			good = time(NULL);
+			pause_ms = FIRST_PAUSE_MS;
+		}
+		if (time(NULL) - good > PATIENCE_SECONDS)
+			return end;
+		if (!s->wait)
+			poll(NULL, 0, pause_ms);
+		else if (s->wait(s->context, pause_ms))
+			return HTTP_INTERRUPTED;
+		pause_ms = pause_ms < LONGEST_PAUSE_MS ? 2 * pause_ms : LONGEST_PAUSE_MS;
 	}
 }
 

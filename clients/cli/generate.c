@@ -90,19 +90,11 @@ static void print_weights(stream *s, size_t k)
 
 static void print_text(stream *s, const char *string, size_t n)
 {
-	text shown = {0};
-
 	if (n == 0)
 		return;
-	if (s->c->out.tty)
-		terminal_escape(&shown, string, n, true);
-	else
-		text_append(&shown, string, n);
-	fwrite(text_get(&shown), 1, shown.used, stdout);
-	fflush(stdout);
+	cli_print_text(s->c, string, n);
 	s->any = true;
 	s->ends_line = string[n - 1] == '\n';
-	text_free(&shown);
 }
 
 static bool take_chunk(void *context, const char *id, const json_t *event, const char *raw)

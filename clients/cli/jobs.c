@@ -20,30 +20,16 @@ static int jobs_list(cli *c)
 	return cli_table(c, http_json(c->http, "GET", "/v1/fine_tuning/jobs?limit=100", NULL), "data", columns);
 }
 
-static int jobs_show(cli *c)
-{
-	return cli_on_id(c, "GET", "/v1/fine_tuning/jobs/%s");
-}
+CLI_ON_ID(jobs_show, "GET", "/v1/fine_tuning/jobs/%s")
 
 static int jobs_watch(cli *c)
 {
 	return watch_job(c, cli_argument(c, 0));
 }
 
-static int jobs_cancel(cli *c)
-{
-	return cli_on_id(c, "POST", "/v1/fine_tuning/jobs/%s/cancel");
-}
-
-static int jobs_pause(cli *c)
-{
-	return cli_on_id(c, "POST", "/v1/fine_tuning/jobs/%s/pause");
-}
-
-static int jobs_resume(cli *c)
-{
-	return cli_on_id(c, "POST", "/v1/fine_tuning/jobs/%s/resume");
-}
+CLI_ON_ID(jobs_cancel, "POST", "/v1/fine_tuning/jobs/%s/cancel")
+CLI_ON_ID(jobs_pause, "POST", "/v1/fine_tuning/jobs/%s/pause")
+CLI_ON_ID(jobs_resume, "POST", "/v1/fine_tuning/jobs/%s/resume")
 
 static int jobs_delete(cli *c)
 {

@@ -64,10 +64,7 @@ static int keys_create(cli *c)
 	return CLI_OK;
 }
 
-static int keys_show(cli *c)
-{
-	return cli_on_id(c, "GET", "/v1/keys/%s");
-}
+CLI_ON_ID(keys_show, "GET", "/v1/keys/%s")
 
 static int keys_update(cli *c)
 {
@@ -81,10 +78,7 @@ static int keys_update(cli *c)
 	                  http_json(c->http, "POST", http_path(c->http, "/v1/keys/%s", cli_argument(c, 0)), request));
 }
 
-static int keys_revoke(cli *c)
-{
-	return cli_on_id(c, "DELETE", "/v1/keys/%s");
-}
+CLI_ON_ID(keys_revoke, "DELETE", "/v1/keys/%s")
 
 const command keys_commands[] = {
     {"keys list", "", 0, 0, "list API keys", "Revoked ones too.", NULL, keys_list},

@@ -21,15 +21,8 @@ static int models_list(cli *c)
 	return cli_table(c, http_json(c->http, "GET", "/v1/models", NULL), "data", columns);
 }
 
-static int models_show(cli *c)
-{
-	return cli_on_id(c, "GET", "/v1/models/%s");
-}
-
-static int models_delete(cli *c)
-{
-	return cli_on_id(c, "DELETE", "/v1/models/%s");
-}
+CLI_ON_ID(models_show, "GET", "/v1/models/%s")
+CLI_ON_ID(models_delete, "DELETE", "/v1/models/%s")
 
 static int models_load(cli *c)
 {
@@ -43,10 +36,7 @@ static int models_load(cli *c)
 	    c, http_json(c->http, "POST", http_path(c->http, "/v1/models/%s/load", cli_argument(c, 0)), request));
 }
 
-static int models_unload(cli *c)
-{
-	return cli_on_id(c, "POST", "/v1/models/%s/unload");
-}
+CLI_ON_ID(models_unload, "POST", "/v1/models/%s/unload")
 
 static int models_import(cli *c)
 {

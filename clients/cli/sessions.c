@@ -42,15 +42,8 @@ static int sessions_new(cli *c)
 	return cli_answer(c, http_json(c->http, "POST", "/v1/sessions", request));
 }
 
-static int sessions_show(cli *c)
-{
-	return cli_on_id(c, "GET", "/v1/sessions/%s");
-}
-
-static int sessions_delete(cli *c)
-{
-	return cli_on_id(c, "DELETE", "/v1/sessions/%s");
-}
+CLI_ON_ID(sessions_show, "GET", "/v1/sessions/%s")
+CLI_ON_ID(sessions_delete, "DELETE", "/v1/sessions/%s")
 
 /* POST to a path of the session, with one member of the body unless its value is NULL. */
 static int post_member(cli *c, const char *path, const char *name, const char *value)

@@ -15,17 +15,17 @@
 
 #include "clients/cli/curve.h"
 #include "clients/cli/field_names.h"
+#include "clients/cli/follow.h"
 #include "clients/cli/footer.h"
 #include "clients/cli/progress.h"
 #include "clients/cli/show.h"
 
-enum { PATIENCE_SECONDS = 120, STEADY_SECONDS = 5, FIRST_PAUSE_MS = 250, LONGEST_PAUSE_MS = 4000, LINE_PERCENT = 10 };
+enum { LINE_PERCENT = 10 };
 enum { CURVE_ROWS = 8, CURVE_LEAST_HEIGHT = 2 * CURVE_ROWS, DRAW_PAUSE_MS = 50 };
 
 typedef struct watch {
 	cli *c;
 	int signals; /* descriptor */
-	char last_id[SSE_ID_BYTES];
 	progress progress;
 	int printed_percent; /* without a terminal: of the latest line */
 	double printed_valid;
@@ -33,7 +33,6 @@ typedef struct watch {
 	footer footer;      /* curve and progress line on the screen */
 	bool drawing_waits; /* for SIGALRM */
 	struct timespec drawn;
-	bool received; /* the running stream has brought something */
 } watch;
 
 /* --- display ------------------------------------------------------------------------- */
@@ -139,8 +138,7 @@ static bool take_event(void *context, const char *id, const json_t *event, const
 	watch *w = context;
 	const char *type = json_string_value(json_object_get(event, "type"));
 
-	snprintf(w->last_id, sizeof(w->last_id), "%s", id);
-	w->received = true;
+	(void)id;
 	if (w->c->json) {
 		puts(raw);
 		return fflush(stdout) == 0;
@@ -227,38 +225,12 @@ static bool take_signals(void *context)
 	return interrupted;
 }
 
-static bool interrupted_within(watch *w, int ms)
+static bool interrupted_within(void *context, int ms)
 {
+	const watch *w = context;
 	struct pollfd wait = {.fd = w->signals, .events = POLLIN};
 
-	return poll(&wait, 1, ms) > 0 && take_signals(w);
-}
-
-/* Give up when for PATIENCE_SECONDS no attempt has lasted or brought anything. */
-static http_end follow(watch *w, const char *id)
-{
-	int pause_ms = FIRST_PAUSE_MS;
-	time_t good = time(NULL);
-
-	for (;;) {
-		time_t started = time(NULL);
-		w->received = false;
-		http_end end = http_stream(w->c->http, "GET",
-		                           http_path(w->c->http, "/v1/fine_tuning/jobs/%s/events?stream=true", id),
-		                           NULL, w->last_id, take_event, w);
-
-		if (end != HTTP_LOST)
-			return end;
-		if (w->received || time(NULL) - started > STEADY_SECONDS) {
-			good = time(NULL);
-			pause_ms = FIRST_PAUSE_MS;
-		}
-		if (time(NULL) - good > PATIENCE_SECONDS)
-			return end;
-		if (interrupted_within(w, pause_ms))
-			return HTTP_INTERRUPTED;
-		pause_ms = pause_ms < LONGEST_PAUSE_MS ? 2 * pause_ms : LONGEST_PAUSE_MS;
-	}
+	return poll(&wait, 1, ms) > 0 && take_signals(context);
 }
 
 /* NULL: no curve is wanted, or there is no memory for one. */
@@ -276,6 +248,7 @@ int watch_job(cli *c, const char *id)
 {
 	static const int taken[] = {SIGINT, SIGWINCH, SIGALRM, SIGCONT};
 	watch w = {.c = c, .printed_percent = -LINE_PERCENT, .printed_valid = NAN, .curve = new_curve(c)};
+	follow_stream stream = {.each = take_event, .wait = interrupted_within, .context = &w};
 	sigset_t signals, before;
 	int status;
 
@@ -286,7 +259,7 @@ int watch_job(cli *c, const char *id)
 	sigprocmask(SIG_BLOCK, &signals, &before);
 	w.signals = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
 	http_wake_on(c->http, w.signals, take_signals, &w);
-	http_end end = follow(&w, id);
+	http_end end = follow_events(c, "/v1/fine_tuning/jobs/%s/events?stream=true", id, &stream);
 	http_wake_on(c->http, -1, NULL, NULL);
 	erase(&w);
 	if (end == HTTP_DONE) {

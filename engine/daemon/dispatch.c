@@ -182,11 +182,11 @@ static bool key_allows(stream *s, const char *name, bool counted)
 	return false;
 }
 
-void dispatch_answered(stream *s, status result, const char *text)
+bool dispatch_answered(stream *s, status result, const char *text)
 {
 	const engine *e = s->net->owner;
-	audit_write(e->options->audit_log, s, result, text);
 	keys_leave(s);
+	return e->audit && audit_record(e->audit, s, result, text);
 }
 
 /* --- what grows with the params: on the pool when they are large ------------------------------------ */

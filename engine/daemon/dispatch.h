@@ -10,7 +10,8 @@ extern const job_kind *const dispatch_job_kinds[];
 
 /* Check the request against its method's row, then call the handler or answer the error. */
 void dispatch_request(stream *s, const char *method);
-/* A stream is being answered, with this RESULT or, if it is NULL, with an ERROR. */
-void dispatch_answered(stream *s, status result, const char *text);
+/* A stream is being answered, with this RESULT or ERROR. True: the answer is held until its line of the audit log is on
+ * disk. */
+bool dispatch_answered(stream *s, status result, const char *text);
 
 #endif

@@ -266,7 +266,7 @@ static status open_parts(running *r, error *err)
 	TRY(job_machine_new(&e->job_machine, &for_jobs, dispatch_job_kinds, err));
 	rooms_connect(e);
 	if (o->audit_log)
-		TRY(audit_open(o->audit_log, err));
+		TRY(audit_open(&e->audit, &e->loop, o->audit_log, err));
 	if (o->state_key_file)
 		TRY(seal_key_read(&e->generation.state_key, o->state_key_file, err));
 	return storage_new(&e->storage, &e->library, &o->lost);
@@ -334,6 +334,7 @@ static void close_handle(uv_handle_t *handle, void *unused)
 
 static void close_parts(engine *e)
 {
+	audit_free(e->audit);
 	storage_free(e->storage);
 	job_machine_free(e->job_machine);
 	sessions_free(e->sessions);

@@ -21,6 +21,7 @@ typedef struct engine {
 	admission *admission;
 	store *store;
 	keys *keys;
+	struct audit *audit;         /* NULL: no audit log */
 	death_log *deaths;           /* work that was running when the engine died; NULL: not counted */
 	char cache_folder[PATH_MAX]; /* cached tokens, */
 	int64_t cache_budget;        /* limited by options.corpus_cache_bytes */

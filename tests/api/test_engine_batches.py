@@ -273,6 +273,28 @@ def test_lines_that_have_not_run_in_time_expire(engine, model):
     assert all(x["error"]["code"] == "batch_expired" and x["response"] is None for x in errors)
 
 
+def test_a_waiting_batch_expires_at_its_time_also_after_a_kill(own_daemon):
+    d = own_daemon("--max-generations", 1)
+    with d.connect() as e:
+        model = train(e)
+        first = create(e, many(model, 4000, 60))["id"]
+        waiting = [create(e, many(model, 2), window=window)["id"] for window in ("1s", "24h", "2s")]
+        expired = wait(e, waiting[0])
+        assert e.call("batch.get", {"id": first})["status"] in ("validating", "in_progress")
+        assert expired["status"] == "expired" and expired["expired_at"] >= expired["expires_at"]
+        assert expired["output_file_id"] is None and expired["error_file_id"] is None
+        assert expired["errors"]["data"][0]["code"] == "batch_expired"
+        assert expired["request_counts"] == {"total": 0, "completed": 0, "failed": 0}
+    d.kill()
+    d.start()
+    with d.connect() as e:
+        assert e.call("batch.get", {"id": waiting[0]}) == expired
+        assert wait(e, waiting[2])["status"] == "expired"
+        assert e.call("batch.get", {"id": waiting[1]})["status"] == "validating"
+        e.call("batch.cancel", {"id": first})
+        assert wait(e, waiting[1])["status"] == "completed"
+
+
 def test_a_line_that_is_refused_as_too_many_is_repeated_and_the_others_keep_their_results(own_daemon):
     daemon = own_daemon("--max-generations", 8)
     with daemon.connect() as engine:

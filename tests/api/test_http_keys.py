@@ -3,6 +3,7 @@ front ends of a real engine."""
 
 import hashlib
 import json
+import os
 import subprocess
 import time
 
@@ -274,6 +275,14 @@ def test_keys_do_not_share_idempotency_keys(service):
     assert [ask(key, durable=True).error["code"] for key in keys] == ["idempotency_mismatch"] * 2
 
 
+def test_keys_of_a_file_do_not_share_idempotency_keys(service):
+    with service.daemon.connect() as e:
+        def ask(owner):
+            return e.begin("session.create", {"model": service.model, "idempotency_key": "one"}, owner=owner, key="file").result()["id"]
+        made = [ask(owner) for owner in ("first", "second")]
+        assert made[0] != made[1] and [ask(owner) for owner in ("first", "second")] == made
+
+
 def test_a_key_expires(service):
     admin = service.first()
     key = service.create(admin, expires_at=int(time.time()) + 2)
@@ -325,6 +334,17 @@ def test_requests_are_limited_across_front_ends(service):
     assert "x-ratelimit-limit-requests" not in service.complete(admin).headers
     assert service.request("POST", f"/v1/keys/{key['id']}", {"requests_per_minute": 0}, admin).json["requests_per_minute"] == 0
     assert service.complete(key["secret"]).status == 200
+
+
+def test_a_response_that_is_kept_has_the_limits_in_its_head(service):
+    admin = service.first()
+    key = service.create(admin, tokens_per_minute=10000)["secret"]
+    body = {"model": service.model, "input": "99", "max_output_tokens": 500}
+    plain, kept, streamed = [service.request("POST", "/v1/responses", {**body, **more}, key).headers["x-ratelimit-remaining-tokens"]
+                             for more in ({}, {"store": True}, {"store": True, "stream": True})]
+    assert int(plain) <= 10000 - 500 and int(kept) <= 10000 - 500 and int(streamed) <= 10000 - 500
+    too_many = service.request("POST", "/v1/responses", {**body, "store": True, "max_output_tokens": 9000}, key)
+    assert too_many.status in (200, 429) and int(too_many.headers["x-ratelimit-remaining-tokens"]) < 10000
 
 
 def test_tokens_are_reserved_and_given_back(service):
@@ -456,6 +476,24 @@ def test_the_audit_log_has_a_line_for_each_change(own_daemon, tmp_path):
     assert log.stat().st_mode & 0o777 == 0o600
     for path in (log, tmp_path / "before"):
         assert not any(s in path.read_text() for s in ("private", admin, user["secret"]))
+
+
+def test_only_the_answer_of_an_audited_request_waits_for_the_audit_log(own_daemon, tmp_path):
+    log = tmp_path / "audit"
+    daemon = own_daemon("--audit-log", log)
+    log.unlink()
+    os.mkfifo(log)  # to open it waits for a reader
+    with daemon.connect() as e:
+        held = [e.begin("key.create", {"name": name, "role": "admin"}) for name in ("first", "second")]
+        assert e.begin("engine.status").result() and e.begin("key.list", key="file").result()["data"]
+        assert all(call.frames.empty() for call in held)
+        lines = []
+        with open(log) as reader:
+            wait_for(lambda: lines.extend(json.loads(line) for line in reader) or len(lines) == 2)
+        assert [x["target"] for x in lines] == [call.result()["id"] for call in held[:1]] + [None]
+        with pytest.raises(EngineError) as refused:
+            held[1].result()  # the first key is needed by now
+        assert refused.value.status == 401 == lines[1]["status"]
 
 
 def test_the_audit_log_has_the_code_of_the_answer_and_the_checkpoint(own_daemon, tmp_path):

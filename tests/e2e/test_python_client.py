@@ -24,7 +24,7 @@ from additive_client.progress import Progress  # noqa: E402
 
 GREEDY = {"max_tokens": 12, "temperature": 0}
 # Not for programs that train and write: the service's own pages and numbers, and what other clients know by these names.
-WITHOUT_CALLS = {"/healthz", "/metrics", "/openapi", "/readyz", "/version", "/v1/storage", "/v1/detokenize", "/v1/responses",
+WITHOUT_CALLS = {"/healthz", "/metrics", "/openapi", "/readyz", "/version", "/v1/storage", "/v1/detokenize",
                  "/v1/explain/evaluate", "/v1/explain/evaluations"}
 
 
@@ -174,6 +174,19 @@ def test_events_continue_after_the_last_one_when_the_stream_is_cut(unreliable):
     server.answers += [(200, {}, parts[0] + parts[1] + b"id: 2\ndata: {"), (200, {}, parts[2] + b"data: [DONE]\n\n")]
     assert [event["id"] for event in client.jobs.events("ftjob-1")] == ["0", "1", "2"]
     assert server.asked[1]["Last-Event-ID"] == "1"
+
+
+def test_events_of_a_response_continue_after_their_sequence_number_and_end_with_it(unreliable):
+    server, client = unreliable
+    types = ["response.created", "response.output_text.delta", "response.failed"]
+    parts = [f"event: {t}\ndata: {json.dumps({'type': t, 'sequence_number': n, 'response': {'status': 'failed'}})}\n\n".encode() for n, t in enumerate(types)]
+    server.answers += [(200, {}, parts[0] + parts[1]), (200, {}, parts[2])]
+    assert client.responses.wait("resp_1") == {"status": "failed"} and not server.answers
+    assert "Last-Event-ID" not in server.asked[0] and server.asked[1]["Last-Event-ID"] == "1"
+    server.answers += [(503, {}, b"{}")]
+    with pytest.raises(additive_client.APIError):
+        client.responses.create("m", "text", background=True)  # not to be repeated: it may have begun
+    assert not server.answers
 
 
 def test_a_job_is_paused_taken_up_and_cancelled(client):

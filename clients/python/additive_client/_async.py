@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 
 from . import calls
-from .answers import Batch, ChatCompletion, Checkpoint, Completion, Deleted, Evaluation, File, Job, JobEvent, Key, Model, NewKey, SessionInfo, SessionTree, Snapshot
+from .answers import Batch, ChatCompletion, Checkpoint, Completion, Deleted, Evaluation, File, Job, JobEvent, Key, Model, NewKey, Response, SessionInfo, SessionTree, Snapshot
 from .errors import ConnectionFailed
 from .explanation import Numbers
 from .progress import Progress
@@ -150,12 +150,12 @@ class AsyncFiles:
         return answer
 
 
-async def _followed(sender: AsyncSender, base: str, job: str, after: str | None) -> AsyncIterator[JobEvent]:
+async def _followed(sender: AsyncSender, path: str, after: str | None) -> AsyncIterator[Any]:
     cuts = 0
     while True:
         parser = EventParser()
         try:
-            async for event in sender.events(calls.events(base, job, after), parser):
+            async for event in sender.events(calls.events(path, after), parser):
                 after, cuts = parser.last_id or after, 0
                 yield event
             return
@@ -200,7 +200,7 @@ class AsyncJobs:
 
     def events(self, job: str, after: str | None = None) -> AsyncIterator[JobEvent]:
         """Every event, oldest first, until the job has ended. A stream that is cut is resumed after the last event."""
-        return _followed(self._sender, calls.JOBS, job, after)
+        return _followed(self._sender, calls.of(calls.JOBS, job, "events"), after)
 
     async def metrics(self, job: str) -> list[dict[str, Any]]:
         """The data of the metrics events so far, oldest first."""
@@ -246,7 +246,7 @@ class AsyncEvaluations:
 
     def events(self, evaluation: str, after: str | None = None) -> AsyncIterator[JobEvent]:
         """Every event, oldest first, until the evaluation has ended."""
-        return _followed(self._sender, calls.EVALUATIONS, evaluation, after)
+        return _followed(self._sender, calls.of(calls.EVALUATIONS, evaluation, "events"), after)
 
     async def wait(self, evaluation: str, progress: bool = True) -> Evaluation:
         """Until it has ended, in whatever way; its `status` says how. Progress goes to stderr."""
@@ -334,6 +334,51 @@ class AsyncKeys:
 
     def list(self) -> AsyncIterator[Key]:
         return _pages(self._sender, calls.KEYS)
+
+
+class AsyncResponses:
+    """Answers of /v1/responses. Those created with `background` or `store` are kept by the service under their id."""
+
+    def __init__(self, sender: AsyncSender) -> None:
+        self._sender = sender
+
+    async def create(self, model: str, input: str | list[dict[str, Any]], **fields: Any) -> Response:
+        answer: Response = await self._sender.json(calls.create_response(model, input, fields))
+        return answer
+
+    def stream(self, model: str, input: str | list[dict[str, Any]], **fields: Any) -> AsyncIterator[dict[str, Any]]:
+        """Events; closing the iterator ends the request. To continue after a lost connection use `background` and `events`."""
+        return self._sender.events(calls.streamed(calls.create_response(model, input, fields)), EventParser())
+
+    async def get(self, response: str) -> Response:
+        answer: Response = await self._sender.json(calls.show(calls.RESPONSES, response))
+        return answer
+
+    async def input(self, response: str) -> list[dict[str, Any]]:
+        """The messages of its input, in order."""
+        items: list[dict[str, Any]] = (await self._sender.json(calls.response_input(response)))["data"]
+        return items
+
+    async def cancel(self, response: str) -> Response:
+        answer: Response = await self._sender.json(calls.cancel_response(response))
+        return answer
+
+    async def delete(self, response: str) -> Deleted:
+        answer: Deleted = await self._sender.json(calls.delete(calls.RESPONSES, response))
+        return answer
+
+    def events(self, response: str, after: int | None = None) -> AsyncIterator[dict[str, Any]]:
+        """Its events from the first one, or after the one with that `sequence_number`, until it has ended. A stream that is cut is
+        resumed after the last event."""
+        return _followed(self._sender, calls.of(calls.RESPONSES, response), None if after is None else str(after))
+
+    async def wait(self, response: str) -> Response:
+        """Until it has ended, in whatever way; its `status` says how."""
+        last: dict[str, Any] = {}
+        async for last in self.events(response):
+            pass
+        ended: Response = last["response"]
+        return ended
 
 
 class AsyncSession:
@@ -432,6 +477,7 @@ class AsyncClient:
         self.models, self.files, self.jobs = AsyncModels(self._sender), AsyncFiles(self._sender), AsyncJobs(self._sender)
         self.evaluations, self.sessions = AsyncEvaluations(self._sender), AsyncSessions(self._sender)
         self.batches, self.keys = AsyncBatches(self._sender), AsyncKeys(self._sender)
+        self.responses = AsyncResponses(self._sender)
 
     async def complete(self, model: str, prompt: str | list[int] | list[str], **fields: Any) -> Completion:
         answer: Completion = await self._sender.json(calls.completion({"model": model, "prompt": prompt, **fields}))

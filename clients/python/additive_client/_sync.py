@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 
 from . import calls
-from .answers import Batch, ChatCompletion, Checkpoint, Completion, Deleted, Evaluation, File, Job, JobEvent, Key, Model, NewKey, SessionInfo, SessionTree, Snapshot
+from .answers import Batch, ChatCompletion, Checkpoint, Completion, Deleted, Evaluation, File, Job, JobEvent, Key, Model, NewKey, Response, SessionInfo, SessionTree, Snapshot
 from .errors import ConnectionFailed
 from .explanation import Numbers
 from .progress import Progress
@@ -150,12 +150,12 @@ class Files:
         return answer
 
 
-def _followed(sender: Sender, base: str, job: str, after: str | None) -> Iterator[JobEvent]:
+def _followed(sender: Sender, path: str, after: str | None) -> Iterator[Any]:
     cuts = 0
     while True:
         parser = EventParser()
         try:
-            for event in sender.events(calls.events(base, job, after), parser):
+            for event in sender.events(calls.events(path, after), parser):
                 after, cuts = parser.last_id or after, 0
                 yield event
             return
@@ -200,7 +200,7 @@ class Jobs:
 
     def events(self, job: str, after: str | None = None) -> Iterator[JobEvent]:
         """Every event, oldest first, until the job has ended. A stream that is cut is resumed after the last event."""
-        return _followed(self._sender, calls.JOBS, job, after)
+        return _followed(self._sender, calls.of(calls.JOBS, job, "events"), after)
 
     def metrics(self, job: str) -> list[dict[str, Any]]:
         """The data of the metrics events so far, oldest first."""
@@ -246,7 +246,7 @@ class Evaluations:
 
     def events(self, evaluation: str, after: str | None = None) -> Iterator[JobEvent]:
         """Every event, oldest first, until the evaluation has ended."""
-        return _followed(self._sender, calls.EVALUATIONS, evaluation, after)
+        return _followed(self._sender, calls.of(calls.EVALUATIONS, evaluation, "events"), after)
 
     def wait(self, evaluation: str, progress: bool = True) -> Evaluation:
         """Until it has ended, in whatever way; its `status` says how. Progress goes to stderr."""
@@ -334,6 +334,51 @@ class Keys:
 
     def list(self) -> Iterator[Key]:
         return _pages(self._sender, calls.KEYS)
+
+
+class Responses:
+    """Answers of /v1/responses. Those created with `background` or `store` are kept by the service under their id."""
+
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
+
+    def create(self, model: str, input: str | list[dict[str, Any]], **fields: Any) -> Response:
+        answer: Response = self._sender.json(calls.create_response(model, input, fields))
+        return answer
+
+    def stream(self, model: str, input: str | list[dict[str, Any]], **fields: Any) -> Iterator[dict[str, Any]]:
+        """Events; closing the iterator ends the request. To continue after a lost connection use `background` and `events`."""
+        return self._sender.events(calls.streamed(calls.create_response(model, input, fields)), EventParser())
+
+    def get(self, response: str) -> Response:
+        answer: Response = self._sender.json(calls.show(calls.RESPONSES, response))
+        return answer
+
+    def input(self, response: str) -> list[dict[str, Any]]:
+        """The messages of its input, in order."""
+        items: list[dict[str, Any]] = (self._sender.json(calls.response_input(response)))["data"]
+        return items
+
+    def cancel(self, response: str) -> Response:
+        answer: Response = self._sender.json(calls.cancel_response(response))
+        return answer
+
+    def delete(self, response: str) -> Deleted:
+        answer: Deleted = self._sender.json(calls.delete(calls.RESPONSES, response))
+        return answer
+
+    def events(self, response: str, after: int | None = None) -> Iterator[dict[str, Any]]:
+        """Its events from the first one, or after the one with that `sequence_number`, until it has ended. A stream that is cut is
+        resumed after the last event."""
+        return _followed(self._sender, calls.of(calls.RESPONSES, response), None if after is None else str(after))
+
+    def wait(self, response: str) -> Response:
+        """Until it has ended, in whatever way; its `status` says how."""
+        last: dict[str, Any] = {}
+        for last in self.events(response):
+            pass
+        ended: Response = last["response"]
+        return ended
 
 
 class Session:
@@ -432,6 +477,7 @@ class Client:
         self.models, self.files, self.jobs = Models(self._sender), Files(self._sender), Jobs(self._sender)
         self.evaluations, self.sessions = Evaluations(self._sender), Sessions(self._sender)
         self.batches, self.keys = Batches(self._sender), Keys(self._sender)
+        self.responses = Responses(self._sender)
 
     def complete(self, model: str, prompt: str | list[int] | list[str], **fields: Any) -> Completion:
         answer: Completion = self._sender.json(calls.completion({"model": model, "prompt": prompt, **fields}))

@@ -269,3 +269,18 @@ class SessionTree(TypedDict):
     session: str
     data: list[SessionBranch]
     has_more: bool
+
+
+class _Response(TypedDict):
+    id: str
+    object: str
+    created_at: int
+    model: str
+    status: str
+    output: list[dict[str, Any]]
+    usage: dict[str, int] | None
+
+
+class Response(_Response, total=False):
+    error: dict[str, Any] | None
+    incomplete_details: dict[str, Any] | None

@@ -12,6 +12,7 @@ from .transport import Call, Part, get, given, once
 MODELS, FILES, JOBS, EVALUATIONS, SESSIONS = "/v1/models", "/v1/files", "/v1/fine_tuning/jobs", "/v1/evaluations", "/v1/sessions"
 BATCHES = "/v1/batches"
 KEYS = "/v1/keys"
+RESPONSES = "/v1/responses"
 
 
 def of(base: str, name: str, *rest: str) -> str:
@@ -74,8 +75,22 @@ def update_key(key: str, fields: dict[str, Any]) -> Call:
     return Call("POST", of(KEYS, key), body=fields)
 
 
-def events(base: str, job: str, last: str | None) -> Call:
-    call = get(of(base, job, "events"), {"stream": "true"}, accept="text/event-stream")
+def create_response(model: str, input: str | list[dict[str, Any]], fields: dict[str, Any]) -> Call:
+    """Sent once if the service keeps the response: a second one would be another response."""
+    kept = bool(fields.get("background") or fields.get("store"))
+    return Call("POST", RESPONSES, body={"model": model, "input": input, **fields}, repeatable=not kept)
+
+
+def cancel_response(response: str) -> Call:
+    return Call("POST", of(RESPONSES, response, "cancel"), repeatable=True)
+
+
+def response_input(response: str) -> Call:
+    return get(of(RESPONSES, response, "input_items"), {"order": "asc"})
+
+
+def events(path: str, last: str | None) -> Call:
+    call = get(path, {"stream": "true"}, accept="text/event-stream")
     return dataclasses.replace(call, headers={"Last-Event-ID": last}) if last else call
 
 

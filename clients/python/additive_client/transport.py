@@ -21,6 +21,7 @@ from .errors import APIError, ConnectionFailed
 
 ATTEMPTS = 5
 LONGEST_WAIT = 30.0
+RESPONSE_END = tuple("response." + status for status in ("completed", "incomplete", "failed", "cancelled"))
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,9 @@ class EventParser:
                 event = json.loads(value)
                 if "error" in event and "object" not in event:
                     raise APIError(0, event["error"])
+                if "sequence_number" in event:
+                    self.last_id = str(event["sequence_number"])
+                    self.done = event["type"] in RESPONSE_END
                 yield event
 
     def end(self) -> None:

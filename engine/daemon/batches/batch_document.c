@@ -41,7 +41,7 @@ json_t *batch_document_new(const job_queue *q, const char *id, json_t *params)
 const char *batch_document_key(const json_t *document)
 {
 	const char *key = json_string_value(json_object_get(json_object_get(document, "request"), "key"));
-	return key && key[0] ? key : KEYS_OF_FILE;
+	return key && key[0] ? key : STREAM_KEY_OF_FILE;
 }
 
 bool batch_document_has(const json_t *document, const char *key)

@@ -21,7 +21,7 @@ typedef struct batch_context {
 	net *net;
 	const batch_endpoint *endpoint;
 	const char *id;  /* the batch's id */
-	const char *key; /* id of the API key that created it, or KEYS_OF_FILE */
+	const char *key; /* id of the API key that created it, or STREAM_KEY_OF_FILE */
 	int64_t created;
 	const char *fingerprint;
 } batch_context;

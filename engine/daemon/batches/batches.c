@@ -75,6 +75,23 @@ static void cancel_batch(stream *s, job_queue *q)
 		stream_error(s, &err, NULL);
 }
 
+/* --- expiry ------------------------------------------------------------------------------------------------ */
+
+/* A batch that has begun expires in its run, which writes its files. */
+static json_t *overdue(const queued_job *j)
+{
+	if (clock_unix() < json_integer_value(json_object_get(j->document, "expires_at")) ||
+	    batch_document_has(j->document, "in_progress_at"))
+		return NULL;
+	json_t *next = batch_document_with(
+	    j->document, json_pack("{s:[{s:s, s:s, s:n, s:n}]}", "problems", "code", "batch_expired", "message",
+	                           "the completion window passed before the batch began; no request ran", "param",
+	                           "line"));
+	json_t *ended = next ? batch_document_ended(next, "expired") : NULL;
+	json_decref(next);
+	return ended;
+}
+
 /* --- the kind ------------------------------------------------------------------------------------------------- */
 
 static void tick(job_queue *q)
@@ -97,6 +114,7 @@ const job_kind batch_jobs = {
     .max_drafts = 8,
     .job_bytes = sizeof(queued_job),
     .without_model = true,
+    .overdue = overdue,
     .settles_poison = true,
     .methods = methods,
     .draft = &draft_steps,

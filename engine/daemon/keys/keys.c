@@ -190,7 +190,7 @@ status keys_admit(keys *k, stream *s, const char *method, error *err)
 {
 	const int64_t now = clock_unix();
 	access_key *x = keys_find(k, s->access_id);
-	if (strcmp(s->access_id, KEYS_OF_FILE) == 0 || (!s->access_id[0] && (!k->required || needs_no_key(method))))
+	if (strcmp(s->access_id, STREAM_KEY_OF_FILE) == 0 || (!s->access_id[0] && (!k->required || needs_no_key(method))))
 		return STATUS_OK;
 	if (!x || !key_works(x->document, now))
 		return error_set(err, STATUS_UNAUTHORIZED, NULL,

@@ -16,8 +16,6 @@
 #include "engine/daemon/net/stream.h"
 #include "engine/store/store.h"
 
-/* Access of a request with a key of a front end's file (stream.access_id). */
-#define KEYS_OF_FILE "file"
 enum { KEYS_MAX = 1000 };
 
 typedef struct keys keys;

@@ -21,17 +21,18 @@ typedef struct net {
 	/* Set by the owner: */
 	uv_loop_t *loop;
 	void (*request)(struct stream *s, const char *method); /* called for a REQUEST; answers s at once or later */
-	void (*answered)(struct stream *s, status result, const char *text); /* called before s is answered; text:
-	                                                                      * RESULT or ERROR, or NULL */
-	void *owner;                                                         /* for `request` and `answered` */
-	struct store *store;                                   /* the ledger and the blobs */
-	struct idempotency *idempotency;                       /* repeatable requests */
-	struct responses *responses;                           /* generations kept under an id */
-	const char *backend, *device;                          /* sent in HELLO */
-	struct death_log *deaths;                              /* counts requests that compute; NULL: none */
-	bool draining;                                         /* the engine is stopping, */
-	bool device_lost;                                      /* because its device is lost; it will re-execute
-	                                                        * itself */
+	bool (*answered)(struct stream *s, status result,
+	                 const char *text); /* called before s is answered; text: RESULT or ERROR, or NULL.
+	                                     * True: the answer is held until stream_release */
+	void *owner;                        /* for `request` and `answered` */
+	struct store *store;                /* the ledger and the blobs */
+	struct idempotency *idempotency;    /* repeatable requests */
+	struct responses *responses;        /* generations kept under an id */
+	const char *backend, *device;       /* sent in HELLO */
+	struct death_log *deaths;           /* counts requests that compute; NULL: none */
+	bool draining;                      /* the engine is stopping, */
+	bool device_lost;                   /* because its device is lost; it will re-execute
+	                                     * itself */
 	/* Read by the owner: */
 	uint64_t requests, failures; /* answered with RESULT, with ERROR */
 	int streams;                 /* unanswered, including those of closed connections */

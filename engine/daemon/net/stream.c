@@ -113,12 +113,6 @@ static void stream_drop_params(stream *s)
 	json_decref(s->params);
 }
 
-static void note_answer(stream *s, status result, const char *text)
-{
-	if (s->net->answered)
-		s->net->answered(s, result, text);
-}
-
 static void stream_end(stream *s)
 {
 	if (s->peer)
@@ -132,6 +126,35 @@ static void stream_end(stream *s)
 		s->record->end(s);
 	stream_drop_params(s);
 	free(s);
+}
+
+void stream_release(stream *s)
+{
+	if (s->answer)
+		stream_send_answer(s, s->answer_type, s->answer);
+	else if (s->peer) /* a static text needs no memory */
+		s->peer->send_copy(s->peer, &(frame){.type = FRAME_ERROR,
+		                                     .stream = s->id,
+		                                     .json = out_of_memory,
+		                                     .json_bytes = strlen(out_of_memory)});
+	stream_end(s);
+}
+
+static void ignore_data(stream *s, const frame *f)
+{
+	(void)s;
+	(void)f;
+}
+
+/* Take the answer over; it is sent at once, or when net.answered has recorded it. */
+static void stream_answer(stream *s, status result, frame_type type, char *text)
+{
+	static const stream_watch held = {.data = ignore_data};
+	s->watch = &held;
+	s->answer_type = type;
+	s->answer = text;
+	if (!s->net->answered || !s->net->answered(s, result, text))
+		stream_release(s);
 }
 
 json_t *stream_error_object(int http, const char *code, const char *message, const char *param, int retry_after)
@@ -188,18 +211,7 @@ void stream_error(stream *s, const error *err, const char *code)
 void stream_error_text(stream *s, status result, char *text)
 {
 	s->net->failures++;
-	note_answer(s, result, text);
-	if (text)
-		stream_send_answer(s, FRAME_ERROR, text);
-	else {
-		/* Send a static text, which needs no memory. */
-		if (s->peer)
-			s->peer->send_copy(s->peer, &(frame){.type = FRAME_ERROR,
-			                                     .stream = s->id,
-			                                     .json = out_of_memory,
-			                                     .json_bytes = strlen(out_of_memory)});
-	}
-	stream_end(s);
+	stream_answer(s, result, FRAME_ERROR, text);
 }
 
 status stream_count_deaths(stream *s, const char *kind, uint64_t digest, error *err)
@@ -247,11 +259,9 @@ void stream_result_text(stream *s, char *text)
 	bool too_large = text && strlen(text) > FRAME_MAX_JSON;
 	if (text && !too_large) {
 		s->net->requests++;
-		note_answer(s, STATUS_OK, text);
 		if (s->record)
 			s->record->result(s, text);
-		stream_send_answer(s, FRAME_RESULT, text);
-		stream_end(s);
+		stream_answer(s, STATUS_OK, FRAME_RESULT, text);
 		return;
 	}
 	reserve_free(text);
@@ -316,6 +326,13 @@ void stream_note(stream *s, json_t *note)
 	json_decref(note);
 	if (text) /* otherwise the answer lacks it */
 		stream_send(s, FRAME_CREDIT, text, NULL, 0);
+}
+
+void stream_note_text(stream *s, const char *json, size_t bytes)
+{
+	if (s->peer)
+		s->peer->send_copy(s->peer,
+		                   &(frame){.type = FRAME_CREDIT, .stream = s->id, .json = json, .json_bytes = bytes});
 }
 
 void stream_grant(stream *s, uint32_t frames)

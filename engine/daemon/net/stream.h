@@ -24,6 +24,8 @@ enum {
 	STREAM_LARGE = 64 << 10 /* bytes of a REQUEST's JSON */
 };
 
+#define STREAM_KEY_OF_FILE "file" /* access_id of a request with a key of a front end's file */
+
 typedef struct stream stream;
 
 /* Callbacks of a handler; each may be NULL and may answer the stream. */
@@ -91,6 +93,8 @@ struct stream {
 	void *context;               /* owned by the handler */
 	const stream_record *record; /* NULL: not observed */
 	struct request_key *key;     /* owned by the record */
+	frame_type answer_type;      /* RESULT or ERROR, while net.answered holds the answer */
+	char *answer;                /* its JSON; NULL: out of memory */
 };
 
 /* Return a stream of an empty request. NULL: out of memory. */
@@ -112,6 +116,8 @@ void stream_result_text(stream *s, char *text);
 void stream_error(stream *s, const error *err, const char *code);
 /* Answer with an error object as text (from json_text_reserve, taken over; NULL: out of memory). result: its status. */
 void stream_error_text(stream *s, status result, char *text);
+/* Send an answer that net.answered has held, and free the stream. */
+void stream_release(stream *s);
 /* Answer because the engine stops: "shutting_down", or "device_error" if that is the reason. */
 void stream_refuse_stopping(stream *s);
 /* Answer with an error from its parts. param and code may be NULL. */
@@ -130,6 +136,8 @@ void stream_event_text(stream *s, const char *json, size_t bytes);
 void stream_data(stream *s, void *data, size_t bytes);
 /* Send a note about the request for its answer's head: CREDIT of 0 frames with JSON. note is taken over. */
 void stream_note(stream *s, json_t *note);
+/* As stream_note, with JSON text, which is copied. */
+void stream_note_text(stream *s, const char *json, size_t bytes);
 /* Allow the peer `frames` more DATA frames. */
 void stream_grant(stream *s, uint32_t frames);
 

@@ -428,9 +428,25 @@ static status begin_run(job_queue *q, queued_job *j, error *err)
 	return steps->start(r, j);
 }
 
+/* End the waiting jobs whose time has passed. */
+static void end_overdue(job_queue *q)
+{
+	for (queued_job *j = q->first, *next; j && q->kind->overdue; j = next) {
+		error err = ERROR_INIT;
+		json_t *ended = job_queue_runs(q, j->id) ? NULL : q->kind->overdue(j);
+		next = j->next;
+		if (ended && change(q, j, ended, NULL, &err) == STATUS_OK)
+			job_queue_remove(q, j);
+		else if (ended)
+			log_line(LOG_WARN, "%s cannot expire yet: %s", j->id, error_message(&err));
+	}
+}
+
 void job_queue_run_next(job_queue *q)
 {
 	queued_job *j;
+	if (!q->stopping)
+		end_overdue(q);
 	while (!q->run && fleet_is_open(q->parts->fleet) && (j = next_job(q))) {
 		error err = ERROR_INIT;
 		status s = begin_run(q, j, &err);

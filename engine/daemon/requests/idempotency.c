@@ -20,7 +20,7 @@
 
 #define PARAM "idempotency_key"
 
-/* A key as it is stored: the id of the request's API key and a line feed, if it has one, then the client's own. */
+/* A key as it is stored: the request's API key and a line feed, if it has one, then the client's own. */
 enum { SCOPED_KEY_BYTES = STREAM_OWNER_BYTES + IDEMPOTENCY_KEY_BYTES + 1 };
 
 /* A request's key and the data gathered under it. */
@@ -295,8 +295,15 @@ static const stream_record record = {key_event, key_result, key_part, key_bytes,
 
 /* --- where a stream begins --------------------------------------------------------------- */
 
+/* Keys of a front end's file are told apart by the owners that it gives their requests. */
+static const char *scope_of(const stream *s)
+{
+	return strcmp(s->access_id, STREAM_KEY_OF_FILE) == 0 && s->owner[0] ? s->owner : s->access_id;
+}
+
 bool idempotency_take(stream *s)
 {
+	const char *scope = scope_of(s);
 	const json_t *given = json_object_get(s->params, PARAM);
 	const char *text = json_string_value(given);
 	size_t bytes = json_string_length(given);
@@ -320,7 +327,7 @@ bool idempotency_take(stream *s)
 	}
 	s->record = &record;
 	k->stream = s;
-	snprintf(k->key, sizeof k->key, "%s%s%s", s->access_id, s->access_id[0] ? "\n" : "", text);
+	snprintf(k->key, sizeof k->key, "%s%s%s", scope, scope[0] ? "\n" : "", text);
 	json_object_del(s->params, PARAM);
 	return true;
 }

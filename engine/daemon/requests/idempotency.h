@@ -4,7 +4,7 @@
  * key and content receives that answer and changes nothing. The request's changes and its answer become durable in one
  * commit, so no crash can separate them. Answers about objects that a restart deletes (sessions that are not durable)
  * are only kept in memory: the latest IDEMPOTENCY_MAX_ANSWERS, up to IDEMPOTENCY_MAX_BYTES. A failed request stores
- * nothing. Each API key has its own idempotency keys; those of a front end's file share theirs.
+ * nothing. Each API key has its own idempotency keys.
  *
  * A handler of a keyed method stores its answer together with its changes: by idempotency_keep between store_begin and
  * store_commit, or by idempotency_begin and idempotency_commit around the changes. Everything else happens where a

@@ -56,6 +56,20 @@ static void keep_outcome(response *r, const frame *f, const char *json)
 	                                     : json_pack("{s:s, s:o}", "status", "failed", "error", object);
 }
 
+/* A note is for the head of the answer to the request that creates the response. */
+static void pass_note(response *r, const char *json, size_t bytes)
+{
+	const follower *f = r->followers;
+	while (f && !f->creator)
+		f = f->next;
+	if (f) {
+		stream_note_text(f->stream, json, bytes);
+		return;
+	}
+	free(r->note);
+	r->note = strndup(json, bytes);
+}
+
 static void peer_send_copy(stream_peer *p, const frame *f)
 {
 	response *r = (response *)p;
@@ -63,6 +77,8 @@ static void peer_send_copy(stream_peer *p, const frame *f)
 		keep_event(r, f->json, f->json_bytes);
 	else if (f->type == FRAME_RESULT || f->type == FRAME_ERROR)
 		keep_outcome(r, f, f->json);
+	else if (f->type == FRAME_CREDIT && f->json_bytes > 0)
+		pass_note(r, f->json, f->json_bytes);
 }
 
 static void peer_send(stream_peer *p, const frame *f, char *json, void *payload)
@@ -247,6 +263,8 @@ void responses_run(stream *s, const char *method, void (*begin)(stream *s, void 
 		return;
 	}
 	begin(r->work, context);
+	if (r->note)
+		stream_note_text(s, r->note, strlen(r->note));
 	if (response_accept(r, &err) != STATUS_OK) {
 		stream_error_text(s, STATUS_INTERNAL, response_error_text(r));
 		response_forget(r);

@@ -73,6 +73,7 @@ void response_free(response *r)
 	json_decref(r->outcome);
 	free(r->events.data);
 	free(r->state);
+	free(r->note);
 	free(r);
 }
 

@@ -53,6 +53,7 @@ typedef struct response {
 	bool keeps_state;
 	bool cancelled; /* by a client */
 	bool removed;   /* freed when the generation has ended */
+	char *note;     /* the latest note of its generation, while it has no follower; NULL: none */
 	error lost;     /* error for which the record cancelled the generation */
 	char id[STREAM_TARGET_BYTES], key[STREAM_OWNER_BYTES], model[STORE_ID_BYTES];
 } response;
