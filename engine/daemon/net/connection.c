@@ -347,9 +347,6 @@ static stream *add_stream(connection *c, const frame *f)
 		return NULL;
 	s->times.received = clock_ns();
 	c->streams[c->n_streams++] = s;
-	c->net->streams++;
-	if (c->net->most_streams < c->net->streams)
-		c->net->most_streams = c->net->streams;
 	return s;
 }
 

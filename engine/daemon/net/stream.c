@@ -55,6 +55,8 @@ stream *stream_new(net *n, stream_peer *p, uint64_t id, int64_t credit)
 	s->id = id;
 	s->credit = credit;
 	n->streams++;
+	if (n->most_streams < n->streams)
+		n->most_streams = n->streams;
 	return s;
 }
 
