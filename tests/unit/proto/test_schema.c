@@ -424,10 +424,13 @@ static void unsupported_fields_that_would_change_the_result_are_refused(void **s
 	refuses(&schema_chat_completion,
 	        "{\"model\":\"m\",\"messages\":[{\"role\":\"user\"}],\"response_format\":{\"type\":\"xml\"}}",
 	        "response_format.type", "invalid_value");
-	refuses(&schema_response, "{\"model\":\"m\",\"input\":\"p\",\"tools\":[{}]}", "tools",
+	refuses(&schema_response, "{\"model\":\"m\",\"input\":\"p\",\"tools\":[{}]}", "tools[0].type",
+	        "missing_parameter");
+	refuses(&schema_chat_completion,
+	        "{\"model\":\"m\",\"messages\":[{\"role\":\"user\"}],\"functions\":[{}]}", "functions",
 	        "out_of_range");
-	assert_string_equal(last.message, "'tools' must be an empty array, not an array of length 1");
-	refuses(&schema_response, "{\"model\":\"m\",\"input\":\"p\",\"tool_choice\":\"required\"}", "tool_choice",
+	assert_string_equal(last.message, "'functions' must be an empty array, not an array of length 1");
+	refuses(&schema_response, "{\"model\":\"m\",\"input\":\"p\",\"tool_choice\":\"any\"}", "tool_choice",
 	        "invalid_value");
 	refuses(&schema_response, "{\"model\":\"m\",\"input\":\"p\",\"truncation\":\"auto\"}", "truncation", "invalid_value");
 	refuses(&schema_completion, "{\"model\":\"m\",\"prompt\":\"p\",\"suffix\":\"end\"}", "suffix", "invalid_value");
