@@ -46,9 +46,7 @@ static bool set_arguments(answer_calls *c)
 	if (n == 0 || c->arguments.bytes == 0)
 		return true;
 	json_t *function = json_object_get(json_array_get(c->list, n - 1), "function");
-	json_t *text = grown_text_json(&c->arguments);
-	c->arguments.bytes = 0;
-	return json_object_set_new(function, "arguments", text) == 0;
+	return json_object_set_new(function, "arguments", grown_text_json(&c->arguments)) == 0;
 }
 
 bool answer_calls_add(answer_calls *c, const char *answer, json_int_t choice, const json_t *event_calls)
@@ -60,17 +58,19 @@ bool answer_calls_add(answer_calls *c, const char *answer, json_int_t choice, co
 	json_array_foreach(event_calls, i, call)
 	{
 		const json_t *arguments = json_object_get(call, "arguments");
-		if (json_object_get(call, "name") &&
-		    (!set_arguments(c) ||
-		     json_array_append_new(c->list, named_call(answer, choice, call, json_string(""))) != 0))
-			return false;
+		if (json_object_get(call, "name")) {
+			if (!set_arguments(c) ||
+			    json_array_append_new(c->list, named_call(answer, choice, call, json_string(""))) != 0)
+				return false;
+			c->arguments.bytes = 0;
+		}
 		if (!grown_text_append(&c->arguments, json_string_value(arguments), json_string_length(arguments)))
 			return false;
 	}
 	return true;
 }
 
-json_t *answer_calls_finish(answer_calls *c)
+json_t *answer_calls_list(answer_calls *c)
 {
 	return set_arguments(c) ? c->list : NULL;
 }

@@ -9,7 +9,7 @@
 
 /* Zero-initialise; free with answer_calls_fini. */
 typedef struct answer_calls {
-	json_t *list;         /* NULL: none so far */
+	json_t *list;         /* NULL: none so far; the last one is without its arguments */
 	grown_text arguments; /* the last call's, so far */
 } answer_calls;
 
@@ -18,8 +18,8 @@ typedef struct answer_calls {
 json_t *answer_calls_delta(const char *answer, json_int_t choice, const json_t *event_calls);
 /* Add those of an event. False: out of memory. */
 bool answer_calls_add(answer_calls *c, const char *answer, json_int_t choice, const json_t *event_calls);
-/* Return the "tool_calls" of a message after the last event (borrowed; NULL: none). */
-json_t *answer_calls_finish(answer_calls *c);
+/* Return the "tool_calls" of a message with the events so far (borrowed; NULL: none). */
+json_t *answer_calls_list(answer_calls *c);
 void answer_calls_fini(answer_calls *c);
 
 #endif

@@ -38,9 +38,13 @@ static json_t *repeated_members(const json_t *body)
 {
 	static const char *const keys[] = {"model", "instructions", "max_output_tokens", "temperature",
 	                                   "top_p", "top_logprobs", "metadata",          "previous_response_id"};
+	static const char *const calls[] = {"tools", "tool_choice", "parallel_tool_calls"};
 	json_t *members = json_object();
 	for (size_t i = 0; members && i < sizeof keys / sizeof *keys; i++)
 		json_object_set_new(members, keys[i], value_or_null(body, keys[i]));
+	for (size_t i = 0; members && i < sizeof calls / sizeof *calls; i++)
+		if (json_object_get(body, calls[i]))
+			json_object_set(members, calls[i], json_object_get(body, calls[i]));
 	const json_t *format = json_object_get(json_object_get(body, "text"), "format");
 	if (members && json_is_object(format))
 		json_object_set_new(members, "text", json_pack("{s:O}", "format", format));
@@ -164,7 +168,7 @@ static json_t *whole_choice(const generation_answer *a, const json_t *ended)
 	const json_int_t index = json_integer_value(json_object_get(ended, "index"));
 	const json_t *sample = json_object_get(ended, "sample"); /* present with best_of; otherwise it is the index */
 	generation_text *c = find_choice(a, json_is_integer(sample) ? json_integer_value(sample) : index);
-	json_t *calls = answer_calls_finish(&c->calls);
+	json_t *calls = answer_calls_list(&c->calls);
 	json_t *text = calls && c->text.bytes == 0 ? json_null() : grown_text_json(&c->text);
 	if (chat)
 		text = json_pack("{s:s, s:o, s:n, s:O*}", "role", "assistant", "content", text, "refusal", "tool_calls",
@@ -209,27 +213,70 @@ static json_t *whole_completion(generation_answer *a, const json_t *result)
 
 /* --- responses --------------------------------------------------------------------------------------- */
 
-json_t *generation_answer_logprobs(const generation_answer *a)
-{
-	const json_t *content = json_object_get(find_choice(a, 0)->logprobs, "content");
-	return content ? json_copy((json_t *)(uintptr_t)content) : json_array();
-}
-
 json_t *generation_answer_part(json_t *text, json_t *logprobs)
 {
 	return json_pack("{s:s, s:o, s:[], s:o}", "type", "output_text", "text", text, "annotations", "logprobs",
 	                 logprobs);
 }
 
-json_t *generation_answer_text(const generation_answer *a)
+json_t *generation_answer_text_part(const generation_answer *a)
 {
-	return grown_text_json(&find_choice(a, 0)->text);
+	const generation_text *c = find_choice(a, 0);
+	json_t *logprobs = json_object_get(c->logprobs, "content");
+	return generation_answer_part(grown_text_json(&c->text), logprobs ? json_copy(logprobs) : json_array());
 }
 
 json_t *generation_answer_message(const generation_answer *a, const char *status, json_t *content)
 {
 	return json_pack("{s:s, s:s, s:s, s:s, s:o}", "id", a->message, "type", "message", "status", status, "role",
 	                 "assistant", "content", content);
+}
+
+/* Text precedes calls. */
+static bool has_message(const generation_answer *a)
+{
+	const generation_text *c = find_choice(a, 0);
+	return c->text.bytes > 0 || !c->calls.list;
+}
+
+json_t *generation_answer_item(const generation_answer *a, size_t i, const char *status)
+{
+	generation_text *c = find_choice(a, 0);
+	if (has_message(a) && i == 0)
+		return generation_answer_message(a, status, json_pack("[o]", generation_answer_text_part(a)));
+	const json_t *call = json_array_get(answer_calls_list(&c->calls), i - has_message(a)),
+	             *function = json_object_get(call, "function");
+	char id[GENERATION_ANSWER_ITEM_BYTES];
+	generation_answer_item_id(a, i, id);
+	return json_pack("{s:s, s:s, s:s, s:O, s:O, s:O}", "id", id, "type", "function_call", "status", status,
+	                 "call_id", json_object_get(call, "id"), "name", json_object_get(function, "name"), "arguments",
+	                 json_object_get(function, "arguments"));
+}
+
+void generation_answer_item_id(const generation_answer *a, size_t i, char out[GENERATION_ANSWER_ITEM_BYTES])
+{
+	if (has_message(a) && i == 0)
+		snprintf(out, GENERATION_ANSWER_ITEM_BYTES, "%s", a->message);
+	else
+		snprintf(out, GENERATION_ANSWER_ITEM_BYTES, "fc_%.64s_%zu", a->id + strlen(forms[a->form].prefix),
+		         i - has_message(a));
+}
+
+json_t *generation_answer_output(const generation_answer *a, const char *status)
+{
+	const size_t n = has_message(a) + json_array_size(find_choice(a, 0)->calls.list);
+	json_t *list = json_array();
+	for (size_t i = 0; i < n; i++)
+		if (json_array_append_new(list, generation_answer_item(a, i, i + 1 < n ? "completed" : status)) != 0) {
+			json_decref(list);
+			return NULL;
+		}
+	return list;
+}
+
+const json_t *generation_answer_last(const json_t *result)
+{
+	return json_object_get(json_array_get(json_object_get(result, "choices"), 0), "event");
 }
 
 const char *generation_answer_status(const json_t *result)
@@ -239,14 +286,14 @@ const char *generation_answer_status(const json_t *result)
 	return reason && strcmp(reason, "length") == 0 ? "incomplete" : "completed";
 }
 
-json_t *generation_answer_response(const generation_answer *a, const char *status, json_t *message,
+json_t *generation_answer_response(const generation_answer *a, const char *status, json_t *output,
                                    const json_t *result)
 {
 	const json_t *usage = json_object_get(result, "usage");
 	json_t *json = json_pack("{s:s, s:s, s:I, s:s, s:n, s:n, s:o, s:n, s:b, s:[], s:s, s:b, s:b, s:s, s:{s:{s:s}}, s:n}",
 	                         "id", a->id, "object", "response", "created_at", a->created, "status", status, "error",
-	                         "incomplete_details", "output", message ? json_pack("[o]", message) : json_array(),
-	                         "previous_response_id", "parallel_tool_calls", 0, "tools", "tool_choice", "none",
+	                         "incomplete_details", "output", output ? output : json_array(),
+	                         "previous_response_id", "parallel_tool_calls", 1, "tools", "tool_choice", "auto",
 	                         "store", 0, "background", 0, "truncation", "disabled", "text", "format", "type", "text", "usage");
 	if (!json || json_object_update(json, a->repeated) != 0 || !result)
 		return json;
@@ -262,12 +309,13 @@ json_t *generation_answer_response(const generation_answer *a, const char *statu
 	return json;
 }
 
-static json_t *whole_response(const generation_answer *a, const json_t *result)
+static json_t *whole_response(generation_answer *a, const json_t *result)
 {
 	const char *status = generation_answer_status(result);
-	json_t *part = generation_answer_part(generation_answer_text(a), generation_answer_logprobs(a));
-	return generation_answer_response(a, status, generation_answer_message(a, status, json_pack("[o]", part)),
-	                                  result);
+	const json_t *last = generation_answer_last(result);
+	if (last && generation_answer_add(a, last) != GENERATION_ADDED)
+		return NULL;
+	return generation_answer_response(a, status, generation_answer_output(a, status), result);
 }
 
 void generation_answer_take_model(generation_answer *a, const json_t *from)

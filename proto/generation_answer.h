@@ -8,7 +8,7 @@
 
 #include "proto/answer_calls.h"
 
-enum { GENERATION_ANSWER_ID_BYTES = 64, GENERATION_ANSWER_FINGERPRINT_BYTES = 24, GENERATION_ANSWER_CHOICES = 4096 };
+enum { GENERATION_ANSWER_ID_BYTES = 64, GENERATION_ANSWER_ITEM_BYTES = 96, GENERATION_ANSWER_FINGERPRINT_BYTES = 24, GENERATION_ANSWER_CHOICES = 4096 };
 
 typedef enum generation_form { GENERATION_COMPLETION, GENERATION_CHAT, GENERATION_RESPONSE } generation_form;
 
@@ -55,16 +55,24 @@ json_t *generation_answer_whole(generation_answer *a, const json_t *result);
 
 /* For streams: the members around the choices of a completion, chat completion or chunk. choices is taken over. */
 json_t *generation_answer_envelope(const generation_answer *a, const char *object, json_t *choices);
-/* For streams of a response: the part with the text, the message, and the response, which has no output while `message`
- * is NULL. text, logprobs, content and message are taken over. result: NULL until the end. */
+/* A response, so far or after the RESULT. Its output has a message, unless the answer has calls only, and then the calls,
+ * each an item. Returned values are new references; NULL: out of memory. */
+
+/* Make a part of a message, and a message; text, logprobs and content are taken over. */
 json_t *generation_answer_part(json_t *text, json_t *logprobs);
 json_t *generation_answer_message(const generation_answer *a, const char *status, json_t *content);
-json_t *generation_answer_response(const generation_answer *a, const char *status, json_t *message,
+/* The part with all of the text. */
+json_t *generation_answer_text_part(const generation_answer *a);
+/* Item i of the output, which it has, and its id. */
+json_t *generation_answer_item(const generation_answer *a, size_t i, const char *status);
+void generation_answer_item_id(const generation_answer *a, size_t i, char out[GENERATION_ANSWER_ITEM_BYTES]);
+/* All items; status: of the last one. */
+json_t *generation_answer_output(const generation_answer *a, const char *status);
+/* The response with this output, which is taken over; NULL: none. result: NULL until the end. */
+json_t *generation_answer_response(const generation_answer *a, const char *status, json_t *output,
                                    const json_t *result);
-/* Return the text so far and the log-probabilities of its tokens (new references). */
-json_t *generation_answer_text(const generation_answer *a);
-json_t *generation_answer_logprobs(const generation_answer *a);
-/* Return a response's status after the RESULT. */
+/* The event in the RESULT that ends the text (borrowed; NULL: none), and the response's status after it. */
+const json_t *generation_answer_last(const json_t *result);
 const char *generation_answer_status(const json_t *result);
 
 #endif

@@ -324,8 +324,12 @@ static bool refuse_unknown(const schema *s, const place *at, schema_error *err)
 static bool check_members(const schema *s, json_t *object, const place *at, schema_error *err)
 {
 	const char *key;
-	json_t *value;
+	json_t *value, *type = json_object_get(object, "type");
+	const field *kind = schema_find(s, "type");
 
+	/* An object of another type has other members. */
+	if (type && kind && kind->choices && !check(kind, type, &(place){at, "type", 0}, err))
+		return false;
 	json_object_foreach(object, key, value)
 	{
 		place here = {at, key, 0};

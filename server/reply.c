@@ -213,6 +213,11 @@ void reply_write(request *r, const void *data, size_t bytes)
 	request_resume(r);
 }
 
+bool reply_is_drained(const request *r)
+{
+	return r->sent == r->out.used;
+}
+
 void reply_end(request *r, bool complete)
 {
 	r->ended = true;

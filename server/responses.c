@@ -1,8 +1,9 @@
-/* /v1/responses: an answer of text, in the form that OpenAI's newer interface has for it.
+/* /v1/responses: an answer of text and calls, in the form that OpenAI's newer interface has for it.
  *
- * The engine reads the input (response.create) and sends the events of a generation with one choice. Streamed, each is
- * a response.output_text.delta between the events that open and close the answer, its one message and that one's text.
- * With "store" or "background" the engine keeps the response (kept.h). */
+ * The engine reads the input (response.create) and sends the events of a generation with one choice. Streamed, they are
+ * deltas between the events that open and close the response and each item of its output. The items are a message, which
+ * opens with the first text, and the calls, which follow it. With "store" or "background" the engine keeps the response
+ * (kept.h). */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -15,8 +16,12 @@
 
 enum { RESPONSES_GRANT = GENERATION_WINDOW / 2 };
 
+typedef enum open_item { ITEM_NONE, ITEM_MESSAGE, ITEM_CALL } open_item;
+
 typedef struct response {
 	bool stream, opened;
+	open_item open; /* kind of the item that is open in the stream */
+	size_t item;    /* its place in the output, or that of the next one */
 	bool kept;         /* the engine keeps it: the first event is about it, and the RESULT has its status */
 	bool recalled;     /* that event has come */
 	bool background;   /* its first events are sent when it is queued */
@@ -43,11 +48,11 @@ static void responses_grant(request *r)
 	x->ungranted = 0;
 }
 
-/* Grant what will not drain, because nothing is written. */
+/* Grant what will not drain: the events had nothing to write. */
 static void responses_grant_unwritten(request *r)
 {
 	const response *x = r->state;
-	if (x->ungranted >= RESPONSES_GRANT && (!x->stream || (x->view.resumes && x->sequence <= x->view.after)))
+	if (x->ungranted >= RESPONSES_GRANT && reply_is_drained(r))
 		responses_grant(r);
 }
 
@@ -55,21 +60,6 @@ static void responses_taking(request *r)
 {
 	if (r->call)
 		engine_call_alive(r->call);
-}
-
-static json_t *responses_whole_part(const response *x)
-{
-	return generation_answer_part(generation_answer_text(&x->answer), generation_answer_logprobs(&x->answer));
-}
-
-static json_t *responses_whole_message(const response *x, const char *status)
-{
-	return generation_answer_message(&x->answer, status, json_pack("[o]", responses_whole_part(x)));
-}
-
-static json_t *responses_object(const response *x, const char *status, json_t *message, const json_t *result)
-{
-	return generation_answer_response(&x->answer, status, message, result);
 }
 
 /* The error of a failed response, with one of OpenAI's codes. */
@@ -96,16 +86,34 @@ static void responses_send(request *r, const char *type, json_t *members)
 	json_decref(members);
 }
 
+/* Members of an event about the open item; value is stolen. */
+static json_t *responses_of_item(const response *x, const char *key, json_t *value)
+{
+	char id[GENERATION_ANSWER_ITEM_BYTES];
+	generation_answer_item_id(&x->answer, x->item, id);
+	return json_pack("{s:s, s:I, s:o}", "item_id", id, "output_index", (json_int_t)x->item, key, value);
+}
+
 /* Members of an event about the message's text; value is stolen. */
 static json_t *responses_of_part(const response *x, const char *key, json_t *value)
 {
-	return json_pack("{s:s, s:i, s:i, s:o}", "item_id", x->answer.message, "output_index", 0, "content_index", 0,
-	                 key, value);
+	json_t *members = responses_of_item(x, key, value);
+	if (members)
+		json_object_set_new(members, "content_index", json_integer(0));
+	return members;
+}
+
+/* Send an event with the open item, which is stolen. */
+static void responses_send_item(request *r, const char *type, json_t *item)
+{
+	const response *x = r->state;
+	responses_send(r, type, json_pack("{s:I, s:o}", "output_index", (json_int_t)x->item, "item", item));
 }
 
 static void responses_send_empty(request *r, const char *type, const char *status)
 {
-	responses_send(r, type, json_pack("{s:o}", "response", responses_object(r->state, status, NULL, NULL)));
+	const response *x = r->state;
+	responses_send(r, type, json_pack("{s:o}", "response", generation_answer_response(&x->answer, status, NULL, NULL)));
 }
 
 static void responses_begin(request *r)
@@ -127,24 +135,134 @@ static void responses_open(request *r)
 	if (!r->streaming)
 		responses_begin(r);
 	responses_send_empty(r, "response.in_progress", "in_progress");
-	responses_send(r, "response.output_item.added",
-	               json_pack("{s:i, s:o}", "output_index", 0, "item",
-	                         generation_answer_message(&x->answer, "in_progress", json_array())));
+}
+
+static void responses_open_message(request *r)
+{
+	response *x = r->state;
+	x->open = ITEM_MESSAGE;
+	responses_send_item(r, "response.output_item.added",
+	                    generation_answer_message(&x->answer, "in_progress", json_array()));
 	responses_send(r, "response.content_part.added",
 	               responses_of_part(x, "part", generation_answer_part(json_string(""), json_array())));
 }
 
-/* Send the events that end a response with text. */
-static void responses_close(request *r, const char *status)
+static void responses_open_call(request *r)
 {
 	response *x = r->state;
-	json_t *done = responses_of_part(x, "text", generation_answer_text(&x->answer));
+	json_t *item = generation_answer_item(&x->answer, x->item, "in_progress");
+	x->open = ITEM_CALL;
+	if (item)
+		json_object_set_new(item, "arguments", json_string(""));
+	responses_send_item(r, "response.output_item.added", item);
+}
+
+static void responses_close_text(request *r)
+{
+	const response *x = r->state;
+	json_t *part = generation_answer_text_part(&x->answer);
+	json_t *done = responses_of_part(x, "logprobs", json_copy(json_object_get(part, "logprobs")));
 	if (done)
-		json_object_set_new(done, "logprobs", generation_answer_logprobs(&x->answer));
+		json_object_set(done, "text", json_object_get(part, "text"));
 	responses_send(r, "response.output_text.done", done);
-	responses_send(r, "response.content_part.done", responses_of_part(x, "part", responses_whole_part(x)));
-	responses_send(r, "response.output_item.done",
-	               json_pack("{s:i, s:o}", "output_index", 0, "item", responses_whole_message(x, status)));
+	responses_send(r, "response.content_part.done", responses_of_part(x, "part", part));
+}
+
+/* Send the events that end the open item, if there is one. */
+static void responses_close_item(request *r, const char *status)
+{
+	response *x = r->state;
+	if (x->open == ITEM_NONE)
+		return;
+	json_t *item = generation_answer_item(&x->answer, x->item, status);
+	if (x->open == ITEM_MESSAGE) {
+		responses_close_text(r);
+	} else {
+		json_t *done = responses_of_item(x, "arguments", json_incref(json_object_get(item, "arguments")));
+		if (done)
+			json_object_set(done, "name", json_object_get(item, "name"));
+		responses_send(r, "response.function_call_arguments.done", done);
+	}
+	responses_send_item(r, "response.output_item.done", item);
+	x->open = ITEM_NONE;
+	x->item++;
+}
+
+static void responses_send_text(request *r, const json_t *event)
+{
+	response *x = r->state;
+	const json_t *text = json_object_get(event, "text");
+	json_t *logprobs = json_object_get(json_object_get(event, "logprobs"), "content");
+	if (json_string_length(text) == 0 && !logprobs)
+		return;
+	if (x->open == ITEM_NONE)
+		responses_open_message(r);
+	json_t *delta = responses_of_part(x, "delta", json_stringn(json_string_value(text), json_string_length(text)));
+	if (delta)
+		json_object_set_new(delta, "logprobs", logprobs ? json_incref(logprobs) : json_array());
+	responses_send(r, "response.output_text.delta", delta);
+}
+
+static void responses_send_calls(request *r, const json_t *calls)
+{
+	response *x = r->state;
+	size_t i;
+	json_t *call;
+	json_array_foreach(calls, i, call)
+	{
+		json_t *arguments = json_object_get(call, "arguments");
+		if (json_object_get(call, "name")) {
+			responses_close_item(r, "completed");
+			responses_open_call(r);
+		}
+		if (arguments && x->open == ITEM_CALL)
+			responses_send(r, "response.function_call_arguments.delta",
+			               responses_of_item(x, "delta", json_incref(arguments)));
+	}
+}
+
+/* Take an event of the generation. False: the request has been answered with an error. */
+static bool responses_take(request *r, const json_t *event)
+{
+	response *x = r->state;
+	switch (generation_answer_add(&x->answer, event)) {
+	case GENERATION_MALFORMED:
+		reply_refuse(r, 500, "engine_error", NULL, "the engine's answer is malformed");
+		return false;
+	case GENERATION_NO_MEMORY:
+		reply_out_of_memory(r);
+		return false;
+	case GENERATION_ADDED:
+		break;
+	}
+	if (x->stream) {
+		responses_open(r);
+		responses_send_text(r, event);
+		responses_send_calls(r, json_object_get(event, "tool_calls"));
+	}
+	return true;
+}
+
+/* Take what the RESULT has of the text, and end the stream's items. False: as responses_take. */
+static bool responses_complete(request *r, const char *status, const json_t *result)
+{
+	response *x = r->state;
+	const json_t *last = generation_answer_last(result);
+	if (last && !responses_take(r, last))
+		return false;
+	if (!x->stream)
+		return true;
+	responses_open(r);
+	if (x->open == ITEM_NONE && x->item == 0)
+		responses_open_message(r); /* the answer is empty */
+	responses_close_item(r, status);
+	return true;
+}
+
+static bool responses_has_output(const response *x)
+{
+	const generation_text *c = x->answer.choices;
+	return x->answer.n_choices > 0 && (c->text.bytes > 0 || c->calls.list);
 }
 
 /* Answer with the response in this status. result: NULL if it has not completed; error: NULL if it has not failed. */
@@ -152,19 +270,16 @@ static void responses_answer(request *r, const char *status, const json_t *resul
 {
 	response *x = r->state;
 	const bool running = strcmp(status, "queued") == 0 || strcmp(status, "in_progress") == 0;
-	const char *message = running                                            ? "in_progress"
-	                      : result && strcmp(status, "completed") == 0 ? status
-	                                                                         : "incomplete";
-	const bool text = x->answer.n_choices > 0 && x->answer.choices[0].text.bytes > 0;
+	const char *item = running                                            ? "in_progress"
+	                   : result && strcmp(status, "completed") == 0 ? status
+	                                                                      : "incomplete";
 	char type[32];
 	if (x->stream && !r->streaming)
 		responses_begin(r);
-	if (x->stream && result) {
-		responses_open(r);
-		responses_close(r, status);
-	}
-	json_t *object =
-	    responses_object(x, status, result || text ? responses_whole_message(x, message) : NULL, result);
+	if (result && !responses_complete(r, status, result))
+		return;
+	json_t *output = result || responses_has_output(x) ? generation_answer_output(&x->answer, item) : NULL;
+	json_t *object = generation_answer_response(&x->answer, status, output, result);
 	if (object && error && strcmp(status, "failed") == 0)
 		json_object_set_new(object, "error", responses_error(error));
 	if (!x->stream) {
@@ -204,33 +319,14 @@ static void responses_recall(request *r, const json_t *event)
 		responses_begin(r);
 }
 
-static void responses_take_text(request *r, const json_t *event)
+static void responses_generated(request *r, const json_t *event)
 {
 	response *x = r->state;
-	const json_t *text = json_object_get(event, "text");
 	if (!x->replays)
 		generation_note_tokens(r, &x->latest_ns, json_array_size(json_object_get(event, "tokens")));
-	json_t *logprobs = json_object_get(json_object_get(event, "logprobs"), "content");
 	x->ungranted++;
-	switch (generation_answer_add(&x->answer, event)) {
-	case GENERATION_MALFORMED:
-		reply_refuse(r, 500, "engine_error", NULL, "the engine's answer is malformed");
-		return;
-	case GENERATION_NO_MEMORY:
-		reply_out_of_memory(r);
-		return;
-	default:
-		break;
-	}
-	if (x->stream) {
-		responses_open(r);
-		json_t *delta =
-		    responses_of_part(x, "delta", json_stringn(json_string_value(text), json_string_length(text)));
-		if (delta)
-			json_object_set_new(delta, "logprobs", logprobs ? json_incref(logprobs) : json_array());
-		responses_send(r, "response.output_text.delta", delta);
-	}
-	responses_grant_unwritten(r);
+	if (responses_take(r, event))
+		responses_grant_unwritten(r);
 }
 
 static void responses_event(void *context, const frame *f)
@@ -243,7 +339,7 @@ static void responses_event(void *context, const frame *f)
 	if (x->kept && !x->recalled)
 		responses_recall(r, event);
 	else
-		responses_take_text(r, event);
+		responses_generated(r, event);
 	json_decref(event);
 }
 
@@ -335,16 +431,29 @@ void responses_view(request *r)
 
 /* --- the input ------------------------------------------------------------------------------------------- */
 
-/* One message in the form of an input item. content: a string or the parts of the message. */
-static json_t *responses_input_item(const char *response_id, size_t i, const json_t *message, const json_t *content)
+/* Item i of the input as OpenAI lists it. item: a string is the user's message. */
+static json_t *responses_input_item(const char *response_id, size_t i, json_t *item)
 {
-	const char *role = json_string_value(json_object_get(message, "role"));
+	const char *type = json_string_value(json_object_get(item, "type"));
+	const bool message = !type || strcmp(type, "message") == 0;
 	char id[96];
-	snprintf(id, sizeof id, "msg_%s_%zu", response_id + strlen("resp_"), i);
-	json_t *parts = json_is_string(content) ? json_pack("[{s:s, s:O}]", "type", "input_text", "text", content)
-	                                        : json_incref((json_t *)content);
-	return json_pack("{s:s, s:s, s:s, s:s, s:o}", "id", id, "type", "message", "role", role ? role : "user",
-	                 "status", "completed", "content", parts);
+	snprintf(id, sizeof id, "%s_%s_%zu",
+	         message                              ? "msg"
+	         : strcmp(type, "function_call") == 0 ? "fc"
+	                                              : "fco",
+	         response_id + strlen("resp_"), i);
+	json_t *listed = json_pack("{s:s, s:s, s:s}", "id", id, "type", message ? "message" : type, "status", "completed");
+	if (!message) {
+		json_object_update_missing(listed, item);
+		return listed;
+	}
+	json_t *content = json_is_string(item) ? item : json_object_get(item, "content"),
+	       *role = json_object_get(item, "role");
+	json_object_set_new(listed, "role", role ? json_incref(role) : json_string("user"));
+	json_object_set_new(listed, "content",
+	                    json_is_string(content) ? json_pack("[{s:s, s:O}]", "type", "input_text", "text", content)
+	                                            : json_incref(content));
+	return listed;
 }
 
 static void responses_input_end(void *context, const frame *f)
@@ -352,18 +461,18 @@ static void responses_input_end(void *context, const frame *f)
 	request *r = context;
 	if (forward_failed(r, f))
 		return;
-	json_t *json = forward_json(r, f), *items = json_array(), *message;
+	json_t *json = forward_json(r, f), *items = json_array(), *one;
 	if (!json)
 		return;
 	size_t i;
-	const json_t *input = json_object_get(json, "input");
+	json_t *input = json_object_get(json, "input");
 	const char *order = uri_query(&r->uri, "order");
 	const bool ascending = order && strcmp(order, "asc") == 0;
 	if (json_is_string(input))
-		json_array_append_new(items, responses_input_item(r->params[0], 0, NULL, input));
-	json_array_foreach(input, i, message)
+		json_array_append_new(items, responses_input_item(r->params[0], 0, input));
+	json_array_foreach(input, i, one)
 	{
-		json_t *item = responses_input_item(r->params[0], i, message, json_object_get(message, "content"));
+		json_t *item = responses_input_item(r->params[0], i, one);
 		if (ascending)
 			json_array_append_new(items, item);
 		else

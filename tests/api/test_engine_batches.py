@@ -70,7 +70,7 @@ def refused(engine, params):
 def without_ids(body):
     """An answer without what names or dates it."""
     if isinstance(body, dict):
-        return {k: without_ids(v) for k, v in body.items() if k not in ("id", "created", "created_at")}
+        return {k: without_ids(v) for k, v in body.items() if k not in ("id", "call_id", "created", "created_at")}
     return [without_ids(x) for x in body] if isinstance(body, list) else body
 
 
@@ -89,6 +89,9 @@ CASES = {
     "/v1/responses": [
         {"input": "hello", "instructions": "sing", "max_output_tokens": 6, "seed": 4, "include": ["message.output_text.logprobs"],
          "top_logprobs": 1, "metadata": {"a": "b"}},
+        {"input": "hello", "max_output_tokens": 70, "seed": 4, "tools": [{"type": "function", "name": "now"}], "tool_choice": "required"},
+        {"input": [{"role": "user", "content": "hello"}, {"type": "function_call", "call_id": "a", "name": "now", "arguments": "{}"},
+                   {"type": "function_call_output", "call_id": "a", "output": "7"}], "max_output_tokens": 6, "seed": 4, "tools": [{"type": "function", "name": "now"}]},
     ],
     "/v1/embeddings": [{"input": ["bottles", "beer"]}],
     "/v1/tokenize": [{"text": "bottles of beer"}],

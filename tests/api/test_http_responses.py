@@ -280,6 +280,9 @@ def test_after_kill_9_complete_responses_are_there_and_interrupted_ones_have_fai
     ask = {"model": model, "input": "Once", "temperature": 0, "max_output_tokens": 30}
     stored = client.responses.create(store=True, **ask)
     done = finished(client, client.responses.create(background=True, **ask))
+    now = {"type": "function", "name": "now", "parameters": {"type": "object", "properties": {"zone": {"type": "string", "enum": ["CET", "UTC"]}}, "required": ["zone"]}}
+    calls = client.responses.create(store=True, tools=[now], tool_choice="required", parallel_tool_calls=False, **{**ask, "max_output_tokens": 300})
+    assert [c.type for c in calls.output] == ["function_call"] and calls.status == "completed"
     cut = client.responses.create(model=model, input="x", background=True, **ENDLESS)
     wait_for(lambda: client.responses.retrieve(cut.id).status == "in_progress", what="its first token")
     daemon.kill()
@@ -290,5 +293,8 @@ def test_after_kill_9_complete_responses_are_there_and_interrupted_ones_have_fai
     failed = client.responses.retrieve(cut.id)
     assert (failed.status, failed.error.code, failed.output) == ("failed", "server_error", [])
     assert client.responses.create(previous_response_id=stored.id, **ask).output_text
+    assert client.responses.retrieve(calls.id).to_dict() == calls.to_dict()
+    result = {"type": "function_call_output", "call_id": calls.output[0].call_id, "output": "7"}
+    assert client.responses.create(previous_response_id=calls.id, **{**ask, "input": [result]}).output_text
     front.close()
     assert daemon.stop() == 0

@@ -359,7 +359,7 @@ def test_a_large_input_is_read_as_a_small_one(client, model):
 
 @pytest.mark.parametrize("more, param", [
     ({"top_logprobs": 2}, "top_logprobs"), ({"include": ["file_search_call.results"]}, "include[0]"),
-    ({"tools": [{"type": "web_search"}]}, "tools"), ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].type"),
+    ({"tools": [{"type": "web_search"}]}, "tools[0].type"), ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].type"),
     ({"text": {"format": {"type": "xml"}}}, "text.format.type"), ({"text": {"format": {"type": "json_schema"}}}, "text.format.schema"),
     ({"text": {"format": {"type": "json_schema", "schema": {"items": {"multipleOf": 0}}}}}, "text.format.schema.items.multipleOf"),
 ])

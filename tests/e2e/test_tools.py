@@ -1,4 +1,4 @@
-"""Functions that a chat may call, as OpenAI's own client has them. The model is hardly trained: what it writes is random."""
+"""Functions that a chat or a response may call, as OpenAI's own client has them. The model is hardly trained: what it writes is random."""
 
 import json
 
@@ -225,6 +225,235 @@ def test_a_template_without_a_form_for_functions_refuses_them(service):
     done = service.wait_job(service.job(steps=2, config=config)["id"])
     error = refused(service, done["fine_tuned_model"], tools=[NOW])
     assert error["param"] == "tools" and "no form for functions" in error["message"]
+
+
+# --- responses -----------------------------------------------------------------------------------------
+
+FLAT = [{"type": "function", **t["function"]} for t in TOOLS]
+
+
+def without_ids(items):
+    """Output items as whole objects, but for what differs from answer to answer."""
+    return [{k: v for k, v in item.to_dict().items() if k not in ("id", "call_id")} for item in items]
+
+
+def calls_of(response):
+    return [item for item in response.output if item.type == "function_call"]
+
+
+def as_in_a_chat(choice):
+    """The output items that a response has for the answer of a chat."""
+    cut = "incomplete" if choice.finish_reason == "length" else "completed"
+    calls = choice.message.tool_calls or []
+    items = [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": choice.message.content, "annotations": [], "logprobs": []}]}]
+    items = (items if choice.message.content or not calls else []) + [{"type": "function_call", "name": c.function.name, "arguments": c.function.arguments} for c in calls]
+    return [{**item, "status": cut if item is items[-1] else "completed"} for item in items]
+
+
+def from_stream(events):
+    """The response that the events of a stream make, each checked against its predecessors."""
+    kinds = [e.type.removeprefix("response.") for e in events]
+    assert [e.sequence_number for e in events] == list(range(len(events)))
+    opening = 3 if kinds[1] == "queued" else 2
+    assert kinds[0] == "created" and kinds[opening - 1] == "in_progress"
+    items, open_item, text = [], None, ""
+    for kind, e in zip(kinds[opening:-1], events[opening:-1]):
+        if kind == "output_item.added":
+            assert open_item is None and e.output_index == len(items) and e.item.status == "in_progress"
+            assert e.item.type == "message" or e.item.arguments == ""
+            open_item, text = e.item, ""
+            continue
+        assert e.output_index == len(items)
+        if kind == "output_item.done":
+            assert (e.item.id, e.item.type) == (open_item.id, open_item.type)
+            assert text == (e.item.content[0].text if e.item.type == "message" else e.item.arguments)
+            items.append(e.item)
+            open_item = None
+        elif kind in ("output_text.delta", "function_call_arguments.delta"):
+            assert e.item_id == open_item.id and kind.startswith("output_text") == (open_item.type == "message")
+            text += e.delta
+        elif kind == "function_call_arguments.done":
+            assert (e.item_id, e.arguments, e.name) == (open_item.id, text, open_item.name)
+        else:
+            assert kind in ("content_part.added", "output_text.done", "content_part.done") and e.item_id == open_item.id
+    assert open_item is None and kinds[-1] == events[-1].response.status and items == events[-1].response.output
+    return events[-1].response
+
+
+def answers(client, ask, more):
+    """A response, checked against the chat with the same request and against its own stream. ask: the chat's request; more: what a response has otherwise."""
+    tokens = ask.pop("max_completion_tokens")
+    chat = client.chat.completions.create(**ask, max_completion_tokens=tokens).choices[0]
+    extra = {"seed": ask.pop("seed", 1), "stop": ask.pop("stop", None)}
+    del ask["messages"]
+    ask.update(max_output_tokens=tokens, extra_body=extra, **more)
+    whole = client.responses.create(**ask)
+    streamed = from_stream(list(client.responses.create(stream=True, **ask)))
+    assert without_ids(whole.output) == without_ids(streamed.output) == as_in_a_chat(chat)
+    assert whole.usage.total_tokens == streamed.usage.total_tokens and whole.status == ("incomplete" if chat.finish_reason == "length" else "completed")
+    return whole
+
+
+def test_a_response_calls_what_a_chat_calls(client, model):
+    for seed in range(6):
+        ask = dict(model=model, messages=[user("hi")], tools=TOOLS, tool_choice="required", seed=seed, temperature=1.5, max_completion_tokens=900)
+        answer = answers(client, ask, dict(input="hi", tools=FLAT))
+        for call in calls_of(answer):
+            assert call.id.startswith("fc_") and call.call_id.startswith("call_")
+        assert len({c.id for c in answer.output}) == len({c.call_id for c in answer.output}) == len(answer.output)
+        assert [t.to_dict() for t in answer.tools] == FLAT and answer.tool_choice == "required" and answer.parallel_tool_calls
+    for tokens in (40, 60):  # within the arguments
+        ask = dict(model=model, messages=[user("hi")], tools=[WEATHER], tool_choice="required", temperature=0, max_completion_tokens=tokens)
+        assert answers(client, ask, dict(input="hi", tools=FLAT[:1])).output[-1].status == "incomplete"
+
+
+def test_a_named_function_is_the_only_one_that_a_response_calls(client, model):
+    for seed in range(4):
+        answer = client.responses.create(model=model, input="hi", tools=FLAT, tool_choice={"type": "function", "name": "set-lamp"}, parallel_tool_calls=False,
+                                         temperature=1.5, max_output_tokens=800, extra_body={"seed": seed})
+        assert [c.name for c in answer.output] == ["set-lamp"] and not answer.parallel_tool_calls
+        jsonschema.validate(json.loads(answer.output[0].arguments), SCHEMAS["set-lamp"])
+
+
+def test_the_text_before_a_call_is_a_message(client, caller):
+    text = "one two <tool_call>one two"
+    ask = dict(model=caller, messages=[user(text)], tools=TOOLS, temperature=0, max_completion_tokens=800, parallel_tool_calls=False)
+    whole = answers(client, dict(ask), dict(input=text, tools=FLAT))
+    assert [(i.type, i.status) for i in whole.output] == [("message", "completed"), ("function_call", "completed")] and "<" not in whole.output_text
+    for tokens in range(len(whole.output_text), len(whole.output_text) + 6):  # the answer ends within the mark, which the RESULT has
+        cut = answers(client, {**ask, "max_completion_tokens": tokens}, dict(input=text, tools=FLAT))
+        assert cut.status == "incomplete" and len(cut.output_text) == tokens and not calls_of(cut)
+    for more in ({"tool_choice": "none"}, {"stop": ["two"]}):
+        assert not calls_of(answers(client, {**ask, **more}, dict(input=text, tools=FLAT)))
+
+
+@pytest.fixture(scope="module")
+def repeater(service):
+    """A model that calls one function again and again."""
+    config = {**SMALL["config"], "n_positions": 2048, "window_sizes": [4, 7, 2048]}
+    done = service.wait_job(service.job(steps=300, text='one two <tool_call>{"name": "now", "arguments": {}}</tool_call>\n' * 100, config=config)["id"])
+    assert done["status"] == "succeeded", done
+    return done["fine_tuned_model"]
+
+
+REPEAT = dict(input="one two", tools=FLAT[1:2], tool_choice="required", temperature=0, max_output_tokens=250)
+
+
+def test_each_of_several_calls_is_an_item(client, repeater):
+    ask = dict(model=repeater, messages=[user("one two")], tools=[NOW], tool_choice="required", temperature=0, max_completion_tokens=250)
+    answer = answers(client, ask, dict(input="one two", tools=FLAT[1:2]))
+    assert len(answer.output) >= 3 and all(c.name == "now" and c.arguments == "{}" and c.status == "completed" for c in calls_of(answer)[:-1])
+    assert len({c.id for c in answer.output}) == len({c.call_id for c in answer.output}) == len(answer.output)
+
+
+def result_of(call):
+    return {"type": "function_call_output", "call_id": call.call_id, "output": f"{call.name} is done"}
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("stored", [False, True])
+def test_the_loop_of_calls_and_results(client, model, stored, streamed):
+    """The input grows by the output and the results; or only the results follow the stored response. In both cases the model reads what it reads in a chat."""
+    ask = dict(model=model, tools=FLAT, temperature=0, max_output_tokens=800, store=stored)
+
+    def create(**more):
+        return from_stream(list(client.responses.create(stream=True, **ask, **more))) if streamed else client.responses.create(**ask, **more)
+
+    history, chat = [user("Weather in Bern?")], [user("Weather in Bern?")]
+    first = create(input=history, tool_choice="required", parallel_tool_calls=False)
+    call, = calls_of(first)
+    history += first.output + [result_of(call)]
+    chat += [{"role": "assistant", "tool_calls": [{"id": "a", "type": "function", "function": {"name": call.name, "arguments": call.arguments}}]},
+             {"role": "tool", "tool_call_id": "a", "content": f"{call.name} is done"}]
+    ask["max_output_tokens"] = 9
+    then = create(input=[result_of(call)], previous_response_id=first.id, tool_choice="none") if stored else create(input=history, tool_choice="none")
+    same = client.chat.completions.create(model=model, messages=chat, tools=TOOLS, tool_choice="none", temperature=0, max_completion_tokens=9)
+    assert then.output_text == same.choices[0].message.content
+    if stored:
+        assert [(i.type, i.call_id) for i in client.responses.input_items.list(then.id)] == [("function_call_output", call.call_id)]
+        assert client.responses.retrieve(first.id).output == first.output
+    else:
+        assert then.usage.input_tokens == same.usage.prompt_tokens
+
+
+def test_several_calls_are_one_answer_and_need_not_be_answered_in_order(client, model):
+    calls = [{"type": "function_call", "call_id": c, "name": "now", "arguments": "{}", "id": "fc_1", "status": "completed"} for c in "ab"]
+    results = [{"type": "function_call_output", "call_id": c, "output": o} for c, o in (("b", [{"type": "input_text", "text": "2"}]), ("a", "1"))]
+    answer = client.responses.create(model=model, instructions="Be brief.", input=[user("x"), {"role": "assistant", "content": "I look."}, *calls, *results], tools=FLAT[1:2],
+                                     tool_choice="none", temperature=0, max_output_tokens=9, store=True)
+    said = {"role": "assistant", "content": "I look.", "tool_calls": [{"id": c, "type": "function", "function": {"name": "now", "arguments": "{}"}} for c in "ab"]}
+    chat = [{"role": "system", "content": "Be brief."}, user("x"), said, {"role": "tool", "tool_call_id": "b", "content": "2"}, {"role": "tool", "tool_call_id": "a", "content": "1"}]
+    same = client.chat.completions.create(model=model, messages=chat, tools=[NOW], tool_choice="none", temperature=0, max_completion_tokens=9)
+    assert (answer.output_text, answer.usage.input_tokens) == (same.choices[0].message.content, same.usage.prompt_tokens)
+    listed = [i.to_dict() for i in client.responses.input_items.list(answer.id, order="asc")]
+    assert [i["type"] for i in listed] == ["message", "message", "function_call", "function_call", "function_call_output", "function_call_output"]
+    assert [i.get("call_id") for i in listed[2:]] == ["a", "b", "b", "a"] and listed[2]["name"] == "now" and listed[5]["output"] == "1"
+    assert len({i["id"] for i in listed}) >= 5
+
+
+@pytest.mark.parametrize("kept", [{"store": True}, {"background": True}])
+def test_a_kept_response_with_calls_continues_after_each_of_its_events(client, repeater, kept):
+    events = list(client.responses.create(model=repeater, stream=True, **REPEAT, **kept))
+    made = from_stream(events)
+    assert len(made.output) >= 3
+    assert client.responses.retrieve(made.id) == made
+    again = list(client.responses.retrieve(made.id, stream=True))
+    assert again == events and any(e.type == "response.function_call_arguments.delta" for e in events)
+    for n in range(0, len(events), 5):
+        assert list(client.responses.retrieve(made.id, stream=True, starting_after=n)) == events[n + 1:]
+
+
+CALL = {"type": "function_call", "call_id": "a", "name": "now", "arguments": "{}"}
+DONE = {"type": "function_call_output", "call_id": "a", "output": "7"}
+
+
+def without(item, key):
+    return {k: v for k, v in item.items() if k != key}
+
+
+@pytest.mark.parametrize("more, param", [
+    ({"tools": [{"type": "web_search", "search_context_size": "low"}]}, "tools[0].type"),
+    ({"tools": [{"type": "custom", "name": "x"}]}, "tools[0].type"),
+    ({"tools": [{"type": "function"}]}, "tools[0].name"),
+    ({"tools": [NOW]}, "tools[0].function"),
+    ({"tools": [FLAT[1], {"type": "function", "name": "a b"}]}, "tools[1].name"),
+    ({"tools": [FLAT[1], FLAT[1]]}, "tools[1].name"),
+    ({"tools": [FLAT[1], {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {"a": {"contains": 1}}}}]}, "tools[1].parameters.properties.a.contains"),
+    ({"tools": FLAT, "tool_choice": {"type": "function", "name": "later"}}, "tool_choice"),
+    ({"tools": FLAT, "tool_choice": {"type": "web_search"}}, "tool_choice.type"),
+    ({"tool_choice": "required"}, "tool_choice"),
+    ({"tools": FLAT, "parallel_tool_calls": 2}, "parallel_tool_calls"),
+    ({"tools": FLAT, "text": {"format": {"type": "json_object"}}}, "text.format"),
+    ({"tools": FLAT, "include": ["message.output_text.logprobs"]}, "include"),
+    ({"input": [user("x"), {"type": "reasoning", "summary": []}]}, "input[1].type"),
+    ({"input": [user("x"), CALL]}, "input[1]"),
+    ({"input": [user("x"), CALL, {**CALL, "call_id": "b"}, DONE]}, "input[2]"),
+    ({"input": [user("x"), CALL, {**DONE, "call_id": "b"}]}, "input[2].call_id"),
+    ({"input": [user("x"), CALL, DONE, DONE]}, "input[3].call_id"),
+    ({"input": [user("x"), DONE]}, "input[1].type"),
+    ({"input": [user("x"), {"role": "assistant", "content": "y"}, {**CALL, "name": "a b"}, DONE]}, "input[2].name"),
+    ({"input": [user("x"), CALL, {**CALL, "call_id": "b", "arguments": "7"}, DONE]}, "input[2].arguments"),
+    ({"input": [user("x"), without(CALL, "arguments")]}, "input[1].arguments"),
+    ({"input": [user("x"), without(DONE, "output")]}, "input[1].output"),
+    ({"input": [{**user("x"), "call_id": "a"}]}, "input[0].call_id"),
+    ({"input": [without(user("x"), "content")]}, "input[0].content"),
+    ({"input": [user("x"), {**CALL, "role": "user"}, DONE]}, "input[1].role"),
+    ({"input": [user("x"), CALL, {**DONE, "output": [{"type": "input_image"}]}]}, "input[2].output[0].type"),
+])
+def test_functions_and_items_that_cannot_be_are_refused_by_name(service, model, more, param):
+    status, answer, _ = service.request("POST", "/v1/responses", {"model": model, "input": "x", **more})
+    assert status == 400 and answer["error"]["param"] == param, answer
+
+
+def test_a_continued_response_begins_with_results_or_a_user(client, model):
+    first = client.responses.create(model=model, input="hi", tools=FLAT[1:2], tool_choice="required", parallel_tool_calls=False, max_output_tokens=200, temperature=0, store=True)
+    for item in (CALL, {"role": "assistant", "content": "x"}):
+        with pytest.raises(openai.BadRequestError) as caught:
+            client.responses.create(model=model, input=[item], previous_response_id=first.id)
+        assert caught.value.param == ("input[0].type" if item is CALL else "input[0].role")
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.responses.create(model=model, input=[DONE], instructions="x", previous_response_id=first.id)
+    assert caught.value.param == "instructions"
 
 
 # --- what is learned -------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@
 #include "engine/daemon/generation/completions.h"
 #include "engine/daemon/generation/conversation.h"
 #include "engine/daemon/generation/generation.h"
+#include "engine/daemon/generation/response_input.h"
 #include "engine/daemon/generation/tool_calls.h"
 #include "gen/limits.h"
 
@@ -73,57 +74,17 @@ void chat_create(stream *s)
 
 /* --- response.create ------------------------------------------------------------------------- */
 
-static bool add_message(json_t *list, const char *role, const json_t *content)
-{
-	return json_array_append_new(list, json_pack("{s:s, s:O}", "role", role, "content", content)) == 0;
-}
-
-/* Convert the parts of a message's text to those of a chat. */
-static json_t *chat_parts(const json_t *content)
-{
-	json_t *parts = json_array();
-	bool whole = parts;
-	for (size_t i = 0; whole && i < json_array_size(content); i++)
-		whole =
-		    json_array_append_new(parts, json_pack("{s:s, s:O}", "type", "text", "text",
-		                                           json_object_get(json_array_get(content, i), "text"))) == 0;
-	if (whole)
-		return parts;
-	json_decref(parts);
-	return NULL;
-}
-
-/* Return the messages of a response's input; NULL: out of memory. */
-static json_t *chat_messages(const json_t *params)
-{
-	const json_t *input = json_object_get(params, "input"), *instructions = json_object_get(params, "instructions");
-	json_t *list = json_array();
-	bool whole = list && (!json_is_string(instructions) || add_message(list, "system", instructions));
-	if (whole && json_is_string(input))
-		whole = add_message(list, "user", input);
-	for (size_t i = 0; whole && i < json_array_size(input); i++) {
-		const json_t *one = json_array_get(input, i), *content = json_object_get(one, "content");
-		json_t *parts =
-		    json_is_array(content) ? chat_parts(content) : json_incref((json_t *)(uintptr_t)content);
-		whole = parts && add_message(list, json_string_value(json_object_get(one, "role")), parts);
-		json_decref(parts);
-	}
-	if (whole)
-		return list;
-	json_decref(list);
-	return NULL;
-}
-
 static status prepare_response(stream *s, choices_plan *p, error *err)
 {
 	TRY(read_logprobs(p, s->params, err));
 	p->sampling.request.max_tokens = integer(s->params, "max_output_tokens", RESPONSE_MAX_OUTPUT_TOKENS_DEFAULT);
-	p->prompt.messages = chat_messages(s->params);
-	if (!p->prompt.messages)
-		return STATUS_NOMEM;
-	p->prompt.inserted = json_is_string(json_object_get(s->params, "instructions"));
+	TRY(response_input_read(s->params, &p->prompt.messages, err));
 	p->prompt.field = "input";
+	p->prompt.rename = response_input_rename;
 	TRY(chat_prepare(s, p, p->prompt.messages, err));
+	if (p->sampling.format.calls.tools && p->answer.n_logprobs >= 0)
+		return error_set(err, STATUS_INVALID, "include",
+		                 "log-probabilities are of a text: not with functions that may be called");
 	if (json_is_string(json_object_get(s->params, "previous_response_id")))
 		p->state.field = "previous_response_id"; /* replaced by its state (responses_run) */
 	p->state.optional = json_is_true(json_object_get(s->params, "keep_state")); /* set by responses_run */

@@ -338,9 +338,12 @@ static void choices_pool_read(uv_work_t *work)
 	choices_plan *p = &c->plan;
 	if (p->prompt.read)
 		error_settle(&c->start_error, read_prompts(c, &c->start_error));
-	if (c->start_error.status == STATUS_OK)
+	if (c->start_error.status == STATUS_OK) {
 		error_settle(&c->start_error,
 		             response_format_compile(&p->sampling.format, p->model, c->at, &c->start_error));
+		if (c->start_error.status != STATUS_OK && p->prompt.rename)
+			p->prompt.rename(p->prompt.unread, &c->start_error);
+	}
 	p->sampling.request.constraint = p->sampling.format.constraint;
 	p->sampling.request.constraint_field = p->sampling.format.field;
 	if (c->start_error.status == STATUS_OK && p->state.given)

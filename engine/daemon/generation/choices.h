@@ -38,7 +38,6 @@ typedef struct choices_prompts {
 	const json_t *unread;  /* input of `read`; borrowed from the stream's params or `messages` */
 	const json_t *sources; /* the sources, one for each prompt; NULL: none to encode */
 	json_t *messages;      /* owned; NULL is legal */
-	size_t inserted;       /* number of leading messages that come from another field of the request */
 	/* Check the request against its prompts once they are read. Pool or loop thread. May be NULL. */
 	status (*check)(const struct choices_plan *plan, const json_t *params, error *err);
 	/* With a session: choose between list[0] and `closed`. The prompt is `closed` if the session ends with
@@ -50,6 +49,8 @@ typedef struct choices_prompts {
 	bool masks;               /* texts may contain the name of the model's mask (mask_text.h) */
 	bool begins;              /* texts begin with the tokens that the tokenizer adds before a text */
 	int32_t start;            /* first token of every prompt (model_dims.start), or TOKEN_NONE */
+	/* Replace the name of a chat's member in an error by that of the request. NULL: the request has the same. */
+	void (*rename)(const json_t *messages, error *err);
 	const char *field;        /* name of the prompt in errors; NULL: "prompt" */
 	const char *source_field; /* name of the source in errors; NULL: "source" */
 } choices_prompts;

@@ -1,6 +1,5 @@
 #include "engine/daemon/generation/conversation.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -121,28 +120,13 @@ static status encode_all(choices_plan *p, const chat_text *x, error *err)
 	return conversation_encode(p, x, x->closing, x->bytes, &p->prompt.closed, err);
 }
 
-/* Name a message as the request does: the first `inserted` messages are not in its list. */
-static void rename_message(const choices_plan *p, error *err)
-{
-	size_t i;
-	int name_bytes = 0;
-	char rest[sizeof err->param];
-	if (sscanf(err->param, "messages[%zu]%n", &i, &name_bytes) != 1 || name_bytes == 0)
-		return;
-	snprintf(rest, sizeof rest, "%s", err->param + name_bytes);
-	if (i < p->prompt.inserted)
-		snprintf(err->param, sizeof err->param, "instructions");
-	else
-		snprintf(err->param, sizeof err->param, "%s[%zu]%.64s", p->prompt.field, i - p->prompt.inserted, rest);
-}
-
 static status read_messages(choices_plan *p, error *err)
 {
 	chat_text x;
 	status rendered =
 	    chat_template_render(p->model->chat, p->prompt.unread, p->prompt.tools, p->prompt.continues, true, &x, err);
-	if (rendered != STATUS_OK)
-		rename_message(p, err);
+	if (rendered != STATUS_OK && p->prompt.rename)
+		p->prompt.rename(p->prompt.unread, err);
 	TRY(rendered);
 	status s = encode_all(p, &x, err);
 	chat_text_fini(&x);

@@ -18,8 +18,10 @@ static status read_choice(call_rules *out, const json_t *choice, error *err)
 	const char *word = json_string_value(choice);
 	out->choice = CALLS_AUTO;
 	if (json_is_object(choice)) {
+		/* In a response its members are the choice's own. */
+		const json_t *function = json_object_get(choice, "function");
 		out->choice = CALLS_REQUIRED;
-		out->function = json_string_value(json_object_get(json_object_get(choice, "function"), "name"));
+		out->function = json_string_value(json_object_get(function ? function : choice, "name"));
 	} else if (word && strcmp(word, "required") == 0) {
 		out->choice = CALLS_REQUIRED;
 	} else if (word && strcmp(word, "none") == 0) {

@@ -58,6 +58,8 @@ static const field kinds[] = {{.name = "word", .type = FIELD_STRING, .max = 5},
                               {.name = "numbers", .type = FIELD_ARRAY, .max = 3, .items = &small},
                               {.name = "lists", .type = FIELD_ARRAY, .max = 2, .items = &small_list},
                               {.name = NULL}};
+static const schema typed = {
+    "Typed", (const field[]){{.name = "type", .type = FIELD_STRING, .choices = colours}, {.name = NULL}}};
 static const schema all = {"All", (const field[]){{.name = "text", .type = FIELD_STRING, .min = 2, .max = 4},
                                                   {.name = "free", .type = FIELD_STRING},
                                                   {.name = "colour", .type = FIELD_STRING, .choices = colours},
@@ -94,6 +96,8 @@ static void every_unknown_field_is_named_with_its_path(void **state)
 	refuses(&all, "{\"inner\":{\"x\":1,\"y\":0}}", "inner.y", "unknown_parameter");
 	refuses(&all, "{\"inners\":[{\"x\":1},{\"x\":1,\"z\":1}]}", "inners[1].z", "unknown_parameter");
 	refuses(&all, "{\"\":1}", "", "unknown_parameter");
+	refuses(&typed, "{\"colour\":1,\"type\":\"grey\"}", "type", "invalid_value");
+	refuses(&typed, "{\"colour\":1,\"type\":\"red\"}", "colour", "unknown_parameter");
 }
 
 static void a_null_counts_as_absent(void **state)
@@ -420,10 +424,13 @@ static void unsupported_fields_that_would_change_the_result_are_refused(void **s
 	refuses(&schema_chat_completion,
 	        "{\"model\":\"m\",\"messages\":[{\"role\":\"user\"}],\"response_format\":{\"type\":\"xml\"}}",
 	        "response_format.type", "invalid_value");
-	refuses(&schema_response, "{\"model\":\"m\",\"input\":\"p\",\"tools\":[{}]}", "tools",
+	refuses(&schema_response, "{\"model\":\"m\",\"input\":\"p\",\"tools\":[{}]}", "tools[0].type",
+	        "missing_parameter");
+	refuses(&schema_chat_completion,
+	        "{\"model\":\"m\",\"messages\":[{\"role\":\"user\"}],\"functions\":[{}]}", "functions",
 	        "out_of_range");
-	assert_string_equal(last.message, "'tools' must be an empty array, not an array of length 1");
-	refuses(&schema_response, "{\"model\":\"m\",\"input\":\"p\",\"tool_choice\":\"required\"}", "tool_choice",
+	assert_string_equal(last.message, "'functions' must be an empty array, not an array of length 1");
+	refuses(&schema_response, "{\"model\":\"m\",\"input\":\"p\",\"tool_choice\":\"any\"}", "tool_choice",
 	        "invalid_value");
 	refuses(&schema_response, "{\"model\":\"m\",\"input\":\"p\",\"truncation\":\"auto\"}", "truncation", "invalid_value");
 	refuses(&schema_completion, "{\"model\":\"m\",\"prompt\":\"p\",\"suffix\":\"end\"}", "suffix", "invalid_value");
