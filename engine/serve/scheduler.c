@@ -43,7 +43,7 @@ status scheduler_new(scheduler **out, backend *b, const scheduler_limits *limits
 		return STATUS_NOMEM;
 	s->backend = b;
 	s->limits = *limits;
-	s->prefixes.limit = limits->prefix_bytes;
+	prefixes_init(&s->prefixes, b, limits->prefix_bytes, limits->prefix_disk);
 	s->rows = memory_new((size_t)limits->max_batch, sizeof *s->rows);
 	s->draws = memory_new((size_t)limits->max_batch, sizeof *s->draws);
 	bool complete = s->rows && s->draws;
@@ -572,13 +572,27 @@ static status run_ahead(scheduler *s, inflight_step *now)
 	return STATUS_OK;
 }
 
-/* Note the time of a whole step. The least of the latest times counts: other programs only make a step longer. */
-static void time_rows(const inflight_step *f, uint64_t ns)
+/* Note a time. The least of the latest times counts: other programs only make a step longer. */
+static void note_least(uint64_t *least, uint64_t ns)
 {
 	enum { STEPS = 64 }; /* after which a time counts less */
-	served_model *m = f->model;
-	const uint64_t row_ns = ns / (uint64_t)f->n, grown = m->row_ns + m->row_ns / STEPS;
-	m->row_ns = m->row_ns == 0 || row_ns < grown ? row_ns : grown;
+	const uint64_t grown = *least + *least / STEPS;
+	*least = *least == 0 || ns < grown ? ns : grown;
+}
+
+/* Note the time of a whole decode step. */
+static void time_rows(const inflight_step *f, uint64_t ns)
+{
+	note_least(&f->model->row_ns, ns / (uint64_t)f->n);
+}
+
+/* The same of a step of prompts, for each of its tokens. */
+static void time_tokens(const inflight_step *f, uint64_t ns)
+{
+	int64_t tokens = 0;
+	for (int i = 0; i < f->n; i++)
+		tokens += i < f->streams_from ? f->batch[i]->reading : 1;
+	note_least(&f->model->prompt_ns, ns / (uint64_t)tokens);
 }
 
 /* Run a decode step: complete the one in flight, or issue that of f's batch. */
@@ -747,8 +761,12 @@ static status prefill(scheduler *s, generation *g)
 	for (int i = 0; i < f->n; i++)
 		scheduler_begin(s, f->batch[i]);
 	scheduler_prompts_rows(s, f);
-	if (step_issue(s, f) == STATUS_OK)
+	const uint64_t began = clock_ns();
+	if (step_issue(s, f) == STATUS_OK) {
+		if (step_wait(s, f) == STATUS_OK)
+			time_tokens(f, clock_ns() - began);
 		return scheduler_complete(s, f);
+	}
 	/* The device may refuse the prompts, or the size of both. So the next step has the prompts alone. */
 	const bool lost = f->result == STATUS_DEVICE && backend_is_lost(s->backend);
 	if (!lost && !served_plan_has_changed(f->plan) && step_remove_streams(s, f))
