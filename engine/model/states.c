@@ -80,6 +80,34 @@ int state_list_changes(const state_list *list, int64_t from, int64_t to, int64_t
 	return n;
 }
 
+bool state_list_written(const state_list *list, int64_t tokens, int64_t at, state_range *out)
+{
+	for (int i = 0; i < list->count; i++) {
+		const state_spec *item = &list->items[i];
+		const bool whole = tokens >= item->places; /* also with places 0 */
+		int64_t tensor = item->offset;
+		for (int k = 0; k < (whole ? 1 : STATE_RING_TENSORS) && item->kind != STATE_SOURCE; k++) {
+			const int64_t count = whole ? item->floats : tokens * item->widths[k];
+			if (at < count) {
+				*out = (state_range){tensor + at, count - at};
+				return true;
+			}
+			at -= count;
+			tensor += item->places * item->widths[k];
+		}
+	}
+	return false;
+}
+
+int64_t state_list_written_floats(const state_list *list, int64_t tokens)
+{
+	state_range r;
+	int64_t n = 0;
+	while (state_list_written(list, tokens, n, &r))
+		n += r.count;
+	return n;
+}
+
 const state_spec *state_list_find(const state_list *list, const char *name)
 {
 	for (int i = 0; i < list->count; i++)

@@ -65,6 +65,11 @@ void state_list_convert_logs(const state_list *list, const float *from, float *t
 /* List what changes in a slot when tokens from … to - 1 are read, ascending, into out [STATE_RANGES × list->count].
  * Ranges at most `gap` floats apart are merged. Return their number. */
 int state_list_changes(const state_list *list, int64_t from, int64_t to, int64_t gap, state_range *out);
+/* The floats of a slot that tokens 0 … n - 1 write, one after the other, without sources: set *out to where number `at`
+ * of them is, and as many of the next as follow it in the slot. False: there are no more. */
+bool state_list_written(const state_list *list, int64_t tokens, int64_t at, state_range *out);
+/* Return their number. */
+int64_t state_list_written_floats(const state_list *list, int64_t tokens);
 /* Return the state with that name, or NULL. Borrowed until the list grows. */
 const state_spec *state_list_find(const state_list *list, const char *name);
 /* Return the floats of a slot: all states, rounded up to whole cache lines. */

@@ -3,35 +3,36 @@
 #include "engine/serve/prefixes.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-#include "engine/base/digest.h"
+#include "engine/base/clock.h"
 #include "engine/base/memory.h"
 #include "engine/serve/scheduler_state.h"
+#include "engine/serve/session_blob.h"
 
 struct prefix {
 	prefix *next;          /* in its bucket */
 	prefix *newer, *older; /* by last use */
-	uint64_t hash, owner;
-	session *state; /* a snapshot without logits */
+	const served_model *model;
+	prefix_key key;
+	session_transfer state;
 	int64_t bytes;
 };
 
-static uint64_t hash_owner(const char *owner)
+void prefixes_init(prefix_cache *c, const backend *b, int64_t limit, prefix_disk *disk)
 {
-	return owner ? digest_bytes(owner, strlen(owner)) : 0;
+	*c = (prefix_cache){.limit = limit, .disk = limit > 0 ? disk : NULL};
+	c->program = prefix_disk_program(disk) ^ prefix_disk_name(b->name) ^ prefix_disk_name(b->device);
+}
+
+static prefix_key key_of(const served_model *m, uint64_t owner, uint64_t hash, int64_t tokens)
+{
+	return (prefix_key){prefix_disk_name(m->id), owner, hash, tokens};
 }
 
 /* The hash of no token. */
-static uint64_t hash_start(const served_model *m, uint64_t owner)
+static uint64_t hash_start(const prefix_cache *c, const served_model *m, uint64_t owner)
 {
-	return m->hash ^ owner;
-}
-
-static uint64_t hash_token(uint64_t hash, int32_t token)
-{
-	hash = (hash ^ (uint32_t)token) * 0x9fb21c651e98df25u;
-	return hash ^ (hash >> 29);
+	return m->hash ^ owner ^ c->program;
 }
 
 /* --- the table --------------------------------------------------------------------- */
@@ -63,14 +64,14 @@ static void touch(prefix_cache *c, prefix *p)
 
 static void drop(prefix_cache *c, prefix *p)
 {
-	prefix **link = bucket(c, p->hash);
+	prefix **link = bucket(c, p->key.hash);
 	while (*link != p)
 		link = &(*link)->next;
 	*link = p->next;
 	unlink_use(c, p);
 	c->count--;
 	c->bytes -= p->bytes;
-	session_free(p->state);
+	scheduler_transfer_fini(&p->state);
 	free(p);
 }
 
@@ -84,7 +85,7 @@ static bool grow_table(prefix_cache *c)
 	if (!larger.buckets)
 		return false;
 	for (prefix *p = c->newest; p; p = p->older) {
-		prefix **to = bucket(&larger, p->hash);
+		prefix **to = bucket(&larger, p->key.hash);
 		p->next = *to;
 		*to = p;
 	}
@@ -93,12 +94,44 @@ static bool grow_table(prefix_cache *c)
 	return true;
 }
 
-void prefixes_free(prefix_cache *c, const served_model *m)
+/* True if computing n tokens takes longer than reading a state in `ns`, or its time is not known. */
+static bool is_slower(const served_model *m, int64_t n, uint64_t ns)
 {
+	return m->prompt_ns == 0 || m->prompt_ns * (uint64_t)n > ns;
+}
+
+/* Move a state to the disk if it may be worth reading from there, and drop it. all: as in prefix_disk_put. */
+static void move_out(prefix_cache *c, prefix *p, bool all)
+{
+	if (c->disk && is_slower(p->model, p->key.tokens, prefix_disk_read_ns(c->disk, p->bytes)))
+		prefix_disk_put(c->disk, &p->key, &p->state, all);
+	drop(c, p);
+}
+
+/* Drop the states of owners that have been removed since the last call. */
+static void drop_removed(prefix_cache *c)
+{
+	const uint64_t n = prefix_disk_removed_owners(c->disk);
+	if (n == c->removed_owners)
+		return;
+	c->removed_owners = n;
 	for (prefix *p = c->newest, *older; p; p = older) {
 		older = p->older;
-		if (p->state->model == m)
+		if (prefix_disk_has_removed(c->disk, p->key.owner))
 			drop(c, p);
+	}
+}
+
+void prefixes_free(prefix_cache *c, const served_model *m)
+{
+	if (c->read_model == m) {
+		prefix_disk_cancel(c->disk, &c->read);
+		c->read_model = NULL;
+	}
+	for (prefix *p = c->oldest, *newer; p; p = newer) {
+		newer = p->newer;
+		if (p->model == m)
+			move_out(c, p, true);
 	}
 }
 
@@ -108,15 +141,45 @@ void prefixes_fini(prefix_cache *c)
 	*c = (prefix_cache){0};
 }
 
+/* Add a state, of which the cache becomes the owner. Nothing depends on it, so no memory is no error: the state is
+ * freed. False: it has not been added. */
+static bool add(prefix_cache *c, const served_model *m, const prefix_key *key, session_transfer *state)
+{
+	const int64_t bytes = (int64_t)(sizeof(prefix) + state->bytes);
+	prefix *p = bytes <= c->limit && (c->count < c->n_buckets || grow_table(c)) ? memory_new(1, sizeof *p) : NULL;
+	if (!p) {
+		scheduler_transfer_fini(state);
+		return false;
+	}
+	while (c->bytes + bytes > c->limit)
+		move_out(c, c->oldest, false);
+	*p = (prefix){.model = m, .key = *key, .state = *state, .bytes = bytes, .next = *bucket(c, key->hash)};
+	*state = (session_transfer){0};
+	*bucket(c, key->hash) = p;
+	link_use(c, p);
+	c->count++;
+	c->bytes += bytes;
+	return true;
+}
+
 /* --- looking up -------------------------------------------------------------------- */
+
+static int64_t common_tokens(const prefix *p, const int32_t *ids, int64_t n)
+{
+	int64_t most, i = 0;
+	const int32_t *own = session_blob_tokens(&p->state, &most);
+	while (i < n && i < most && own[i] == ids[i])
+		i++;
+	return i;
+}
 
 /* Return the state after exactly these tokens, of which `hash` is the hash; NULL: none. */
 static prefix *find_state(const prefix_cache *c, const served_model *m, uint64_t owner, uint64_t hash,
                           const int32_t *ids, int64_t n)
 {
 	for (prefix *p = *bucket(c, hash); p; p = p->next)
-		if (p->hash == hash && p->owner == owner && p->state->model == m && p->state->tokens == n &&
-		    token_history_equals(&p->state->history, ids))
+		if (p->key.hash == hash && p->key.owner == owner && p->model == m && p->key.tokens == n &&
+		    common_tokens(p, ids, n) == n)
 			return p;
 	return NULL;
 }
@@ -125,9 +188,9 @@ static prefix *find_state(const prefix_cache *c, const served_model *m, uint64_t
 static prefix *find_longest(const prefix_cache *c, const served_model *m, uint64_t owner, const int32_t *ids, int64_t n)
 {
 	prefix *found = NULL;
-	uint64_t hash = hash_start(m, owner);
+	uint64_t hash = hash_start(c, m, owner);
 	for (int64_t i = 0; c->count > 0 && i < n - 1; i++) {
-		hash = hash_token(hash, ids[i]);
+		hash = prefix_disk_hash(hash, ids[i]);
 		prefix *p = find_state(c, m, owner, hash, ids, i + 1);
 		found = p ? p : found;
 	}
@@ -140,52 +203,119 @@ static int64_t find_branch(const prefix_cache *c, const served_model *m, uint64_
 	int64_t most = 0;
 	int compared = 0;
 	for (const prefix *p = c->newest; p && compared < PREFIXES_COMPARED; p = p->older) {
-		if (p->owner != owner || p->state->model != m)
+		if (p->key.owner != owner || p->model != m)
 			continue;
-		const int64_t common = token_history_common(&p->state->history, ids, n - 1);
+		const int64_t common = common_tokens(p, ids, n - 1);
 		most = common > most ? common : most;
 		compared++;
 	}
 	return most;
 }
 
-static status copy_state(session *to, const session *from, error *err)
+/* Make *out the session after a kept state. */
+static status restore(session **out, served_model *m, const prefix *p)
 {
-	size_t moved = 0;
-	for (bool done = false; !done;)
-		TRY(session_fork_step(to, from, &moved, &done, err));
-	return STATUS_OK;
+	session_transfer t = p->state; /* the blob stays p's */
+	t.moved = 0;
+	t.done = false;
+	TRY(session_blob_open(out, m, "", &t, NULL));
+	status s = STATUS_OK;
+	while (s == STATUS_OK && !t.done)
+		s = session_blob_read(*out, &t, NULL);
+	if (s != STATUS_OK) {
+		session_free(*out);
+		*out = NULL;
+	}
+	return s;
 }
 
 /* True if the states of this request may be kept and used. */
 static bool takes_part(const prefix_cache *c, const served_model *m, const generation_request *r)
 {
 	return c->limit > 0 && !r->reads_all && r->n_alpha == 0 && !r->explain && !r->score_prompt &&
-	       r->n_source == 0 && model_dimensions(m->model)->form->stepwise &&
-	       statepool_slot_bytes(m->pool) <= PREFIXES_STATE_BYTES;
+	       r->n_source == 0 && model_dimensions(m->model)->form->stepwise;
+}
+
+/* True if a blob from the disk is the state of m that its key names. */
+static bool is_state_of(const prefix_cache *c, const served_model *m, const prefix_key *key, const session_transfer *t)
+{
+	int64_t n;
+	uint64_t hash = hash_start(c, m, key->owner);
+	if (!t->blob || session_blob_check(m, t, NULL) != STATUS_OK)
+		return false;
+	const int32_t *ids = session_blob_tokens(t, &n);
+	for (int64_t i = 0; i < n; i++)
+		hash = prefix_disk_hash(hash, ids[i]);
+	return hash == key->hash && n == key->tokens;
+}
+
+/* Take the state that has been read from the disk. Without it the file goes, so that it is not read again and again. */
+static void take_read(prefix_cache *c)
+{
+	prefix_read *r = &c->read;
+	const served_model *m = c->read_model;
+	if (!is_state_of(c, m, &r->key, &r->blob) || prefix_disk_has_removed(c->disk, r->key.owner))
+		scheduler_transfer_fini(&r->blob);
+	if (!r->blob.blob || !add(c, m, &r->key, &r->blob))
+		prefix_disk_remove(c->disk, &r->key);
+	r->began_ns = 0;
+	c->read_model = NULL;
+}
+
+/* Begin to read a state from the disk, if there is one that saves time. */
+static bool begin_read(prefix_cache *c, const served_model *m, const generation_request *r)
+{
+	const uint64_t owner = prefix_disk_name(r->owner);
+	const prefix *p = find_longest(c, m, owner, r->prompt, r->n_prompt);
+	const int64_t least = p ? p->key.tokens : 0;
+	prefix_key key = key_of(m, owner, hash_start(c, m, owner), 0);
+	uint64_t ns;
+	if (!prefix_disk_find(c->disk, &key, r->prompt, r->n_prompt, least, &ns))
+		return false;
+	if (!is_slower(m, key.tokens - least, ns)) {
+		prefix_disk_doubt(c->disk);
+		return false;
+	}
+	c->read_model = m;
+	c->read.key = key;
+	prefix_disk_read(c->disk, &c->read);
+	return true;
+}
+
+bool prefixes_ready(prefix_cache *c, served_model *m, const generation_request *r, uint64_t *since)
+{
+	const uint64_t now = clock_ns();
+	if (!c->disk || !takes_part(c, m, r))
+		return true;
+	if (c->read.began_ns && atomic_load(&c->read.done))
+		take_read(c);
+	*since = *since ? *since : now;
+	if (now - *since >= PREFIXES_WAIT_NS)
+		return true;
+	return c->read.began_ns ? now - c->read.began_ns >= PREFIXES_WAIT_NS : !begin_read(c, m, r);
 }
 
 status prefixes_begin(prefix_cache *c, served_model *m, generation_request *r, session **out, error *err)
 {
 	const session_options o = {.policy = POSITION_ERROR, .explain = r->n_alpha > 0 || r->explain};
-	const uint64_t owner = hash_owner(r->owner);
-	TRY(session_new(out, m, "", &o, err));
+	const uint64_t owner = prefix_disk_name(r->owner);
 	if (!takes_part(c, m, r))
-		return STATUS_OK;
-	session *x = *out;
+		return session_new(out, m, "", &o, err);
+	drop_removed(c);
 	prefix *p = find_longest(c, m, owner, r->prompt, r->n_prompt);
 	const int64_t branch = find_branch(c, m, owner, r->prompt, r->n_prompt);
+	if (!p || restore(out, m, p) != STATUS_OK) { /* the prompt is read from its beginning */
+		p = NULL;
+		TRY(session_new(out, m, "", &o, err));
+	}
+	session *x = *out;
 	r->n_shared = branch > r->n_shared ? branch : r->n_shared;
-	x->kept = (session_kept){.active = true, .hash = hash_start(m, owner), .owner = owner};
+	x->kept = (session_kept){.active = true, .hash = hash_start(c, m, owner), .owner = owner};
 	if (!p)
 		return STATUS_OK;
-	if (copy_state(x, p->state, NULL) != STATUS_OK) { /* the prompt is read from its beginning */
-		session_free(x);
-		return session_new(out, m, "", &o, err);
-	}
 	touch(c, p);
 	x->kept.tokens = x->kept.hashed = x->tokens;
-	x->kept.hash = p->hash;
+	x->kept.hash = p->key.hash;
 	r->prompt += x->tokens;
 	r->n_prompt -= x->tokens;
 	r->n_shared -= r->n_shared < x->tokens ? r->n_shared : x->tokens;
@@ -232,62 +362,42 @@ int64_t prefixes_piece(const generation *g, int64_t n)
 	return least_of(n, next_kept(g, x->tokens + 1) - x->tokens);
 }
 
-static int64_t bytes_of(const session *x)
+static prefix *find_key(const prefix_cache *c, const served_model *m, const prefix_key *key)
 {
-	/* Other states may share most chunks of the history, and leave before. */
-	const int64_t chunks = (x->tokens + TOKEN_CHUNK - 1) / TOKEN_CHUNK;
-	return (int64_t)(sizeof(prefix) + sizeof *x + statepool_slot_bytes(x->model->pool)) +
-	       chunks * TOKEN_CHUNK * (int64_t)sizeof(int32_t);
-}
-
-static prefix *find_hash(const prefix_cache *c, const session *x)
-{
-	prefix *p = c->n_buckets ? *bucket(c, x->kept.hash) : NULL;
-	while (p && (p->hash != x->kept.hash || p->state->model != x->model || p->state->tokens != x->tokens))
+	prefix *p = c->n_buckets ? *bucket(c, key->hash) : NULL;
+	while (p && (p->key.hash != key->hash || p->model != m || p->key.tokens != key->tokens))
 		p = p->next;
 	return p;
 }
 
-/* Add a copy of x. Nothing depends on it, so no memory is no error. */
-static void add(prefix_cache *c, const session *x)
+/* Add a copy of x. */
+static void add_copy(prefix_cache *c, session *x, const prefix_key *key)
 {
-	const int64_t bytes = bytes_of(x);
-	if (bytes > c->limit || (c->count >= c->n_buckets && !grow_table(c)))
+	session_transfer t = {.bare = true};
+	const int64_t bytes = session_blob_bare_bytes(x);
+	if (x->tokens > PREFIXES_TOKENS || bytes > c->limit ||
+	    bytes - x->tokens * (int64_t)sizeof(int32_t) > PREFIXES_STATE_BYTES)
 		return;
-	while (c->bytes + bytes > c->limit)
-		drop(c, c->oldest);
-	prefix *p = memory_new(1, sizeof *p);
-	if (!p || session_snapshot(&p->state, x, "", NULL) != STATUS_OK) {
-		free(p);
-		return;
-	}
-	free(p->state->logits);
-	p->state->logits = NULL;
-	if (copy_state(p->state, x, NULL) != STATUS_OK) {
-		session_free(p->state);
-		free(p);
-		return;
-	}
-	p->hash = x->kept.hash;
-	p->owner = x->kept.owner;
-	p->bytes = bytes;
-	p->next = *bucket(c, p->hash);
-	*bucket(c, p->hash) = p;
-	link_use(c, p);
-	c->count++;
-	c->bytes += bytes;
+	drop_removed(c);
+	while (!t.done)
+		if (session_blob_write(x, &t, NULL) != STATUS_OK) {
+			scheduler_transfer_fini(&t);
+			return;
+		}
+	add(c, x->model, key, &t);
 }
 
 static void keep(prefix_cache *c, session *x)
 {
 	session_kept *k = &x->kept;
 	for (; k->hashed < x->tokens; k->hashed++)
-		k->hash = hash_token(k->hash, token_history_at(&x->history, k->hashed));
-	prefix *p = find_hash(c, x);
+		k->hash = prefix_disk_hash(k->hash, token_history_at(&x->history, k->hashed));
+	const prefix_key key = key_of(x->model, k->owner, k->hash, x->tokens);
+	prefix *p = find_key(c, x->model, &key);
 	if (p)
 		touch(c, p);
 	else
-		add(c, x);
+		add_copy(c, x, &key);
 	k->tokens = x->tokens;
 }
 

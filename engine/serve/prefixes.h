@@ -12,19 +12,29 @@
  * No bit depends on it. Where bits depend on the pieces of a prompt (served_model.any_pieces), only states between
  * whole pieces are kept.
  *
- * All states share a budget of bytes; the least recently used goes first. Executor thread only. */
+ * A state is a bare blob (session_blob.h), in memory as on the disk. All states of a device share a budget of bytes.
+ * The least recently used leaves memory first, and so does a model's when it is unloaded. They move to the disk
+ * (prefix_disk.h), if there is one. A state there returns to memory before its prompt begins, in the `prepare` of the
+ * task (prefixes_ready): never in a step.
+ *
+ * Reading is cheaper than computing if the tokens that it saves, each at the least time of late in a step of prompts,
+ * take longer than its bytes at the speed of the last reads. Otherwise a state is neither read nor written. While one
+ * of both is not known, it is. A prompt waits PREFIXES_WAIT_NS at most, and then is computed. Executor thread only. */
 #ifndef ENGINE_SERVE_PREFIXES_H
 #define ENGINE_SERVE_PREFIXES_H
 
+#include "engine/serve/prefix_disk.h"
 #include "engine/serve/session.h"
 
 enum {
 	PREFIXES_EVERY = 1024,
-	PREFIXES_COMPARED = 32,        /* states of late that a prompt is compared with */
-	PREFIXES_SHARED = 16,          /* minimum of tokens that others share; reading fewer is as fast */
-	PREFIXES_LEAST = 64,           /* minimum of tokens since the last state, otherwise */
-	PREFIXES_STATE_BYTES = 4 << 20 /* maximum; copying a larger state exceeds a turn */
+	PREFIXES_COMPARED = 32,         /* states of late that a prompt is compared with */
+	PREFIXES_SHARED = 16,           /* minimum of tokens that others share; reading fewer is as fast */
+	PREFIXES_LEAST = 64,            /* minimum of tokens since the last state, otherwise */
+	PREFIXES_STATE_BYTES = 4 << 20, /* maximum without its tokens; copying a larger state exceeds a turn */
+	PREFIXES_TOKENS = 1 << 20       /* maximum */
 };
+#define PREFIXES_WAIT_NS 100000000u
 
 typedef struct prefix prefix;
 
@@ -32,10 +42,20 @@ typedef struct prefix prefix;
 typedef struct prefix_cache {
 	prefix **buckets;
 	size_t n_buckets, count;
-	prefix *newest, *oldest; /* by last use */
-	int64_t bytes, limit;    /* limit 0: nothing is kept */
+	prefix *newest, *oldest;        /* by last use */
+	int64_t bytes, limit;           /* limit 0: nothing is kept */
+	prefix_disk *disk;              /* NULL: states are freed when they leave memory */
+	uint64_t program;               /* the same for programs and devices that compute the same bits */
+	uint64_t removed_owners;        /* prefix_disk_removed_owners at the last look */
+	prefix_read read;               /* one at a time, */
+	const served_model *read_model; /* for this model */
 } prefix_cache;
 
+/* Zero all and set limit, disk and program. */
+void prefixes_init(prefix_cache *c, const backend *b, int64_t limit, prefix_disk *disk);
+/* Bring a state from the disk to memory with which the prompt begins, if that is cheaper than computing. False: it is
+ * not there yet; call again. *since is 0 before the first call. */
+bool prefixes_ready(prefix_cache *c, served_model *m, const generation_request *r, uint64_t *since);
 /* Create the session of a request without one. It is empty, or a copy of a kept state with which the prompt begins;
  * then *r has only the rest of the prompt. */
 status prefixes_begin(prefix_cache *c, served_model *m, generation_request *r, session **out, error *err);
@@ -45,7 +65,7 @@ int64_t prefixes_piece(const generation *g, int64_t n);
 void prefixes_keep(prefix_cache *c, const generation *g);
 /* In the same way as g ends, unless a step in flight has changed the state. */
 void prefixes_keep_end(prefix_cache *c, const generation *g);
-/* Free the states of a model. */
+/* Move the states of a model to the disk, or free them. */
 void prefixes_free(prefix_cache *c, const served_model *m);
 void prefixes_fini(prefix_cache *c); /* no model has a state */
 

@@ -42,7 +42,7 @@ status scheduler_new(scheduler **out, backend *b, const scheduler_limits *limits
 		return STATUS_NOMEM;
 	s->backend = b;
 	s->limits = *limits;
-	s->prefixes.limit = limits->prefix_bytes;
+	prefixes_init(&s->prefixes, b, limits->prefix_bytes, limits->prefix_disk);
 	s->rows = memory_new((size_t)limits->max_batch, sizeof *s->rows);
 	s->draws = memory_new((size_t)limits->max_batch, sizeof *s->draws);
 	bool complete = s->rows && s->draws;
@@ -384,13 +384,17 @@ static status run_ahead(scheduler *s, inflight_step *now)
 	return STATUS_OK;
 }
 
-/* Note the time of a whole step. The least of the latest times counts: other programs only make a step longer. */
-static void time_rows(const inflight_step *f, uint64_t ns)
+void scheduler_note_time(uint64_t *least, uint64_t ns)
 {
 	enum { STEPS = 64 }; /* after which a time counts less */
-	served_model *m = f->model;
-	const uint64_t row_ns = ns / (uint64_t)f->n, grown = m->row_ns + m->row_ns / STEPS;
-	m->row_ns = m->row_ns == 0 || row_ns < grown ? row_ns : grown;
+	const uint64_t grown = *least + *least / STEPS;
+	*least = *least == 0 || ns < grown ? ns : grown;
+}
+
+/* Note the time of a whole decode step. */
+static void time_rows(const inflight_step *f, uint64_t ns)
+{
+	scheduler_note_time(&f->model->row_ns, ns / (uint64_t)f->n);
 }
 
 /* Run a decode step: complete the one in flight, or issue that of f's batch. */

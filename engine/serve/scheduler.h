@@ -56,6 +56,7 @@ typedef struct scheduler_limits {
 	int max_generations;  /* running and waiting; one more is STATUS_BUSY (admission.h refuses earlier) */
 	int max_batch;        /* sequences in one decode step */
 	int64_t prefix_bytes; /* host memory for states that prompts begin with (prefixes.h); 0: none are kept */
+	struct prefix_disk *prefix_disk; /* for those that leave it; shared by schedulers. NULL: they are freed */
 	int64_t automatic_bytes; /* host memory for automatic snapshots; 0: none are made */
 	/* Counts that memory for all schedulers that share it. It outlives their snapshots. NULL: none are made. */
 	atomic_llong *automatic_used;
@@ -167,6 +168,7 @@ typedef struct session_transfer {
 	size_t moved; /* bytes moved so far */
 	bool done;
 	bool temporary; /* import: the session is not durable, whatever the blob says */
+	bool bare;      /* without logits and source, and only with the floats that its tokens have written (prefixes.h) */
 } session_transfer;
 
 /* Export about a megabyte more. Once t->done, the blob lacks only its checksum. The caller lets nothing else use x
@@ -354,6 +356,9 @@ status scheduler_generate(scheduler *s, served_model *m, session *x, const gener
  * score_prompt. */
 status scheduler_search(scheduler *s, served_model *m, const beam_options *o, const generation_request *r, int n,
                         generation **out, error *err);
+/* Have the state at which the request will begin in memory: it may be on the disk (prefixes.h). False: it is being read;
+ * call again before scheduler_generate or scheduler_search. *since is 0 before the first call of a request. */
+bool scheduler_prefix_ready(scheduler *s, const char *id, const generation_request *r, uint64_t *since);
 /* Allow `credits` more events; a parked generation runs again. */
 void generation_grant(generation *g, int64_t credits);
 /* Cancel g: `finished` is called with STATUS_CANCELLED before the next token. */

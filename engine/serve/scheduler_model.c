@@ -148,6 +148,12 @@ bool scheduler_model_loaded(const scheduler *s, const char *id)
 	return scheduler_model_find(s, id) != NULL;
 }
 
+bool scheduler_prefix_ready(scheduler *s, const char *id, const generation_request *r, uint64_t *since)
+{
+	served_model *m = scheduler_model_find(s, id);
+	return !m || prefixes_ready(&s->prefixes, m, r, since);
+}
+
 bool scheduler_prepare(scheduler *s)
 {
 	served_model *m = s->models;

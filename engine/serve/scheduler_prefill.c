@@ -107,6 +107,15 @@ static status resume_some(scheduler *s, generation *g)
 	return STATUS_OK;
 }
 
+/* Note the time of a step of prompts, for each of its tokens. */
+static void time_tokens(const inflight_step *f, uint64_t ns)
+{
+	int64_t tokens = 0;
+	for (int i = 0; i < f->n; i++)
+		tokens += i < f->streams_from ? f->batch[i]->reading : 1;
+	scheduler_note_time(&f->model->prompt_ns, ns / (uint64_t)tokens);
+}
+
 status scheduler_prefill(scheduler *s, generation *g)
 {
 	inflight_step *f = scheduler_free_step(s);
@@ -134,8 +143,12 @@ status scheduler_prefill(scheduler *s, generation *g)
 	for (int i = 0; i < f->n; i++)
 		scheduler_begin(s, f->batch[i]);
 	scheduler_prompts_rows(s, f);
-	if (step_issue(s, f) == STATUS_OK)
+	const uint64_t began = clock_ns();
+	if (step_issue(s, f) == STATUS_OK) {
+		if (step_wait(s, f) == STATUS_OK)
+			time_tokens(f, clock_ns() - began);
 		return scheduler_complete(s, f);
+	}
 	/* The device may refuse the prompts, or the size of both. So the next step has the prompts alone. */
 	const bool lost = f->result == STATUS_DEVICE && backend_is_lost(s->backend);
 	if (!lost && !served_plan_has_changed(f->plan) && step_remove_streams(s, f))

@@ -97,6 +97,8 @@ bool scheduler_fetch_logits(scheduler *s, generation *g);
 void scheduler_proceed(scheduler *s, generation *g, int32_t token, bool overtaken);
 /* Return the entry of s->inflight that is free between ticks. */
 inflight_step *scheduler_free_step(scheduler *s);
+/* Note a time. The least of the latest times counts: other programs only make a step longer. */
+void scheduler_note_time(uint64_t *least, uint64_t ns);
 /* Complete the oldest step in flight: wait for its tokens and deliver them. */
 status scheduler_complete(scheduler *s, inflight_step *f);
 

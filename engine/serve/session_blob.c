@@ -73,7 +73,7 @@ static bool blob_measure(const blob_header *h, blob_sizes *out)
 
 /* Return the header that a session of m with these options and tokens has. */
 static blob_header blob_expect(const served_model *m, uint32_t version, const session_options *o, int64_t tokens,
-                               int64_t source)
+                               int64_t source, bool bare)
 {
 	const state_list *states = model_states(m->model);
 	const bool logs = state_list_has_sums(states) && !((version - BLOB_FIRST_VERSION) & BLOB_WITH_SUMS);
@@ -82,9 +82,10 @@ static blob_header blob_expect(const served_model *m, uint32_t version, const se
 	    .flags = (uint32_t)o->policy | (o->explain ? BLOB_EXPLAIN : 0) | (o->durable ? BLOB_DURABLE : 0),
 	    .model = m->hash,
 	    .tokens = (uint64_t)tokens,
-	    .state_floats =
-	        logs ? (uint64_t)state_list_slot_with_logs(states) : statepool_slot_bytes(m->pool) / sizeof(float),
-	    .vocab = (uint64_t)model_dimensions(m->model)->outputs,
+	    .state_floats = bare   ? (uint64_t)state_list_written_floats(states, tokens)
+	                    : logs ? (uint64_t)state_list_slot_with_logs(states)
+	                           : statepool_slot_bytes(m->pool) / sizeof(float),
+	    .vocab = bare ? 0 : (uint64_t)model_dimensions(m->model)->outputs,
 	    .log_floats = o->explain ? (uint64_t)m->log_floats : 0,
 	    .source = (uint64_t)source,
 	};
@@ -92,12 +93,18 @@ static blob_header blob_expect(const served_model *m, uint32_t version, const se
 	return h;
 }
 
-/* Return the header of x in its present state. */
-static blob_header blob_of(const session *x)
+/* Version of the blobs that are written for m. */
+static uint32_t blob_version(const served_model *m, bool with_source)
 {
-	const uint32_t version = BLOB_FIRST_VERSION + (x->n_source ? BLOB_WITH_SOURCE : 0) +
-	                         (state_list_has_sums(model_states(x->model->model)) ? BLOB_WITH_SUMS : 0);
-	return blob_expect(x->model, version, &x->options, x->tokens, x->n_source);
+	return BLOB_FIRST_VERSION + (with_source ? BLOB_WITH_SOURCE : 0) +
+	       (state_list_has_sums(model_states(m->model)) ? BLOB_WITH_SUMS : 0);
+}
+
+/* Return the header of x in its present state. */
+static blob_header blob_of(const session *x, bool bare)
+{
+	return blob_expect(x->model, blob_version(x->model, x->n_source > 0), &x->options, x->tokens, x->n_source,
+	                   bare);
 }
 
 /* --- moving ------------------------------------------------------------------------ */
@@ -118,9 +125,27 @@ static void move_tokens(session *x, size_t from, size_t n, unsigned char *at, bo
 	}
 }
 
-/* Copy a slice of the session's arrays from or to offset `at` of the blob. */
-static status blob_copy(session *x, const session_slice *slice, unsigned char *at, bool into_blob)
+/* Copy n bytes of the state of a bare blob, from byte `from` on. */
+static status copy_written(session *x, int64_t tokens, size_t from, size_t n, unsigned char *at, bool into_blob)
 {
+	statepool *p = x->model->pool;
+	state_range r;
+	for (size_t now;
+	     n > 0 && state_list_written(model_states(x->model->model), tokens, (int64_t)(from / sizeof(float)), &r);
+	     from += now, n -= now, at += now) {
+		const size_t first = (size_t)r.first * sizeof(float), bytes = (size_t)r.count * sizeof(float);
+		now = n < bytes ? n : bytes;
+		TRY(into_blob ? statepool_read(p, x->slot, first, at, now)
+		              : statepool_write(p, x->slot, first, at, now));
+	}
+	return STATUS_OK;
+}
+
+/* Copy a slice of the session's arrays from or to offset `at` of the blob. */
+static status blob_copy(session *x, const session_transfer *t, const blob_header *h, const session_slice *slice,
+                        bool into_blob)
+{
+	unsigned char *at = t->blob + t->moved;
 	statepool *p = x->model->pool;
 	void *arrays[] = {NULL, x->logits, NULL, x->log, x->source};
 	size_t from = slice->from, n = slice->bytes;
@@ -128,6 +153,8 @@ static status blob_copy(session *x, const session_slice *slice, unsigned char *a
 		memcpy(at, x->held + from, n);
 		return STATUS_OK;
 	}
+	if (slice->part == PART_STATE && t->bare)
+		return copy_written(x, (int64_t)h->tokens, from, n, at, into_blob);
 	if (slice->part == PART_STATE)
 		return into_blob ? statepool_read(p, x->slot, from, at, n) : statepool_write(p, x->slot, from, at, n);
 	if (slice->part == PART_TOKENS) {
@@ -152,7 +179,7 @@ static status blob_move(session *x, session_transfer *t, bool into_blob)
 	                                     (size_t)size.log, (size_t)size.source};
 	for (size_t left = SESSION_STEP; left > 0 && session_next_slice(parts, t->moved - before, left, &slice);
 	     left -= slice.bytes) {
-		TRY(blob_copy(x, &slice, t->blob + t->moved, into_blob));
+		TRY(blob_copy(x, t, &h, &slice, into_blob));
 		t->moved += slice.bytes;
 	}
 	t->done = !session_next_slice(parts, t->moved - before, 1, &slice);
@@ -162,7 +189,7 @@ static status blob_move(session *x, session_transfer *t, bool into_blob)
 static status blob_begin(const session *x, session_transfer *t, error *err)
 {
 	blob_sizes size;
-	blob_header h = blob_of(x);
+	blob_header h = blob_of(x, t->bare);
 	t->blob = blob_measure(&h, &size) ? malloc((size_t)size.total) : NULL;
 	if (!t->blob)
 		return error_set(err, STATUS_NOMEM, NULL, "no memory to export a session of %lld tokens",
@@ -177,7 +204,7 @@ status session_blob_write(session *x, session_transfer *t, error *err)
 {
 	if (!t->blob)
 		TRY(blob_begin(x, t, err));
-	blob_header h, now = blob_of(x);
+	blob_header h, now = blob_of(x, t->bare);
 	read_header(&h, t);
 	if (memcmp(&h, &now, sizeof h) != 0)
 		return error_set(err, STATUS_DEVICE, NULL, "the device failed while the session was exported");
@@ -226,17 +253,18 @@ status scheduler_transfer_check(const session_transfer *t, error *err)
 }
 
 /* Check that the blob belongs to a session of m. */
-static status blob_fits(const served_model *m, const blob_header *h, size_t bytes, session_options *o, error *err)
+static status blob_fits(const served_model *m, const blob_header *h, const session_transfer *t, session_options *o,
+                        error *err)
 {
 	blob_sizes size;
 	*o = (session_options){(position_policy)(h->flags & 3), h->flags & BLOB_EXPLAIN, h->flags & BLOB_DURABLE};
 	const int64_t tokens = h->tokens <= INT32_MAX ? (int64_t)h->tokens : 0;
 	const int64_t longest = model_dimensions(m->model)->source;
 	const int64_t source = h->source <= (uint64_t)longest ? (int64_t)h->source : 0;
-	blob_header expected = blob_expect(m, h->version, o, tokens, source);
+	blob_header expected = blob_expect(m, h->version, o, tokens, source, t->bare);
 	if (h->model != expected.model)
 		return error_set(err, STATUS_INVALID, "state", "the session state belongs to another model");
-	const bool whole = blob_measure(h, &size) && (uint64_t)size.total == bytes;
+	const bool whole = blob_measure(h, &size) && (uint64_t)size.total == t->bytes;
 	if (whole && h->state_floats != expected.state_floats)
 		return error_set(err, STATUS_UNSUPPORTED, "state",
 		                 "the session state has %llu floats, a session of the model here has %llu: another "
@@ -244,7 +272,8 @@ static status blob_fits(const served_model *m, const blob_header *h, size_t byte
 		                 (unsigned long long)h->state_floats, (unsigned long long)expected.state_floats);
 	bool possible = blob_has(h, BLOB_WITH_SOURCE) == (source > 0) &&
 	                (!blob_has(h, BLOB_WITH_SUMS) || state_list_has_sums(model_states(m->model))) &&
-	                o->policy <= POSITION_WRAP && memcmp(h, &expected, sizeof *h) == 0 && whole;
+	                (!t->bare || h->version == blob_version(m, false)) && o->policy <= POSITION_WRAP &&
+	                memcmp(h, &expected, sizeof *h) == 0 && whole;
 	if (possible && o->policy == POSITION_ERROR)
 		possible = (int64_t)h->tokens <= model_dimensions(m->model)->positions;
 	return possible ? STATUS_OK : error_set(err, STATUS_CORRUPT, "state", "the session state contradicts itself");
@@ -267,13 +296,36 @@ static status move_logs(const session *x, const blob_header *h, session_transfer
 	return s;
 }
 
+status session_blob_check(const served_model *m, const session_transfer *t, error *err)
+{
+	blob_header h;
+	session_options o;
+	read_header(&h, t);
+	return blob_fits(m, &h, t, &o, err);
+}
+
+int64_t session_blob_bare_bytes(const session *x)
+{
+	blob_sizes size;
+	const blob_header h = blob_of(x, true);
+	return blob_measure(&h, &size) ? size.total : INT64_MAX;
+}
+
+const int32_t *session_blob_tokens(const session_transfer *t, int64_t *n)
+{
+	blob_header h;
+	read_header(&h, t);
+	*n = (int64_t)h.tokens;
+	return (const int32_t *)(const void *)(t->blob + header_bytes(&h) + h.state_floats * sizeof(float));
+}
+
 status session_blob_open(session **out, served_model *m, const char *id, session_transfer *t, error *err)
 {
 	blob_header h;
 	session_options o;
 	*out = NULL;
 	read_header(&h, t);
-	TRY(blob_fits(m, &h, t->bytes, &o, err));
+	TRY(blob_fits(m, &h, t, &o, err));
 	o.durable &= !t->temporary;
 	TRY(session_new(out, m, id, &o, err));
 	status s = session_reserve(*out, (int64_t)h.tokens, err);
@@ -300,8 +352,9 @@ static bool ids_are_known(const session *x, const session_transfer *t, size_t fr
 	size_t begin = header_bytes(&h) + (size_t)size.state + (size_t)size.logits, end = begin + (size_t)size.ids;
 	from = from > begin ? from - begin : 0;
 	size_t to = t->moved < begin ? 0 : t->moved < end ? t->moved - begin : (size_t)size.ids;
+	const uint64_t vocab = (uint64_t)model_dimensions(x->model->model)->outputs;
 	for (size_t i = from / sizeof(int32_t); i < to / sizeof(int32_t); i++)
-		if ((uint64_t)token_history_at(&x->history, (int64_t)i) >= h.vocab) /* also if it is negative */
+		if ((uint64_t)token_history_at(&x->history, (int64_t)i) >= vocab) /* also if it is negative */
 			return false;
 	return true;
 }

@@ -18,6 +18,9 @@
  * A state that is kept as codes is counted in floats too (engine/tensor/ops/softmax_stream.h). If a later version of
  * the engine keeps another state, its number of floats changes, and a blob with another number is refused.
  *
+ * A bare blob (session_transfer.bare) has vocabulary 0, no logits, and the floats of state_list_written. It is never
+ * accepted in place of another, nor another in its place.
+ *
  * The checksum detects damage, not malice: a blob is untrusted input. Every count is checked against the model and the
  * length, and every token id against the vocabulary. The source count in the state never exceeds its capacity. State,
  * logits and log are plain numbers, never used as an address or a count; forged ones give wrong results only. */
@@ -35,5 +38,12 @@ status session_blob_write(session *x, session_transfer *t, error *err);
 status session_blob_open(session **out, served_model *m, const char *id, session_transfer *t, error *err);
 /* Import the next step. After an error the session can only be freed. */
 status session_blob_read(session *x, session_transfer *t, error *err);
+
+/* Check that a blob belongs to a session of m, as session_blob_open does. */
+status session_blob_check(const served_model *m, const session_transfer *t, error *err);
+/* Return the bytes of a bare blob of x. */
+int64_t session_blob_bare_bytes(const session *x);
+/* Return the tokens of a bare blob that has been written or checked, and set *n to their number. Borrowed. */
+const int32_t *session_blob_tokens(const session_transfer *t, int64_t *n);
 
 #endif

@@ -1,0 +1,652 @@
+/* prefix_disk.c - a hash table of the files, and one thread that does the work of three lists in this order: reads,
+ * because prompts wait for them; removals, because they make room; writes. One mutex guards the table and the lists. It
+ * is not held while a file is used. Only the thread removes files, so no file that it reads or writes is removed. */
+#include "engine/serve/prefix_disk.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/death_log.h"
+#include "engine/base/digest.h"
+#include "engine/base/file.h"
+#include "engine/base/log.h"
+#include "engine/base/memory.h"
+
+enum { BUCKETS = PREFIX_DISK_MOST, NAME_BYTES = 72, LOOK_SECONDS = 1 };
+
+/* A file, in the table or in the list of those to be removed. */
+typedef struct disk_file {
+	struct disk_file *next;          /* in its bucket, or in the list */
+	struct disk_file *newer, *older; /* by last use */
+	prefix_key key;
+	int64_t bytes;
+} disk_file;
+
+/* A state that waits to be written. */
+typedef struct queued {
+	struct queued *next;
+	prefix_key key;
+	session_transfer state;
+	bool unwanted; /* removed meanwhile */
+} queued;
+
+struct prefix_disk {
+	char folder[PATH_MAX];
+	int64_t limit;
+	uint64_t program;
+	pthread_t thread;
+	pthread_mutex_t mutex;
+	pthread_cond_t wake, read; /* for the thread; a read is done */
+	bool closing;
+	uint64_t deadline_ns; /* once closing */
+
+	disk_file **buckets;
+	disk_file *newest, *oldest;
+	disk_file *removed;
+	queued *first, **last, *writing;
+	int64_t queued_bytes;
+	prefix_read *reads, *reading;
+	uint64_t owners[PREFIX_DISK_OWNERS], n_owners;
+
+	double byte_ns; /* time to read a byte, of late */
+	uint64_t retry_ns;
+	bool failing;
+	prefix_disk_stats stats;
+};
+
+uint64_t prefix_disk_name(const char *text)
+{
+	return text ? digest_bytes(text, strlen(text)) : 0;
+}
+
+static bool is_key(const prefix_key *a, const prefix_key *b)
+{
+	return a->hash == b->hash && a->tokens == b->tokens && a->model == b->model && a->owner == b->owner;
+}
+
+/* --- names --------------------------------------------------------------------------- */
+
+static void path_of(const prefix_disk *d, const prefix_key *key, char out[PATH_MAX])
+{
+	snprintf(out, PATH_MAX, "%.*s/%016" PRIx64 "-%016" PRIx64 "-%016" PRIx64 "-%" PRId64, PATH_MAX - NAME_BYTES,
+	         d->folder, key->model, key->owner, key->hash, key->tokens);
+}
+
+/* False: not the name of a state. */
+static bool parse_name(const char *name, prefix_key *key)
+{
+	enum { PART = DIGEST_TEXT_BYTES }; /* 16 digits and a dash */
+	char *end;
+	if (strlen(name) <= 3 * PART || name[PART - 1] != '-' || name[2 * PART - 1] != '-' ||
+	    name[3 * PART - 1] != '-' || !digest_read(name, &key->model) || !digest_read(name + PART, &key->owner) ||
+	    !digest_read(name + 2 * PART, &key->hash))
+		return false;
+	key->tokens = strtoll(name + 3 * PART, &end, 10);
+	return !*end && key->tokens > 0 && key->tokens <= INT32_MAX;
+}
+
+/* --- the table: under the mutex ------------------------------------------------------------ */
+
+static disk_file **bucket(const prefix_disk *d, uint64_t hash)
+{
+	return &d->buckets[hash % BUCKETS];
+}
+
+static disk_file **find_link(const prefix_disk *d, const prefix_key *key)
+{
+	disk_file **link = bucket(d, key->hash);
+	while (*link && !is_key(&(*link)->key, key))
+		link = &(*link)->next;
+	return link;
+}
+
+static void unlink_use(prefix_disk *d, disk_file *f)
+{
+	*(f->newer ? &f->newer->older : &d->newest) = f->older;
+	*(f->older ? &f->older->newer : &d->oldest) = f->newer;
+}
+
+static void link_newest(prefix_disk *d, disk_file *f)
+{
+	f->newer = NULL;
+	f->older = d->newest;
+	*(d->newest ? &d->newest->newer : &d->oldest) = f;
+	d->newest = f;
+}
+
+static void touch(prefix_disk *d, disk_file *f)
+{
+	unlink_use(d, f);
+	link_newest(d, f);
+}
+
+static void add_file(prefix_disk *d, disk_file *f)
+{
+	disk_file **to = bucket(d, f->key.hash);
+	f->next = *to;
+	*to = f;
+	link_newest(d, f);
+	d->stats.states++;
+	d->stats.bytes += f->bytes;
+}
+
+/* Move a file from the table to the list of those to be removed. */
+static void remove_file(prefix_disk *d, disk_file *f)
+{
+	disk_file **link = find_link(d, &f->key);
+	*link = f->next;
+	unlink_use(d, f);
+	d->stats.states--;
+	d->stats.bytes -= f->bytes;
+	f->next = d->removed;
+	d->removed = f;
+	d->stats.waiting++;
+	pthread_cond_signal(&d->wake);
+}
+
+static bool lost_owner(const prefix_disk *d, uint64_t owner)
+{
+	const uint64_t n = d->n_owners < PREFIX_DISK_OWNERS ? d->n_owners : PREFIX_DISK_OWNERS;
+	for (uint64_t i = 0; i < n; i++)
+		if (d->owners[i] == owner)
+			return true;
+	return false;
+}
+
+/* --- the thread ------------------------------------------------------------------------------ */
+
+static void run_removal(prefix_disk *d)
+{
+	char path[PATH_MAX];
+	disk_file *f = d->removed;
+	d->removed = f->next;
+	pthread_mutex_unlock(&d->mutex);
+	path_of(d, &f->key, path);
+	unlink(path);
+	free(f);
+	pthread_mutex_lock(&d->mutex);
+	d->stats.waiting--;
+}
+
+/* Read and check a file. False: it has been found damaged. */
+static bool read_state(prefix_disk *d, prefix_read *r, uint64_t *ns)
+{
+	char path[PATH_MAX], *data;
+	session_transfer t = {.bare = true};
+	const uint64_t began = clock_ns();
+	path_of(d, &r->key, path);
+	const status s = file_read(path, PREFIX_DISK_STATE_BYTES, &data, &t.bytes, NULL);
+	t.blob = (unsigned char *)data;
+	const bool damaged = s == STATUS_OK ? scheduler_transfer_check(&t, NULL) != STATUS_OK : s != STATUS_NOMEM;
+	*ns = clock_ns() - began;
+	if (damaged)
+		scheduler_transfer_fini(&t);
+	else
+		utimensat(AT_FDCWD, path, NULL, 0); /* the time of its last use, for the next start */
+	r->blob = t;
+	return !damaged;
+}
+
+static void run_read(prefix_disk *d)
+{
+	enum { SHARE = 8 }; /* of the latest read in the average */
+	prefix_read *r = d->reads;
+	uint64_t ns;
+	d->reads = r->next;
+	d->reading = r;
+	pthread_mutex_unlock(&d->mutex);
+	const bool whole = read_state(d, r, &ns);
+	pthread_mutex_lock(&d->mutex);
+	disk_file *f = *find_link(d, &r->key);
+	if (r->blob.blob) {
+		d->stats.reads++;
+		d->byte_ns += ((double)ns / (double)r->blob.bytes - d->byte_ns) / SHARE;
+	}
+	d->stats.damaged += !whole && f; /* otherwise it was removed before its turn */
+	if (!whole && f)
+		remove_file(d, f);
+	d->reading = NULL;
+	atomic_store(&r->done, true);
+	pthread_cond_broadcast(&d->read);
+}
+
+/* True if the file system has room for n bytes more. */
+static bool has_room(prefix_disk *d, int64_t n)
+{
+	struct statvfs fs;
+	pthread_mutex_unlock(&d->mutex);
+	const bool known = statvfs(d->folder, &fs) == 0;
+	pthread_mutex_lock(&d->mutex);
+	if (!known)
+		return true;
+	const int64_t unit = (int64_t)fs.f_frsize, share = (int64_t)fs.f_blocks / PREFIX_DISK_FREE_SHARE * unit;
+	return (int64_t)fs.f_bavail * unit >= n + (share < PREFIX_DISK_FREE ? share : PREFIX_DISK_FREE);
+}
+
+static bool may_write(const prefix_disk *d)
+{
+	return !(d->failing && clock_ns() < d->retry_ns) && !(d->closing && clock_ns() > d->deadline_ns);
+}
+
+static status write_state(prefix_disk *d, queued *q, error *err)
+{
+	char path[PATH_MAX];
+	path_of(d, &q->key, path);
+	scheduler_transfer_seal(&q->state);
+	return file_write_scratch(path, q->state.blob, q->state.bytes, err);
+}
+
+/* Record whether the disk could be written. */
+static void note_write(prefix_disk *d, status s, const error *err)
+{
+	if (s != STATUS_OK && !d->failing)
+		log_line(LOG_WARN, "states of prompts are not written to the disk: %s", error_message(err));
+	d->failing = s != STATUS_OK;
+	d->retry_ns = clock_ns() + PREFIX_DISK_PAUSE_NS;
+}
+
+/* Write the next state, or remove a file to make room for it. */
+static void run_write(prefix_disk *d)
+{
+	const int64_t bytes = (int64_t)d->first->state.bytes;
+	const bool room = has_room(d, bytes);
+	error err = ERROR_INIT;
+	status s = room ? STATUS_OK : error_set(&err, STATUS_FULL, NULL, "the disk is nearly full");
+	if (d->oldest && (!room || d->stats.bytes > d->limit - bytes || d->stats.states >= PREFIX_DISK_MOST)) {
+		remove_file(d, d->oldest);
+		return;
+	}
+	queued *q = d->writing = d->first;
+	d->first = q->next;
+	if (!d->first)
+		d->last = &d->first;
+	d->queued_bytes -= bytes;
+	const bool exists = *find_link(d, &q->key); /* two devices may give up the same state */
+	disk_file *f = !exists && !q->unwanted && may_write(d) ? memory_new(1, sizeof *f) : NULL;
+	if (f) {
+		*f = (disk_file){.key = q->key, .bytes = bytes};
+		pthread_mutex_unlock(&d->mutex);
+		if (s == STATUS_OK)
+			s = write_state(d, q, &err);
+		pthread_mutex_lock(&d->mutex);
+		note_write(d, s, &err);
+	}
+	d->writing = NULL;
+	if (f && s == STATUS_OK) {
+		d->stats.writes++;
+		add_file(d, f);
+		if (q->unwanted)
+			remove_file(d, f);
+	} else {
+		free(f);
+		d->stats.unwritten += !exists && !q->unwanted;
+	}
+	d->stats.waiting--;
+	scheduler_transfer_fini(&q->state);
+	free(q);
+}
+
+/* --- the start ----------------------------------------------------------------------------------- */
+
+typedef struct found_file {
+	disk_file *file;
+	struct timespec used;
+} found_file;
+
+static int by_use(const void *a, const void *b)
+{
+	const struct timespec *x = &((const found_file *)a)->used, *y = &((const found_file *)b)->used;
+	return x->tv_sec != y->tv_sec ? (x->tv_sec > y->tv_sec) - (x->tv_sec < y->tv_sec)
+	                              : (x->tv_nsec > y->tv_nsec) - (x->tv_nsec < y->tv_nsec);
+}
+
+/* Return a file of the folder, which is removed if it is no state or past the limits; NULL then. */
+static disk_file *look_at(const prefix_disk *d, const char *name, size_t n, struct timespec *used)
+{
+	char path[PATH_MAX];
+	struct stat st;
+	disk_file f = {0}, *out;
+	if (name[0] == '.' || (size_t)snprintf(path, sizeof path, "%s/%s", d->folder, name) >= sizeof path)
+		return NULL;
+	if (n < PREFIX_DISK_MOST && parse_name(name, &f.key) && lstat(path, &st) == 0 && S_ISREG(st.st_mode) &&
+	    (out = memory_new(1, sizeof *out))) {
+		f.bytes = st.st_size;
+		*used = st.st_mtim;
+		*out = f;
+		return out;
+	}
+	unlink(path);
+	return NULL;
+}
+
+/* Fill the table from the folder. What was removed meanwhile, or exceeds the limit now, is removed. */
+static void list_folder(prefix_disk *d)
+{
+	found_file *all = NULL;
+	size_t n = 0, room = 0;
+	DIR *dir = opendir(d->folder);
+	for (struct dirent *e; dir && (e = readdir(dir)) && MEMORY_ROOM(all, room, n + 1);)
+		n += (all[n].file = look_at(d, e->d_name, n, &all[n].used)) != NULL;
+	if (dir)
+		closedir(dir);
+	if (n > 0)
+		qsort(all, n, sizeof *all, by_use);
+	pthread_mutex_lock(&d->mutex);
+	for (size_t i = 0; i < n; i++) {
+		add_file(d, all[i].file);
+		if (lost_owner(d, all[i].file->key.owner))
+			remove_file(d, all[i].file);
+	}
+	while (d->stats.bytes > d->limit)
+		remove_file(d, d->oldest);
+	d->stats.waiting--;
+	pthread_mutex_unlock(&d->mutex);
+	free(all);
+}
+
+/* Wait for work, or until it is time to look at the free space. */
+static void wait_for_work(prefix_disk *d)
+{
+	struct timespec until;
+	if (!d->oldest) {
+		pthread_cond_wait(&d->wake, &d->mutex);
+		return;
+	}
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += LOOK_SECONDS;
+	pthread_cond_timedwait(&d->wake, &d->mutex, &until);
+}
+
+static void *disk_thread(void *argument)
+{
+	prefix_disk *d = argument;
+	death_log_guard_thread();
+	list_folder(d);
+	pthread_mutex_lock(&d->mutex);
+	for (;;) {
+		if (d->reads)
+			run_read(d);
+		else if (d->removed)
+			run_removal(d);
+		else if (d->first)
+			run_write(d);
+		else if (d->closing)
+			break;
+		else if (d->oldest && !has_room(d, 0))
+			remove_file(d, d->oldest);
+		else
+			wait_for_work(d);
+	}
+	pthread_mutex_unlock(&d->mutex);
+	return NULL;
+}
+
+/* Return a number that differs between programs: another build may compute other bits. */
+static uint64_t program_of(void)
+{
+	struct stat st = {0};
+	stat("/proc/self/exe", &st);
+	const int64_t parts[] = {st.st_size, st.st_mtim.tv_sec, st.st_mtim.tv_nsec};
+	return digest_bytes(parts, sizeof parts) ^ prefix_disk_name(ADDITIVE_VERSION);
+}
+
+static void free_disk(prefix_disk *d)
+{
+	for (disk_file *f = d->newest, *older; f; f = older) {
+		older = f->older;
+		free(f);
+	}
+	pthread_mutex_destroy(&d->mutex);
+	pthread_cond_destroy(&d->wake);
+	pthread_cond_destroy(&d->read);
+	free(d->buckets);
+	free(d);
+}
+
+status prefix_disk_open(prefix_disk **out, const char *folder, int64_t limit, error *err)
+{
+	pthread_condattr_t by_clock;
+	*out = NULL;
+	if (limit == 0)
+		return file_remove_tree(folder, err);
+	TRY(file_make_folders(folder, err));
+	prefix_disk *d = memory_new(1, sizeof *d);
+	disk_file **buckets = memory_new(BUCKETS, sizeof *buckets);
+	if (!d || !buckets) {
+		free(buckets);
+		free(d);
+		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	}
+	snprintf(d->folder, sizeof d->folder, "%s", folder);
+	d->limit = limit;
+	d->program = program_of();
+	d->buckets = buckets;
+	d->last = &d->first;
+	d->byte_ns = 1;
+	d->stats.waiting = 1;
+	pthread_mutex_init(&d->mutex, NULL);
+	pthread_condattr_init(&by_clock);
+	pthread_condattr_setclock(&by_clock, CLOCK_MONOTONIC);
+	pthread_cond_init(&d->wake, &by_clock);
+	pthread_condattr_destroy(&by_clock);
+	pthread_cond_init(&d->read, NULL);
+	if (pthread_create(&d->thread, NULL, disk_thread, d) != 0) {
+		free_disk(d);
+		return error_set(err, STATUS_NOMEM, NULL, "cannot start the thread that writes states of prompts");
+	}
+	*out = d;
+	return STATUS_OK;
+}
+
+void prefix_disk_close(prefix_disk *d)
+{
+	if (!d)
+		return;
+	pthread_mutex_lock(&d->mutex);
+	d->closing = true;
+	d->deadline_ns = clock_ns() + PREFIX_DISK_CLOSE_NS;
+	pthread_cond_signal(&d->wake);
+	pthread_mutex_unlock(&d->mutex);
+	pthread_join(d->thread, NULL);
+	free_disk(d);
+}
+
+uint64_t prefix_disk_program(const prefix_disk *d)
+{
+	return d ? d->program : 0;
+}
+
+/* --- calls of other threads ---------------------------------------------------------------------- */
+
+void prefix_disk_put(prefix_disk *d, const prefix_key *key, session_transfer *t, bool all)
+{
+	const int64_t bytes = (int64_t)t->bytes;
+	queued *q = d ? memory_new(1, sizeof *q) : NULL;
+	if (q) {
+		pthread_mutex_lock(&d->mutex);
+		disk_file *f = *find_link(d, key);
+		if (f) {
+			touch(d, f);
+		} else if (!lost_owner(d, key->owner) && bytes <= d->limit && bytes <= PREFIX_DISK_STATE_BYTES &&
+		           (all || d->queued_bytes + bytes <= PREFIX_DISK_QUEUE_BYTES)) {
+			*q = (queued){.key = *key, .state = *t};
+			*d->last = q;
+			d->last = &q->next;
+			d->queued_bytes += bytes;
+			d->stats.waiting++;
+			*t = (session_transfer){0};
+			q = NULL;
+			pthread_cond_signal(&d->wake);
+		} else {
+			d->stats.unwritten++;
+		}
+		pthread_mutex_unlock(&d->mutex);
+	}
+	free(q);
+	scheduler_transfer_fini(t);
+}
+
+/* Under the mutex. */
+static uint64_t read_time(const prefix_disk *d, int64_t bytes)
+{
+	return PREFIX_DISK_READ_NS + (uint64_t)((double)bytes * d->byte_ns);
+}
+
+uint64_t prefix_disk_read_ns(prefix_disk *d, int64_t bytes)
+{
+	pthread_mutex_lock(&d->mutex);
+	const uint64_t ns = read_time(d, bytes);
+	pthread_mutex_unlock(&d->mutex);
+	return ns;
+}
+
+bool prefix_disk_find(prefix_disk *d, prefix_key *key, const int32_t *ids, int64_t n, int64_t least, uint64_t *ns)
+{
+	disk_file *found = NULL;
+	prefix_key k = *key;
+	if (!d)
+		return false;
+	pthread_mutex_lock(&d->mutex);
+	for (int64_t i = 0; d->stats.states > 0 && i < n - 1; i++) {
+		k.hash = prefix_disk_hash(k.hash, ids[i]);
+		k.tokens = i + 1;
+		disk_file *f = k.tokens > least ? *find_link(d, &k) : NULL;
+		found = f ? f : found;
+	}
+	if (found) {
+		*key = found->key;
+		*ns = read_time(d, found->bytes);
+	}
+	pthread_mutex_unlock(&d->mutex);
+	return found;
+}
+
+void prefix_disk_doubt(prefix_disk *d)
+{
+	pthread_mutex_lock(&d->mutex);
+	d->byte_ns *= 0.98;
+	pthread_mutex_unlock(&d->mutex);
+}
+
+void prefix_disk_read(prefix_disk *d, prefix_read *r)
+{
+	r->blob = (session_transfer){0};
+	r->began_ns = clock_ns();
+	r->next = NULL;
+	atomic_store(&r->done, false);
+	pthread_mutex_lock(&d->mutex);
+	prefix_read **link = &d->reads;
+	while (*link)
+		link = &(*link)->next;
+	*link = r;
+	disk_file *f = *find_link(d, &r->key);
+	if (f)
+		touch(d, f);
+	pthread_cond_signal(&d->wake);
+	pthread_mutex_unlock(&d->mutex);
+}
+
+void prefix_disk_cancel(prefix_disk *d, prefix_read *r)
+{
+	if (!r->began_ns)
+		return;
+	pthread_mutex_lock(&d->mutex);
+	while (d->reading == r)
+		pthread_cond_wait(&d->read, &d->mutex);
+	prefix_read **link = &d->reads;
+	while (*link && *link != r)
+		link = &(*link)->next;
+	if (*link)
+		*link = r->next;
+	pthread_mutex_unlock(&d->mutex);
+	scheduler_transfer_fini(&r->blob);
+	r->began_ns = 0;
+}
+
+/* True if the key belongs to the model or the owner; 0: any. */
+static bool belongs(const prefix_key *key, uint64_t of_model, uint64_t of_owner)
+{
+	return (!of_model || key->model == of_model) && (!of_owner || key->owner == of_owner);
+}
+
+/* Remove all states of a model or of an owner. Under the mutex. */
+static void remove_all(prefix_disk *d, uint64_t of_model, uint64_t of_owner)
+{
+	for (disk_file *f = d->newest, *older; f; f = older) {
+		older = f->older;
+		if (belongs(&f->key, of_model, of_owner))
+			remove_file(d, f);
+	}
+	for (queued *q = d->first; q; q = q->next)
+		q->unwanted |= belongs(&q->key, of_model, of_owner);
+	if (d->writing)
+		d->writing->unwanted |= belongs(&d->writing->key, of_model, of_owner);
+}
+
+void prefix_disk_remove(prefix_disk *d, const prefix_key *key)
+{
+	pthread_mutex_lock(&d->mutex);
+	disk_file *f = *find_link(d, key);
+	if (f)
+		remove_file(d, f);
+	pthread_mutex_unlock(&d->mutex);
+}
+
+void prefix_disk_remove_model(prefix_disk *d, const char *id)
+{
+	if (!d)
+		return;
+	pthread_mutex_lock(&d->mutex);
+	remove_all(d, prefix_disk_name(id), 0);
+	pthread_mutex_unlock(&d->mutex);
+}
+
+void prefix_disk_remove_owner(prefix_disk *d, const char *owner)
+{
+	const uint64_t name = prefix_disk_name(owner);
+	if (!d)
+		return;
+	pthread_mutex_lock(&d->mutex);
+	d->owners[d->n_owners++ % PREFIX_DISK_OWNERS] = name;
+	remove_all(d, 0, name);
+	pthread_mutex_unlock(&d->mutex);
+}
+
+uint64_t prefix_disk_removed_owners(prefix_disk *d)
+{
+	if (!d)
+		return 0;
+	pthread_mutex_lock(&d->mutex);
+	const uint64_t n = d->n_owners;
+	pthread_mutex_unlock(&d->mutex);
+	return n;
+}
+
+bool prefix_disk_has_removed(prefix_disk *d, uint64_t owner)
+{
+	pthread_mutex_lock(&d->mutex);
+	const bool lost = lost_owner(d, owner);
+	pthread_mutex_unlock(&d->mutex);
+	return lost;
+}
+
+void prefix_disk_read_stats(prefix_disk *d, prefix_disk_stats *out)
+{
+	*out = (prefix_disk_stats){0};
+	if (!d)
+		return;
+	pthread_mutex_lock(&d->mutex);
+	*out = d->stats;
+	pthread_mutex_unlock(&d->mutex);
+}
