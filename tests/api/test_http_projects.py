@@ -239,6 +239,7 @@ def test_two_keys_of_a_project_share_what_they_make(service, projects):  # noqa:
     _, b = projects
     other = Project(service, "b", role="user")
     assert other.ok("GET", f"/v1/sessions/{b.session}")["id"] == b.session
+    assert other.ok("GET", f"/v1/responses/{b.response}")["id"] == b.response
 
 
 def test_what_was_made_without_a_project_belongs_to_the_default(service):  # noqa: F811
