@@ -27,8 +27,8 @@ static const kept_form *kept_form_of(const request *r)
 
 bool kept_add(request *r, json_t *params, const char *id, json_t *about, bool background, bool stream)
 {
-	json_t *how = json_pack("{s:s*, s:s, s:o, s:b, s:b}", "id", id, "key", r->key, "about", about, "background",
-	                        background, "stream", stream);
+	json_t *how = json_pack("{s:s*, s:o, s:b, s:b}", "id", id, "about", about, "background", background,
+	                        "stream", stream);
 	if (json_object_set_new(params, "response", how) == 0)
 		return true;
 	json_decref(params);
@@ -81,7 +81,7 @@ json_t *kept_params(request *r, bool follow)
 		reply_refuse(r, 404, "not_found", "id", "the id must begin with \"%s\"", prefix);
 		return NULL;
 	}
-	json_t *params = json_pack("{s:s, s:s}", "id", r->params[0], "key", r->key);
+	json_t *params = json_pack("{s:s}", "id", r->params[0]);
 	if (params && follow)
 		json_object_set_new(params, "follow", json_true());
 	if (!params)

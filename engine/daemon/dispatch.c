@@ -152,9 +152,9 @@ static const char *named_model(const stream *s, const char *name)
 	if (strncmp(name, "model.", 6) == 0)
 		return s->target[0] ? s->target : NULL;
 	if (s->target[0] && (strncmp(name, "session.", 8) == 0 || strncmp(name, "snapshot.", 9) == 0))
-		return sessions_model(e->sessions, s->target);
+		return sessions_model(e->sessions, s, s->target);
 	const char *of = json_string_value(json_object_get(s->params, "session"));
-	return of ? sessions_model(e->sessions, of) : json_string_value(json_object_get(s->params, "model"));
+	return of ? sessions_model(e->sessions, s, of) : json_string_value(json_object_get(s->params, "model"));
 }
 
 /* False: the stream has been answered. */
@@ -168,15 +168,24 @@ static bool has_key(stream *s, const char *name)
 	return false;
 }
 
+/* Check that the request may use the model that it names. An import names one that must not exist. */
+static status check_model(const stream *s, const char *name, error *err)
+{
+	const engine *e = s->net->owner;
+	const char *named = named_model(s, name);
+	if (!keys_allow_model(s, named))
+		return error_set(err, STATUS_NOT_FOUND, s->target[0] ? "id" : "model",
+		                 "there is no model \"%.64s\", or this key may not use it", named);
+	return named && !s->scope.all && strcmp(name, "model.import") != 0
+	           ? catalog_check_project(e->catalog, named, s->scope.project, err)
+	           : STATUS_OK;
+}
+
 /* Check the request against its key's models and limit of requests. False: the stream has been answered. */
 static bool key_allows(stream *s, const char *name, bool counted)
 {
 	error err = ERROR_INIT;
-	const char *named = named_model(s, name);
-	if (!keys_allow_model(s, named))
-		error_set(&err, STATUS_NOT_FOUND, s->target[0] ? "id" : "model",
-		          "there is no model \"%.64s\", or this key may not use it", named);
-	else if (!counted || keys_take_request(s, &err) == STATUS_OK)
+	if (check_model(s, name, &err) == STATUS_OK && (!counted || keys_take_request(s, &err) == STATUS_OK))
 		return true;
 	stream_error(s, &err, NULL);
 	return false;
@@ -236,7 +245,7 @@ static void begin_method(stream *s, void *context)
 	if (s->begin)
 		s->begin(s);
 	else
-		d->handler.job->begin(s, d->handler.queue);
+		job_machine_begin(s, d->handler.job, d->handler.queue);
 }
 
 static void dispatch_begin(dispatch *d)

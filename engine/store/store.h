@@ -123,6 +123,7 @@ typedef struct store_file {
 	char sha256[CHECKSUM_TEXT_BYTES]; /* in the same way */
 	int64_t bytes, created;
 	char format[8];   /* "auto", "text" or "json" (engine/text/corpus_form.h); set before sealing */
+	char project[STORE_ID_BYTES]; /* "": the default; set before sealing */
 	int64_t lifetime; /* seconds; 0: no limit. Set before sealing */
 	int64_t expires;  /* Unix time; 0: never */
 } store_file;
@@ -143,6 +144,7 @@ status store_files_expired(store *s, int64_t now, json_t *ids, error *err);
 
 typedef struct store_model {
 	char id[STORE_ID_BYTES], owned_by[64], architecture[64];
+	char project[STORE_ID_BYTES]; /* "": the default */
 	int64_t created, parameters;
 } store_model;
 /* Any thread: sync and hash a finished temporary folder, and write its manifest. */
@@ -240,7 +242,7 @@ status store_response_delete(store *s, const char *id, error *err);
 typedef bool (*store_each)(void *context, const json_t *object);
 typedef struct store_page {
 	const char *parent;                                       /* events and checkpoints: the job */
-	const char *after;                                        /* id of the row to begin after, or NULL */
+	const char *after;                                        /* id of the row to begin after, which matches, or NULL */
 	const char *filter;                                       /* files: purpose; jobs: status; or NULL */
 	bool (*match)(const void *context, const json_t *object); /* false skips a row; NULL: none */
 	const void *match_context;

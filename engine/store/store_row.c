@@ -155,6 +155,20 @@ status row_walk(store *s, store_table table, const char *parent, row_each each, 
 
 /* --- listing ------------------------------------------------------------------------------------- */
 
+/* True if the row is in the list. A damaged one is, so that pages continue after it. */
+static status is_listed(store *s, store_table table, const store_page *page, bool *listed, error *err)
+{
+	store_row row;
+	*listed = true;
+	if (!page->match)
+		return STATUS_OK;
+	const status result = row_find(s, table, page->after, &row, err);
+	if (result == STATUS_OK)
+		*listed = page->match(page->match_context, row.document);
+	row_fini(&row);
+	return result == STATUS_STORAGE ? STATUS_OK : result;
+}
+
 /* Position of the row `after`, which must be in the list itself. */
 static status find_after(store *s, store_table table, const store_page *page, int64_t *seq, error *err)
 {
@@ -162,11 +176,13 @@ static status find_after(store *s, store_table table, const store_page *page, in
 	status result;
 	TRY(ledger_prepare(s->db, &row, err, "SELECT seq FROM objects WHERE kind=? AND id=? AND (parent=?3 OR ?3 IS NULL)",
 	                   "ttt", kinds[table], page->after, page->parent));
-	if (ledger_step(s->db, row, &result, err))
-		*seq = sqlite3_column_int64(row, 0);
-	else if (result == STATUS_OK)
-		result = error_set(err, STATUS_NOT_FOUND, "after", "there is no \"%.64s\" in this list", page->after);
+	bool listed = ledger_step(s->db, row, &result, err);
+	*seq = listed ? sqlite3_column_int64(row, 0) : 0;
 	sqlite3_finalize(row);
+	if (listed)
+		result = is_listed(s, table, page, &listed, err);
+	if (result == STATUS_OK && !listed)
+		result = error_set(err, STATUS_NOT_FOUND, "after", "there is no \"%.64s\" in this list", page->after);
 	return result;
 }
 

@@ -397,20 +397,6 @@ def tokens_of(call):
     return sum(len((call.frames.get_nowait()[1] or {}).get("tokens", [])) for _ in range(call.frames.qsize()))
 
 
-def test_a_request_cannot_name_the_responses_of_another_key(service):
-    admin = service.first()
-    mine, other = service.create(admin, role="trainer"), service.create(admin)
-    asked = {"model": service.model, "prompt": "a", "max_tokens": 1}
-    with service.daemon.connect() as e:
-        made = e.begin("completion.create", {**asked, "response": {"id": "cmpl-1", "key": other["id"], "about": {}}}, key=mine["id"], credit=9)
-        assert made.result()["status"] == "completed"
-        assert e.begin("response.get", {"id": "cmpl-1", "key": other["id"]}, key=mine["id"], credit=9).result()["status"] == "completed"
-        for named in (mine, other):
-            with pytest.raises(EngineError) as refusal:
-                e.begin("response.get", {"id": "cmpl-1", "key": named["id"]}, key=other["id"], credit=9).result()
-            assert refusal.value.status == 404
-
-
 def batch_codes(service, key, bodies):
     """The status of each line of a batch of responses, or the code of its error."""
     lines = [json.dumps({"custom_id": str(i), "method": "POST", "url": "/v1/responses", "body": body}) for i, body in enumerate(bodies)]
@@ -425,9 +411,9 @@ def batch_codes(service, key, bodies):
     return [r["error"]["code"] if r["error"] else r["response"]["status_code"] for r in sorted(results, key=lambda r: r["custom_id"])]
 
 
-def test_a_batch_finds_the_responses_of_its_key(service):
+def test_a_batch_finds_the_responses_of_its_project(service):
     admin, model = service.first(), service.model
-    mine, other = service.create(admin, role="trainer"), service.create(admin)
+    mine, other = service.create(admin, role="trainer", project="a"), service.create(admin, project="b")
     ids = []
     for key in (mine, other):
         wait_for(lambda: service.complete(key["secret"]).status == 200)
@@ -435,7 +421,7 @@ def test_a_batch_finds_the_responses_of_its_key(service):
         assert made.status == 200, made.body
         ids.append(made.json["id"])
     bodies = [{"model": model, "input": "b", "max_output_tokens": 2, "previous_response_id": id} for id in ids]
-    bodies.append({**bodies[1], "response": {"key": other["id"]}})
+    bodies.append({**bodies[1], "response": {"id": ids[1]}})
     assert batch_codes(service, mine["id"], bodies) == [200, 404, "unknown_parameter"]
 
 

@@ -154,7 +154,9 @@ json_t *batch_document_public(const json_t *document)
 	    json_pack("{s:O, s:I, s:I}", "total", json_object_get(document, "total"), "completed",
 	              (json_int_t)(p.done - p.failed), "failed", (json_int_t)p.failed));
 	put(out, "additive", json_pack("{s:O}", "error", json_object_get(document, "error")));
-	if (json_object_size(out) == sizeof same / sizeof *same + 12)
+	const bool whole = json_object_size(out) == sizeof same / sizeof *same + 12;
+	json_t *project = json_object_get(document, "project");
+	if (whole && (!project || json_object_set(out, "project", project) == 0))
 		return out;
 	json_decref(out);
 	return NULL;

@@ -124,6 +124,6 @@ void batch_run_finalize(batch_run *r, queued_job *j)
 		batch_run_end(r, s, &err);
 		return;
 	}
-	batch_output_begin(&r->output, r->base.queue->parts->store, r->base.id);
+	batch_output_begin(&r->output, r->base.queue->parts->store, r->base.id, project_of(j->document));
 	collect(r);
 }

@@ -8,8 +8,10 @@
 
 static const char *const names[BATCH_FILES] = {"output", "errors"}; /* members of an event, and parts of file names */
 
-void batch_output_begin(batch_output *o, store *s, const char *job)
+void batch_output_begin(batch_output *o, store *s, const char *job, const char *project)
 {
+	for (int i = 0; i < BATCH_FILES; i++)
+		snprintf(o->files[i].project, sizeof o->files[i].project, "%s", project);
 	o->store = s;
 	o->job = job;
 	for (int i = 0; i < BATCH_FILES; i++)

@@ -21,8 +21,8 @@ typedef struct batch_output {
 	store_file files[BATCH_FILES]; /* after batch_output_seal; without id: that file has no lines */
 } batch_output;
 
-/* Loop thread: choose the temporary files. */
-void batch_output_begin(batch_output *o, store *s, const char *job);
+/* Loop thread: choose the temporary files. project: of the files. */
+void batch_output_begin(batch_output *o, store *s, const char *job, const char *project);
 /* Loop thread: read the next event. *more: there was one. */
 status batch_output_next(batch_output *o, bool *more, error *err);
 /* Pool thread: append its texts. */

@@ -11,6 +11,7 @@
 #include "engine/daemon/batches/batch_run.h"
 #include "engine/daemon/queue/job_draft.h"
 #include "engine/daemon/queue/job_machine.h"
+#include "engine/daemon/requests/owned_file.h"
 
 /* --- the request ---------------------------------------------------------------------------------------- */
 
@@ -26,10 +27,7 @@ static status check_batch(job_draft *d, error *err)
 	if (json_object_set(params, "file", input) != 0 || /* its name in all jobs */
 	    json_object_set_new(params, "key", json_string(d->stream->access_id)) != 0)
 		return STATUS_NOMEM;
-	const status found = store_file_use(d->queue->parts->store, json_string_value(input), &file, err);
-	if (found == STATUS_NOT_FOUND)
-		strcpy(err->param, "input_file_id");
-	TRY(found);
+	TRY(owned_file_use(d->stream, json_string_value(input), "input_file_id", &file, err));
 	if (strcmp(file.purpose, "batch") != 0)
 		return error_set(err, STATUS_INVALID, "input_file_id", "must be a file with the purpose \"batch\"");
 	return store_check_room(d->queue->parts->store, 1, err);

@@ -252,14 +252,24 @@ static bool match(void *context, const json_t *row)
 	return !find->found;
 }
 
+static status no_checkpoint(error *err, const char *id)
+{
+	return error_set(err, STATUS_NOT_FOUND, "model", "there is no checkpoint \"%.64s\"", id);
+}
+
 static status locate_checkpoint(catalog *all, model_entry *m, const char *job, int64_t step, error *err)
 {
 	bool more;
+	json_t *owner;
 	store *s = all->store;
 	search find = {.id = m->id};
 	TRY(store_list(s, STORE_CHECKPOINTS, &(store_page){.parent = job}, match, &find, &more, err));
 	if (!find.found)
-		return error_set(err, STATUS_NOT_FOUND, "model", "there is no checkpoint \"%.64s\"", m->id);
+		return no_checkpoint(err, m->id);
+	TRY(store_job_get(s, job, &owner, err));
+	const char *project = job_document_text(owner, "project");
+	snprintf(m->project, sizeof m->project, "%s", project ? project : "");
+	json_decref(owner);
 	snprintf(m->owned_by, sizeof m->owned_by, "%s", job);
 	m->created = find.created;
 	store_checkpoint_folder(s, job, step, m->folder);
@@ -276,6 +286,7 @@ static status locate(catalog *all, model_entry *m, error *err)
 		return locate_checkpoint(all, m, job, step, err);
 	TRY(store_model_get(all->store, m->id, &row, err));
 	snprintf(m->owned_by, sizeof m->owned_by, "%s", row.owned_by);
+	snprintf(m->project, sizeof m->project, "%s", row.project);
 	m->created = row.created;
 	store_model_folder(all->store, m->id, m->folder);
 	return STATUS_OK;
@@ -444,6 +455,26 @@ status catalog_open_generative(catalog *all, const char *id, model_entry **out, 
 	return s;
 }
 
+status catalog_check_project(catalog *all, const char *id, const char *project, error *err)
+{
+	const model_entry *known = *find_entry(all, id);
+	model_entry *read = known ? NULL : memory_new(1, sizeof *read);
+	status s = known || read ? STATUS_OK : STATUS_NOMEM;
+	if (read) {
+		snprintf(read->id, sizeof read->id, "%s", id);
+		s = locate(all, read, err);
+		known = read;
+	}
+	const bool checkpoint = known && catalog_table(known) == STORE_CHECKPOINTS;
+	const bool allowed = s == STATUS_NOT_FOUND || (s == STATUS_OK && ((!known->project[0] && !checkpoint) ||
+	                                                                  strcmp(known->project, project) == 0));
+	free(read);
+	if (allowed || (s != STATUS_OK && s != STATUS_NOT_FOUND))
+		return allowed ? STATUS_OK : s;
+	return checkpoint ? no_checkpoint(err, id)
+	                  : error_set(err, STATUS_NOT_FOUND, "model", "there is no model \"%.64s\"", id);
+}
+
 const char *catalog_problem(const model_entry *m)
 {
 	return m->problem[0] ? m->problem : m->unloadable ? m->load_problem : NULL;
@@ -471,13 +502,13 @@ void catalog_forget(catalog *all, const char *id)
 }
 
 /* Make the row of a finished folder. If the folder is sealed, its seal is kept. */
-static status catalog_describe(store_model *row, const char *id, const char *folder, const char *owned_by, error *err)
+static status catalog_describe(store_model *row, const char *id, const char *folder, const char *project, error *err)
 {
 	model_entry m = {.references = 1};
 	manifest *about = NULL;
-	*row = (store_model){.created = clock_unix()};
+	*row = (store_model){.created = clock_unix(), .owned_by = "user"};
 	snprintf(row->id, sizeof row->id, "%s", id);
-	snprintf(row->owned_by, sizeof row->owned_by, "%s", owned_by);
+	snprintf(row->project, sizeof row->project, "%s", project);
 	snprintf(m.folder, sizeof m.folder, "%s", folder);
 	status s = catalog_fill(&m, err);
 	if (s == STATUS_OK && m.chat_problem.status == STATUS_INVALID)
@@ -499,17 +530,17 @@ static status catalog_describe(store_model *row, const char *id, const char *fol
 	return s;
 }
 
-status catalog_seal(const char *id, const char *folder, const char *owned_by, error *err)
+status catalog_seal(const char *id, const char *folder, const char *project, error *err)
 {
 	store_model row;
-	TRY(catalog_describe(&row, id, folder, owned_by, err));
+	TRY(catalog_describe(&row, id, folder, project, err));
 	return store_model_seal(&row, folder, err);
 }
 
-status catalog_add(catalog *all, const char *id, const char *folder, const char *owned_by, error *err)
+status catalog_add(catalog *all, const char *id, const char *folder, const char *project, error *err)
 {
 	store_model row;
-	TRY(catalog_describe(&row, id, folder, owned_by, err));
+	TRY(catalog_describe(&row, id, folder, project, err));
 	return store_model_add(all->store, &row, folder, err);
 }
 

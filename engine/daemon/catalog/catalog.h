@@ -61,6 +61,7 @@ typedef struct model_entry {
 	chat_template *chat;                     /* NULL: conversations cannot be rendered */
 	error chat_problem;                      /* the reason */
 	char owned_by[64];
+	char project[STORE_ID_BYTES]; /* "": the default */
 	int64_t created;
 	char problem[MODEL_ENTRY_PROBLEM_BYTES];      /* why the model cannot be used: row, configuration or tokenizer
 	                                               * is damaged; fields read from these are then unset. "":
@@ -79,6 +80,10 @@ status catalog_open(catalog *all, const char *id, model_entry **out, error *err)
 status catalog_open_generative(catalog *all, const char *id, model_entry **out, error *err);
 /* Open a model for requests that only show or delete; a damaged model has an entry with its `problem`. */
 status catalog_inspect(catalog *all, const char *id, model_entry **out, error *err);
+/* STATUS_NOT_FOUND, as if it did not exist, if requests of the project may not use the model: it belongs to another one,
+ * and is no model of the default project, which all may use. Checkpoints belong to the project of their job alone.
+ * STATUS_OK for a name that is no model's. */
+status catalog_check_project(catalog *all, const char *id, const char *project, error *err);
 /* Return why the model cannot be used; NULL: no fault is known. */
 const char *catalog_problem(const model_entry *m);
 /* Record in the store the models that the executor could not load. */
@@ -88,9 +93,9 @@ void catalog_release(model_entry *m); /* NULL is legal */
 void catalog_forget(catalog *all, const char *id);
 /* Write the manifest of a finished folder that is to become this model (store_model_seal). STATUS_INVALID,
  * STATUS_UNSUPPORTED: not a model. Any thread. */
-status catalog_seal(const char *id, const char *folder, const char *owned_by, error *err);
+status catalog_seal(const char *id, const char *folder, const char *project, error *err);
 /* Move a finished folder into the store as a new model, sealing it if it is not. STATUS_CONFLICT: the id exists. */
-status catalog_add(catalog *all, const char *id, const char *folder, const char *owned_by, error *err);
+status catalog_add(catalog *all, const char *id, const char *folder, const char *project, error *err);
 
 /* Return the trie of the entry's vocabulary, made on first use. Any thread with a reference. STATUS_NOMEM. */
 status catalog_token_trie(model_entry *m, const token_trie **out);

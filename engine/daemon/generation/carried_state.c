@@ -57,7 +57,7 @@ status carried_state_begin(stream *s, choices_plan *p, error *err)
 		return STATUS_OK;
 	if (several)
 		return error_set(err, STATUS_INVALID, several, "cannot be used with state or return_state");
-	TRY(sessions_add(generation_room_of(s)->sessions, p->model, &o, -1, &p->session, err));
+	TRY(sessions_add(generation_room_of(s)->sessions, p->model, &o, -1, s->scope.project, &p->session, err));
 	sessions_hide(p->session);
 	p->state.hidden = true;
 	p->ticket = (session_ticket){.options = o, .create = true};

@@ -14,6 +14,7 @@
 #include "engine/daemon/queue/job_draft.h"
 #include "engine/recipe/job_tokenizer.h"
 #include "engine/daemon/requests/idempotency.h"
+#include "engine/daemon/requests/owned_file.h"
 
 enum { SUFFIX_BYTES = 32 };
 
@@ -150,7 +151,8 @@ static status create(job_creation *c, char id[STORE_ID_BYTES], json_t **document
 		result_name(result, id, c);
 	} while (job_table_name_taken(all, result));
 	*document = job_document_new(id, c->stream->params, &c->request, c->corpus.holdout, &estimate);
-	if (json_object_set_new(json_object_get(*document, "request"), "result", json_string(result)) != 0)
+	if (!project_mark(&c->stream->scope, *document) ||
+	    json_object_set_new(json_object_get(*document, "request"), "result", json_string(result)) != 0)
 		return STATUS_NOMEM;
 	json_t *events = json_pack("[o, o*, o, o, o*, o*, o*]",
 	                           job_document_event("info", "Created fine-tuning job: %s", id), tokenizer_event(c),
@@ -239,7 +241,8 @@ static void checked(uv_work_t *work, int cancelled)
 static status job_creation_prepare(job_creation *c, error *err)
 {
 	const job_parts *parts = c->jobs->queue.parts;
-	const job_sources from = job_store_sources(parts);
+	const job_store_view view = {parts, c->stream};
+	const job_sources from = job_store_sources(&view);
 	status s = job_request_read(&c->request, &from, c->stream->params, c->corpus.texts.tokenizer, err);
 	c->reservation.base = c->request.base ? c->request.base->id : NULL;
 	TRY(s);
@@ -292,7 +295,7 @@ static status begin_with_file(job_creation *c, const char *file, error *err)
 	const job_parts *parts = c->jobs->queue.parts;
 	store_file found;
 	error reason = ERROR_INIT;
-	status s = store_file_use(parts->store, file, &found, &reason);
+	status s = owned_file_use(c->stream, file, "", &found, &reason);
 	if (s == STATUS_NOT_FOUND)
 		return error_set(err, s, "additive.tokenizer.file", "there is no file \"%.64s\"", file);
 	if (s != STATUS_OK)

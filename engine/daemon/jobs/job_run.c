@@ -325,7 +325,8 @@ static status job_run_describe(job_run *r, error *err)
 {
 	training_plan *p = &r->plan;
 	const store *s = r->base.queue->parts->store;
-	const job_sources from = job_store_sources(r->base.queue->parts);
+	const job_store_view all = {.parts = r->base.queue->parts};
+	const job_sources from = job_store_sources(&all);
 	char folder[PATH_MAX];
 	const char *base = json_string_value(json_object_get(r->request, "base"));
 	const char *result = json_string_value(json_object_get(r->request, "result"));
@@ -360,6 +361,7 @@ status job_run_begin(job_queue *q, const queued_job *j, const job_run_from *from
 	r->work.data = r;
 	r->request = json_incref(json_object_get(j->document, "request"));
 	snprintf(r->base.id, sizeof r->base.id, "%s", j->id);
+	snprintf(r->plan.project, sizeof r->plan.project, "%s", project_of(j->document));
 	status s = job_run_describe(r, err);
 	r->corpus.texts = *texts;
 	*texts = (corpus_texts){0};

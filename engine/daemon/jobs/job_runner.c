@@ -187,7 +187,7 @@ static status succeed(jobs *all, job *j, const char *folder, const train_progres
 	error reason = ERROR_INIT;
 	if (!name)
 		return error_set(err, STATUS_CORRUPT, NULL, "the job's record is damaged");
-	status s = catalog_add(all->queue.parts->catalog, name, folder, "user", &reason);
+	status s = catalog_add(all->queue.parts->catalog, name, folder, project_of(j->base.document), &reason);
 	if (s != STATUS_OK && s != STATUS_CONFLICT) {
 		error_settle(&reason, s);
 		return error_set(err, s, NULL, "the model could not be kept: %s", error_message(&reason));

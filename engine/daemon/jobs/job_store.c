@@ -7,21 +7,23 @@
 #include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/compute/device.h"
 #include "engine/daemon/jobs/rank_training.h"
+#include "engine/daemon/requests/owned_file.h"
 
 static status find_file(void *context, const char *name, char id[STORE_ID_BYTES], error *err)
 {
-	const job_parts *parts = context;
+	const job_store_view *view = context;
 	store_file f;
-	TRY(store_file_use(parts->store, name, &f, err));
+	TRY(view->request ? owned_file_use(view->request, name, "id", &f, err)
+	                  : store_file_use(view->parts->store, name, &f, err));
 	snprintf(id, STORE_ID_BYTES, "%s", f.id);
 	return STATUS_OK;
 }
 
 static status find_model(void *context, const char *name, job_base *out, error *err)
 {
-	const job_parts *parts = context;
+	const job_store_view *view = context;
 	model_entry *m;
-	TRY(catalog_open(parts->catalog, name, &m, err));
+	TRY(catalog_open(view->parts->catalog, name, &m, err));
 	*out = (job_base){.architecture = m->architecture,
 	                  .config = json_incref(m->config),
 	                  .parsed = memory_new(1, m->architecture->config_bytes),
@@ -47,11 +49,12 @@ corpus_paths job_store_paths(const store *s)
 	return (corpus_paths){path_of, s};
 }
 
-job_sources job_store_sources(const job_parts *parts)
+job_sources job_store_sources(const job_store_view *view)
 {
+	const job_parts *parts = view->parts;
 	job_sources s = {.find_file = find_file,
 	                 .find_model = find_model,
-	                 .context = (void *)(uintptr_t)parts,
+	                 .context = (void *)(uintptr_t)view,
 	                 .paths = job_store_paths(parts->store),
 	                 .cache = {parts->cache_folder, parts->cache_budget, 0},
 	                 .backend_name = fleet_backend_name(parts->fleet),

@@ -7,7 +7,12 @@
 
 /* Return where the store keeps its files. */
 corpus_paths job_store_paths(const store *s);
-/* Return sources that borrow the parts. Each call has its own name for unfinished files. Loop thread. */
-job_sources job_store_sources(const job_parts *parts);
+typedef struct job_store_view {
+	const job_parts *parts;
+	const stream *request; /* finds the files that it sees; NULL: all files, for a stored job */
+} job_store_view;
+
+/* Return sources that borrow the view. Each call has its own name for unfinished files. Loop thread. */
+job_sources job_store_sources(const job_store_view *view);
 
 #endif

@@ -261,7 +261,7 @@ static status write_model(training *t, error *err)
 	const training_plan *p = t->plan;
 	TRY(file_make_folders(p->result, err));
 	TRY(trainer_save_model(t->trainer, p->tokenizer, p->result, err));
-	return catalog_seal(p->name, p->result, "user", err);
+	return catalog_seal(p->name, p->result, p->project, err);
 }
 
 /* True if the state was `from` and is now `to`. */

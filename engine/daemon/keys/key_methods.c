@@ -115,9 +115,9 @@ static json_t *new_document(const json_t *params, const char *hash)
 {
 	char id[STORE_ID_BYTES];
 	store_new_id(id, "key-");
-	json_t *document = json_pack("{s:s, s:s, s:s, s:s, s:n, s:i, s:i, s:i, s:I, s:n, s:n, s:n, s:s}", "id", id,
-	                             "object", "api_key", "name", "", "role", "user", "models", "requests_per_minute",
-	                             0, "tokens_per_minute", 0, "weight", 1, "created_at", (json_int_t)clock_unix(),
+	json_t *document = json_pack("{s:s, s:s, s:s, s:s, s:s, s:n, s:i, s:i, s:i, s:I, s:n, s:n, s:n, s:s}", "id", id,
+	                             "object", "api_key", "name", "", "role", "user", "project", PROJECT_DEFAULT,
+	                             "models", "requests_per_minute", 0, "tokens_per_minute", 0, "weight", 1, "created_at", (json_int_t)clock_unix(),
 	                             "expires_at", "last_used_at", "revoked_at", "hash", hash);
 	if (document && json_object_update(document, (json_t *)(uintptr_t)params) == 0)
 		return document;
@@ -140,6 +140,9 @@ void keys_create(stream *s)
 		result = STATUS_NOMEM;
 	if (result == STATUS_OK)
 		result = check_expiry(s->params, &err);
+	if (result == STATUS_OK && !store_valid_name(json_string_value(json_object_get(document, "project"))))
+		result = error_set(&err, STATUS_INVALID, "project",
+		                   "must be 1 to 63 of A-Z a-z 0-9 . _ : - and begin with a letter or digit");
 	if (result == STATUS_OK)
 		result = check_admin_remains(k, document, &err);
 	if (result == STATUS_OK)

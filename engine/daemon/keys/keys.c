@@ -32,6 +32,15 @@ static void free_key(access_key *x)
 	free(x);
 }
 
+/* Members that keys of earlier versions lack. */
+static status complete(json_t *document)
+{
+	json_t *defaults = json_pack("{s:s}", "project", PROJECT_DEFAULT);
+	const bool whole = json_object_update_missing(document, defaults) == 0;
+	json_decref(defaults);
+	return whole ? STATUS_OK : STATUS_NOMEM;
+}
+
 static void set_document(access_key *x, json_t *document)
 {
 	json_decref(x->document);
@@ -72,7 +81,12 @@ typedef struct reading {
 static bool read_key(void *context, const json_t *object)
 {
 	reading *r = context;
-	r->result = take_document(r->keys, json_incref((json_t *)(uintptr_t)object));
+	json_t *document = json_incref((json_t *)(uintptr_t)object);
+	r->result = complete(document);
+	if (r->result == STATUS_OK)
+		r->result = take_document(r->keys, document);
+	else
+		json_decref(document);
 	return r->result == STATUS_OK;
 }
 
@@ -190,14 +204,18 @@ status keys_admit(keys *k, stream *s, const char *method, error *err)
 {
 	const int64_t now = clock_unix();
 	access_key *x = keys_find(k, s->access_id);
-	if (strcmp(s->access_id, STREAM_KEY_OF_FILE) == 0 || (!s->access_id[0] && (!k->required || needs_no_key(method))))
+	if (strcmp(s->access_id, STREAM_KEY_OF_FILE) == 0 || (!s->access_id[0] && (!k->required || needs_no_key(method)))) {
+		s->scope.all = true;
 		return STATUS_OK;
+	}
 	if (!x || !key_works(x->document, now))
 		return error_set(err, STATUS_UNAUTHORIZED, NULL,
 		                 !s->access_id[0]                   ? "a key is needed"
 		                 : x && key_number(x, "revoked_at") ? "the key has been revoked"
 		                                                    : "the key has expired, or does not exist");
 	s->access = x;
+	project_set(&s->scope, key_text(x, "project"));
+	s->scope.all = strcmp(key_text(x, "role"), "admin") == 0;
 	s->access_next = x->streams;
 	if (x->streams)
 		x->streams->access_at = &s->access_next;

@@ -10,6 +10,7 @@
 #include "engine/daemon/requests/download.h"
 #include "engine/daemon/requests/idempotency.h"
 #include "engine/daemon/requests/listing.h"
+#include "engine/daemon/requests/owned_file.h"
 #include "engine/daemon/requests/upload.h"
 
 #define FILES_MAX_BYTES ((int64_t)64 << 30)
@@ -17,11 +18,12 @@
 /* digest, sha256: NULL for a file stored before these existed. */
 static json_t *file_object(const char *id, const char *filename, const char *purpose, const char *format,
                            json_int_t bytes, json_int_t created, const char *digest, const char *sha256,
-                           json_int_t expires)
+                           json_int_t expires, const char *project)
 {
-	json_t *object = json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:s, s:s, s:s?, s:s?}", "id", id, "object", "file",
-	                           "bytes", bytes, "created_at", created, "filename", filename, "purpose", purpose,
-	                           "format", format, "status", "processed", "xxh3", digest, "sha256", sha256);
+	json_t *object = json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:s, s:s, s:s?, s:s?, s:s*}", "id", id, "object",
+	                           "file", "bytes", bytes, "created_at", created, "filename", filename, "purpose",
+	                           purpose, "format", format, "status", "processed", "xxh3", digest, "sha256", sha256,
+	                           "project", project_member(project));
 	if (expires == 0 || (object && json_object_set_new(object, "expires_at", json_integer(expires)) == 0))
 		return object;
 	json_decref(object);
@@ -31,7 +33,7 @@ static json_t *file_object(const char *id, const char *filename, const char *pur
 static json_t *from_file(const store_file *f)
 {
 	return file_object(f->id, f->filename, f->purpose, f->format, f->bytes, f->created,
-	                   f->digest[0] ? f->digest : NULL, f->sha256[0] ? f->sha256 : NULL, f->expires);
+	                   f->digest[0] ? f->digest : NULL, f->sha256[0] ? f->sha256 : NULL, f->expires, f->project);
 }
 
 static json_t *files_from_row(stream *s, const json_t *row)
@@ -43,14 +45,16 @@ static json_t *files_from_row(stream *s, const json_t *row)
 	                "filename", &filename, "purpose", &purpose, "format", &format, "bytes", &bytes, "created",
 	                &created, "xxh3", &digest, "sha256", &sha256, "expires", &expires) != 0)
 		return NULL;
-	return file_object(id, filename, purpose, format, bytes, created, digest, sha256, expires);
+	return file_object(id, filename, purpose, format, bytes, created, digest, sha256, expires, project_of(row));
 }
 
 /* --- file.create --------------------------------------------------------------- */
 
-static status seal(const json_t *params, const char *folder, store_file *out, error *err)
+static status seal(const stream *s, const char *folder, store_file *out, error *err)
 {
+	const json_t *params = s->params;
 	char path[PATH_MAX + 8];
+	snprintf(out->project, sizeof out->project, "%s", s->scope.project);
 	snprintf(path, sizeof path, "%s/file", folder);
 	snprintf(out->filename, sizeof out->filename, "%s", json_string_value(json_object_get(params, "filename")));
 	snprintf(out->purpose, sizeof out->purpose, "%s", json_string_value(json_object_get(params, "purpose")));
@@ -112,7 +116,7 @@ void files_get(stream *s)
 {
 	error err = ERROR_INIT;
 	store_file f;
-	if (store_file_get(library_of(s)->store, s->target, &f, &err) == STATUS_OK)
+	if (owned_file_find(s, s->target, &f, &err) == STATUS_OK)
 		stream_result(s, from_file(&f));
 	else
 		stream_error(s, &err, NULL);
@@ -121,7 +125,11 @@ void files_get(stream *s)
 void files_delete(stream *s)
 {
 	error err = ERROR_INIT;
-	if (job_machine_uses_file(library_of(s)->jobs, s->target))
+	store_file f;
+	/* A damaged row does not tell its project: an admin can delete it. */
+	if (!s->scope.all && owned_file_find(s, s->target, &f, &err) != STATUS_OK)
+		stream_error(s, &err, NULL);
+	else if (job_machine_uses_file(library_of(s)->jobs, s->target))
 		stream_refuse(s, STATUS_CONFLICT, "file_in_use", "id", "a job that has not ended reads this file");
 	else if (store_file_delete(library_of(s)->store, s->target, &err) != STATUS_OK)
 		stream_error(s, &err, NULL);
@@ -135,7 +143,7 @@ void files_content(stream *s)
 	store_file f;
 	manifest *about = NULL;
 	char path[PATH_MAX];
-	status result = store_file_get(library_of(s)->store, s->target, &f, &err);
+	status result = owned_file_find(s, s->target, &f, &err);
 	if (result == STATUS_OK)
 		result = store_manifest(library_of(s)->store, STORE_FILES, f.id, &about, &err);
 	if (result != STATUS_OK) {

@@ -34,17 +34,18 @@ static json_t *model_object(const library *lib, const model_entry *c)
 {
 	const bool loaded = fleet_has_loaded(lib->fleet, c->id);
 	if (c->problem[0])
-		return json_pack("{s:s, s:s, s:I, s:s, s:{s:s, s:b}}", "id", c->id, "object", "model", "created",
+		return json_pack("{s:s, s:s, s:I, s:s, s:{s:s, s:b, s:s*}}", "id", c->id, "object", "model", "created",
 		                 (json_int_t)c->created, "owned_by", c->owned_by, "additive", "damaged", c->problem,
-		                 "loaded", 0);
+		                 "loaded", 0, "project", project_member(c->project));
 	json_t *object = json_pack(
-	    "{s:s, s:s, s:I, s:s, s:{s:s, s:I, s:O, s:{s:s, s:i}, s:o, s:I, s:I, s:s, s:s, s:b}}", "id", c->id,
+	    "{s:s, s:s, s:I, s:s, s:{s:s, s:I, s:O, s:{s:s, s:i}, s:o, s:I, s:I, s:s, s:s, s:b, s:s*}}", "id", c->id,
 	    "object", "model", "created", (json_int_t)c->created, "owned_by", c->owned_by, "additive", "architecture",
 	    c->architecture->name, "parameters", (json_int_t)c->parameters, "config", c->config, "tokenizer", "type",
 	    tokenizer_type(c->tokenizer), "vocab_size", (int)tokenizer_size(c->tokenizer), "n_positions",
 	    c->dims.positions == MODEL_UNBOUNDED ? json_null() : json_integer((json_int_t)c->dims.positions),
 	    "trained_length", (json_int_t)c->dims.trained, "state_bytes", (json_int_t)c->state_bytes, "dtype",
-	    catalog_dtype_name(c->weights), "backend", fleet_backend_name(lib->fleet), "loaded", loaded);
+	    catalog_dtype_name(c->weights), "backend", fleet_backend_name(lib->fleet), "loaded", loaded, "project",
+	    project_member(c->project));
 	const char *problem = catalog_problem(c);
 	if (object && problem &&
 	    json_object_set_new(json_object_get(object, "additive"), "damaged", json_string(problem)) != 0) {
@@ -86,19 +87,30 @@ static bool collect_id(void *context, const json_t *row)
 	return false;
 }
 
-/* Append the object of a model, unless it is being deleted. */
-static status list_model(const library *lib, const char *id, json_t *data, error *err)
+/* True if the request may use the model. */
+static bool may_use(const stream *s, const char *id)
 {
+	return keys_allow_model(s, id) &&
+	       (s->scope.all ||
+	        catalog_check_project(library_of(s)->catalog, id, s->scope.project, NULL) == STATUS_OK);
+}
+
+/* Append the object of a model, unless it is being deleted or the request lists another project. */
+static status list_model(const stream *s, const char *id, json_t *data, error *err)
+{
+	const library *lib = library_of(s);
+	const char *filter = json_string_value(json_object_get(s->params, "project"));
 	error reason = ERROR_INIT;
 	model_entry *c;
-	status s = catalog_inspect(lib->catalog, id, &c, &reason);
-	if (s == STATUS_NOT_FOUND)
+	status found = catalog_inspect(lib->catalog, id, &c, &reason);
+	if (found == STATUS_NOT_FOUND)
 		return STATUS_OK;
-	if (s != STATUS_OK)
-		return error_set(err, s, reason.param, "%s", reason.message);
-	s = json_array_append_new(data, model_object(lib, c)) == 0 ? STATUS_OK : STATUS_NOMEM;
+	if (found != STATUS_OK)
+		return error_set(err, found, reason.param, "%s", reason.message);
+	if (project_lists(&(project_scope){.all = true}, filter, c->project))
+		found = json_array_append_new(data, model_object(lib, c)) == 0 ? STATUS_OK : STATUS_NOMEM;
 	catalog_release(c);
-	return s;
+	return found;
 }
 
 void models_list(stream *s)
@@ -114,8 +126,8 @@ void models_list(stream *s)
 		result = STATUS_NOMEM;
 	for (size_t i = 0; result == STATUS_OK && i < json_array_size(ids); i++) {
 		const char *id = json_string_value(json_array_get(ids, i));
-		if (keys_allow_model(s, id))
-			result = list_model(library_of(s), id, data, &err);
+		if (may_use(s, id))
+			result = list_model(s, id, data, &err);
 	}
 	json_decref(ids);
 	if (result == STATUS_OK) {
@@ -372,7 +384,7 @@ void models_delete(stream *s)
 static status add_imported(stream *s, const char *folder, json_t **object, error *err)
 {
 	model_entry *c;
-	TRY(catalog_add(library_of(s)->catalog, s->target, folder, "user", err));
+	TRY(catalog_add(library_of(s)->catalog, s->target, folder, s->scope.project, err));
 	TRY(catalog_open(library_of(s)->catalog, s->target, &c, err));
 	*object = model_object(library_of(s), c);
 	catalog_release(c);
@@ -404,7 +416,7 @@ static status check_import(const stream *s, const char *folder, error *err)
 {
 	TRY(model_files_prepare(folder, err));
 	TRY(model_check(folder, err));
-	return catalog_seal(s->target, folder, "user", err);
+	return catalog_seal(s->target, folder, s->scope.project, err);
 }
 
 void models_import(stream *s)

@@ -15,6 +15,7 @@
 
 #include "engine/base/error.h"
 #include "engine/daemon/net/net.h"
+#include "engine/daemon/net/project.h"
 #include "proto/frame.h"
 #include "proto/schema.h"
 
@@ -75,6 +76,7 @@ struct stream {
 	char access_id[STREAM_OWNER_BYTES]; /* the request's API key, likewise */
 	struct access_key *access;          /* its entry (keys.h); NULL: none */
 	stream *access_next, **access_at;   /* in the list of the streams of that key */
+	project_scope scope;                /* what the request sees and creates; set with `access` */
 	int64_t tokens_reserved;            /* tokens taken from the key's limit */
 	bool revoked;                       /* cancelled because its key was revoked */
 	const char *method;                 /* its name; NULL: not known yet */

@@ -6,6 +6,7 @@
 #include "engine/base/memory.h"
 #include "engine/base/reserve.h"
 #include "engine/daemon/requests/idempotency.h"
+#include "engine/daemon/requests/owned_file.h"
 
 static const job_draft_steps *steps_of(const job_draft *d)
 {
@@ -37,10 +38,7 @@ status job_draft_find_file(const job_draft *d, char *path, error *err)
 {
 	store *s = d->queue->parts->store;
 	store_file file;
-	const status found = store_file_use(s, file_id(d), &file, err);
-	if (found == STATUS_NOT_FOUND)
-		strcpy(err->param, "file");
-	TRY(found);
+	TRY(owned_file_use(d->stream, file_id(d), "file", &file, err));
 	TRY(store_check_room(s, 1, err));
 	if (path)
 		store_blob_path(s, file.id, path);
@@ -68,7 +66,7 @@ static status add_job(job_draft *d, char id[STORE_ID_BYTES], json_t **document, 
 {
 	store_new_id(id, d->queue->kind->prefix);
 	*document = steps_of(d)->document(d, id);
-	*answer = *document ? job_queue_public(d->queue, *document) : NULL;
+	*answer = project_mark(&d->stream->scope, *document) ? job_queue_public(d->queue, *document) : NULL;
 	TRY(idempotency_begin(d->stream, err));
 	return idempotency_commit(d->stream, *answer ? write_job(d, id, *document, err) : STATUS_NOMEM, *answer, err);
 }

@@ -186,6 +186,26 @@ static const job_method common[] = {
     {"watch", job_machine_watch, false},
 };
 
+static status check_project(const stream *s, const job_queue *q, error *err)
+{
+	json_t *document;
+	if (s->scope.all || !s->target[0])
+		return STATUS_OK;
+	TRY(job_queue_document(q, s->target, &document, err));
+	const bool seen = project_sees(&s->scope, project_of(document));
+	json_decref(document);
+	return seen ? STATUS_OK : job_queue_no_job(q, s->target, err);
+}
+
+void job_machine_begin(stream *s, const job_method *m, job_queue *q)
+{
+	error err = ERROR_INIT;
+	if (check_project(s, q, &err) == STATUS_OK)
+		m->begin(s, q);
+	else
+		stream_error(s, &err, NULL);
+}
+
 const job_method *job_machine_method(const job_machine *m, const char *name, job_queue **queue)
 {
 	for (int i = 0; i < m->n; i++) {

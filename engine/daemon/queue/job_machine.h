@@ -28,6 +28,9 @@ job_queue *job_machine_queue(const job_machine *m, const job_kind *kind);
  * cancel, delete, events and watch; its table may replace them and add others. */
 const job_method *job_machine_method(const job_machine *m, const char *name, job_queue **queue);
 
+/* Call a method. A job that the request does not see is answered as one that does not exist, whatever the method. */
+void job_machine_begin(stream *s, const job_method *m, job_queue *q);
+
 /* For further methods of a kind: return the document of the requested job (new reference); NULL: the stream has been
  * answered with an error. */
 json_t *job_machine_find_document(stream *s, const job_queue *q);

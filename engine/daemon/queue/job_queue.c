@@ -220,6 +220,11 @@ status job_queue_put(const job_queue *q, const json_t *document, error *err)
 	                     err);
 }
 
+status job_queue_no_job(const job_queue *q, const char *id, error *err)
+{
+	return error_set(err, STATUS_NOT_FOUND, "id", "there is no %s \"%.64s\"", q->kind->noun, id);
+}
+
 status job_queue_document(const job_queue *q, const char *id, json_t **out, error *err)
 {
 	const queued_job *j = job_queue_find(q, id);
@@ -234,7 +239,7 @@ status job_queue_document(const job_queue *q, const char *id, json_t **out, erro
 	*out = NULL;
 	if (found != STATUS_OK && found != STATUS_NOT_FOUND)
 		return error_set(err, found, NULL, "%s", error_message(&reason));
-	return error_set(err, STATUS_NOT_FOUND, "id", "there is no %s \"%.64s\"", q->kind->noun, id);
+	return job_queue_no_job(q, id, err);
 }
 
 /* Commit a document and an event, which is taken over. event NULL: out of memory. */

@@ -156,6 +156,8 @@ json_t *job_queue_in_state(const json_t *document, const char *state, bool ended
 status job_queue_put(const job_queue *q, const json_t *document, error *err);
 /* Return the document of a job, ended or not (new reference). STATUS_NOT_FOUND. */
 status job_queue_document(const job_queue *q, const char *id, json_t **out, error *err);
+/* Return STATUS_NOT_FOUND with its message. */
+status job_queue_no_job(const job_queue *q, const char *id, error *err);
 
 /* Write `next` with the event of its state and make it the job's document. It is taken over also on failure; NULL is
  * STATUS_NOMEM. */

@@ -18,6 +18,8 @@ static bool listing_collect(void *context, const json_t *row)
 }
 
 typedef struct filter {
+	const project_scope *scope; /* NULL: any project */
+	const char *project;        /* NULL: every one that the scope sees */
 	const char *object;     /* NULL: any */
 	const json_t *metadata; /* not an object: any */
 } filter;
@@ -43,6 +45,8 @@ static bool is_requested(const void *context, const json_t *row)
 	const filter *f = context;
 	const char *object = json_string_value(json_object_get(row, "object"));
 	if (f->object && (!object || strcmp(object, f->object) != 0))
+		return false;
+	if (f->scope && !project_lists(f->scope, f->project, project_of(row)))
 		return false;
 	return !json_is_object(f->metadata) || has_metadata(row, f->metadata);
 }
@@ -89,12 +93,14 @@ void listing_answer_of(stream *s, store_table table, const char *parent, const c
 	error err = ERROR_INIT;
 	bool more = false;
 	collector c = {s, json_array(), convert, false};
-	const filter requested = {object, json_object_get(s->params, "metadata")};
+	/* Rows with a parent belong to the project of that. */
+	const filter requested = {parent ? NULL : &s->scope, json_string_value(json_object_get(s->params, "project")), object,
+	                          json_object_get(s->params, "metadata")};
 	const listing_page requested_page = listing_read(s->params, limit);
 	store_page page = {.parent = parent,
 	                   .after = requested_page.after,
 	                   .filter = json_string_value(json_object_get(s->params, "purpose")),
-	                   .match = object || json_is_object(requested.metadata) ? is_requested : NULL,
+	                   .match = !parent || object || json_is_object(requested.metadata) ? is_requested : NULL,
 	                   .match_context = &requested,
 	                   .limit = requested_page.limit,
 	                   .ascending = requested_page.ascending};

@@ -21,8 +21,9 @@ listing_page listing_read(const json_t *params, int64_t limit);
 json_t *listing_object(json_t *data, bool more);
 
 /* Answer {"object":"list","data":[…],"first_id","last_id","has_more"} with the rows selected by the request's "after",
- * "limit", "order", "purpose" and "metadata". Default order is newest first; `limit` is the default limit. `convert`
- * makes the API's object from a row (new reference); NULL: the row itself. */
+ * "limit", "order", "purpose", "metadata" and "project", of the projects that it sees. parent: an object that it sees;
+ * NULL: none. Default order is newest first; `limit` is the default limit. `convert` makes the API's object from a row
+ * (new reference); NULL: the row itself. */
 void listing_answer(stream *s, store_table table, const char *parent, int64_t limit,
                     json_t *(*convert)(stream *s, const json_t *row));
 /* List only rows with this "object". */

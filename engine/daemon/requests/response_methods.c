@@ -110,7 +110,7 @@ void response_refuse_all(response *r)
 /* The response that the request names. NULL: the stream has been answered. */
 static response *find_named(stream *s)
 {
-	return response_find(s, s->target, s->params, "id");
+	return response_find(s, s->target, "id");
 }
 
 void responses_get(stream *s)

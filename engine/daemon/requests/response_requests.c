@@ -140,14 +140,14 @@ static void peer_forget(stream_peer *p, stream *s)
 /* --- requests ---------------------------------------------------------------------------- */
 
 /* Replace the id of a previous response by its state. False: the stream has been answered. */
-static bool continue_previous(stream *s, const json_t *how)
+static bool continue_previous(stream *s)
 {
 	static const char param[] = "previous_response_id";
 	const char *id = json_string_value(json_object_get(s->params, param));
 	const char *model = json_string_value(json_object_get(s->params, "model"));
 	if (!id)
 		return true;
-	const response *r = response_find(s, id, how, param);
+	const response *r = response_find(s, id, param);
 	if (!r)
 		return false;
 	if (!r->ended)
@@ -200,7 +200,7 @@ static response *response_new(stream *s, const json_t *how, bool keeps_state, er
 	r->all = all;
 	r->peer = (stream_peer){peer_send, peer_send_copy, peer_fail, peer_forget, false};
 	response_copy_member(r->id, sizeof r->id, how, "id");
-	snprintf(r->key, sizeof r->key, "%s", response_key(s, how));
+	snprintf(r->project, sizeof r->project, "%s", s->scope.project);
 	r->about = json_is_object(about) ? json_incref(about) : json_object();
 	r->background = json_is_true(json_object_get(how, "background"));
 	r->keeps_state = keeps_state;
@@ -247,7 +247,7 @@ void responses_run(stream *s, const char *method, void (*begin)(stream *s, void 
 	const bool kept = json_object_get(how, "id"), streams = json_is_true(json_object_get(how, "stream"));
 	const bool responds = strcmp(method, "response.create") == 0;
 	json_object_del(s->params, "response");
-	if (responds && !continue_previous(s, how)) {
+	if (responds && !continue_previous(s)) {
 		json_decref(how);
 		return;
 	}

@@ -96,7 +96,7 @@ static void note_gone(struct responses *all, const response *r)
 	if (string_table_find(&all->gone, r->id))
 		return;
 	snprintf(g->id, sizeof g->id, "%s", r->id);
-	snprintf(g->key, sizeof g->key, "%s", r->key);
+	snprintf(g->project, sizeof g->project, "%s", r->project);
 	if (string_table_add(&all->gone, &g->node, g->id) != STATUS_OK)
 		g->id[0] = 0;
 }
@@ -172,8 +172,8 @@ status response_reserve(response *r, int64_t bytes, error *err)
 status response_put(response *r, error *err)
 {
 	json_t *row =
-	    json_pack("{s:s, s:s, s:s, s:s, s:b, s:O, s:O*, s:I, s:I, s:s%, s:s*, s:O*}", "id", r->id, "key", r->key,
-	              "owner", r->owner->name, "model", r->model, "background", r->background, "about", r->about,
+	    json_pack("{s:s, s:s*, s:s, s:s, s:b, s:O, s:O*, s:I, s:I, s:s%, s:s*, s:O*}", "id", r->id, "project",
+	              project_member(r->project), "owner", r->owner->name, "model", r->model, "background", r->background, "about", r->about,
 	              "input", r->input, "created", (json_int_t)r->created, "ended", (json_int_t)r->ended, "events",
 	              r->events.data ? r->events.data : "", r->events.bytes, "state", r->state, "outcome", r->outcome);
 	status s = row ? store_response_put(r->all->net->store, r->id, row, err) : STATUS_NOMEM;
@@ -226,7 +226,7 @@ static bool read_row(void *context, const json_t *row)
 		return false;
 	r->all = all;
 	response_copy_member(r->id, sizeof r->id, row, "id");
-	response_copy_member(r->key, sizeof r->key, row, "key");
+	snprintf(r->project, sizeof r->project, "%s", project_of(row));
 	response_copy_member(r->model, sizeof r->model, row, "model");
 	response_copy_member(owner, sizeof owner, row, "owner");
 	r->background = json_is_true(json_object_get(row, "background"));
@@ -359,21 +359,14 @@ bool response_is_completed(const response *r)
 	return s && strcmp(s, "completed") == 0;
 }
 
-const char *response_key(const stream *s, const json_t *how)
-{
-	const char *named = json_string_value(json_object_get(how, "key"));
-	return s->access ? s->access_id : named ? named : "";
-}
-
-response *response_find(stream *s, const char *id, const json_t *how, const char *param)
+response *response_find(stream *s, const char *id, const char *param)
 {
 	struct responses *all = s->net->responses;
 	response *r = STRING_TABLE_OWNER(string_table_find(&all->known, id), response, node);
 	const gone_response *g = STRING_TABLE_OWNER(string_table_find(&all->gone, id), gone_response, node);
-	const char *key = response_key(s, how);
-	if (r && strcmp(r->key, key) == 0)
+	if (r && project_sees(&s->scope, r->project))
 		return r;
-	if (!r && g && strcmp(g->key, key) == 0)
+	if (!r && g && project_sees(&s->scope, g->project))
 		stream_refuse(s, STATUS_GONE, NULL, param, "the response \"%.64s\" is no longer kept", id);
 	else
 		stream_refuse(s, STATUS_NOT_FOUND, NULL, param, "there is no response \"%.64s\"", id);

@@ -11,7 +11,7 @@ enum { RESPONSE_FIXED_BYTES = 4 << 10 }; /* counted for each response beside wha
 /* The id of a response that was removed. */
 typedef struct gone_response {
 	string_node node;
-	char id[STREAM_TARGET_BYTES], key[STREAM_OWNER_BYTES];
+	char id[STREAM_TARGET_BYTES], project[PROJECT_BYTES];
 } gone_response;
 
 /* Sum of an owner's responses. It exists while there are any. */
@@ -55,7 +55,7 @@ typedef struct response {
 	bool removed;   /* freed when the generation has ended */
 	char *note;     /* the latest note of its generation, while it has no follower; NULL: none */
 	error lost;     /* error for which the record cancelled the generation */
-	char id[STREAM_TARGET_BYTES], key[STREAM_OWNER_BYTES], model[STORE_ID_BYTES];
+	char id[STREAM_TARGET_BYTES], project[PROJECT_BYTES], model[STORE_ID_BYTES];
 } response;
 
 /* A stream that receives a response; its context. */
@@ -91,11 +91,8 @@ void response_copy_member(char *out, size_t size, const json_t *object, const ch
 void response_fail(response *r, const error *err);
 void response_end(response *r);
 bool response_is_completed(const response *r);
-/* The key whose responses a request sees: its own, if the engine has it, otherwise the one that the front end names in
- * "key" of `how`; "": none. */
-const char *response_key(const stream *s, const json_t *how);
-/* The response that a request may see, with response_key's key. NULL: the stream has been answered, 404 or 410. */
-response *response_find(stream *s, const char *id, const json_t *how, const char *param);
+/* The response, if the request sees its project. NULL: the stream has been answered, 404 or 410. */
+response *response_find(stream *s, const char *id, const char *param);
 void response_cancel(response *r);
 /* Forget a response, and its row if it has one. Its followers are answered 404. */
 status response_remove(response *r, error *err);

@@ -74,7 +74,7 @@ static void pool_check(uv_work_t *work)
 	if (s == STATUS_OK && u->plan->check)
 		s = u->plan->check(u->stream, u->files.folder, &u->error);
 	if (s == STATUS_OK && u->plan->seal)
-		s = u->plan->seal(u->stream->params, u->files.folder, &u->sealed, &u->error);
+		s = u->plan->seal(u->stream, u->files.folder, &u->sealed, &u->error);
 	if (s != STATUS_OK)
 		error_set(&u->error, s, NULL, "%s", status_text(s));
 }

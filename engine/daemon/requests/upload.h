@@ -31,8 +31,8 @@ typedef struct upload_plan {
 	/* Pool thread: check the complete folder. May read target and params of the stream. May be NULL. Either this or
 	 * `seal` makes the files durable. */
 	status (*check)(const stream *s, const char *folder, error *err);
-	/* Pool thread, after `check`: make a file's row from the request's params and seal it. May be NULL. */
-	status (*seal)(const json_t *params, const char *folder, store_file *out, error *err);
+	/* Pool thread, after `check`: make a file's row from the request and seal it. May be NULL. */
+	status (*seal)(const stream *s, const char *folder, store_file *out, error *err);
 	/* The single part is read into memory on the pool; see upload_take. */
 	bool in_memory;
 	/* Loop thread: everything is on disk and checked. Must answer the stream. The rest of the folder is deleted

@@ -1,4 +1,5 @@
-/* sessions.c - entries are found by id in a hash table and listed newest first. */
+/* sessions.c - entries are found by id in a hash table and listed newest first. find_seen decides for every method
+ * whether a request sees a session. */
 #include "engine/daemon/sessions/sessions_private.h"
 
 #include <assert.h>
@@ -10,7 +11,6 @@
 #include "engine/base/json_read.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
-#include "engine/daemon/requests/listing.h"
 
 static const char *const policies[] = {
     [POSITION_ERROR] = "error", [POSITION_CLAMP] = "clamp", [POSITION_WRAP] = "wrap"};
@@ -29,11 +29,12 @@ static int64_t expires_at(const session_entry *e)
 json_t *sessions_object(const session_entry *e)
 {
 	json_t *object = json_pack(
-	    "{s:s, s:s, s:s, s:I, s:I, s:I, s:o, s:b, s:b, s:s, s:o}", "id", e->id, "object", "session", "model", e->use->id,
+	    "{s:s, s:s, s:s, s:I, s:I, s:I, s:o, s:b, s:b, s:s, s:o, s:s*}", "id", e->id, "object", "session", "model", e->use->id,
 	    "tokens", (json_int_t)e->tokens, "state_bytes", (json_int_t)e->state_bytes, "created",
 	    (json_int_t)e->created, "expires_at", e->expires_ns ? json_integer(expires_at(e)) : json_null(), "durable",
 	    e->options.durable, "explain", e->options.explain, "position_policy", policies[e->options.policy],
-	    "snapshot_every", e->snapshot_every ? json_integer(e->snapshot_every) : json_null());
+	    "snapshot_every", e->snapshot_every ? json_integer(e->snapshot_every) : json_null(), "project",
+	    project_member(e->project->name));
 	if (object && e->source_tokens &&
 	    json_object_set_new(object, "source_tokens", json_integer(e->source_tokens)) != 0) {
 		json_decref(object);
@@ -132,15 +133,20 @@ static void free_entry(session_entry *e)
 	free(e);
 }
 
-/* Add an entry to table and list. It is not freed on failure. */
-static status link_entry(sessions *all, session_entry *e, const char *of)
+/* Add an entry to table and lists. It is not freed on failure. */
+static status link_entry(sessions *all, session_entry *e, const char *of, const char *project)
 {
 	if (sessions_find(all, e->id))
 		return STATUS_CONFLICT;
 	if (!MEMORY_ROOM(all->expiring, all->expiring_room, sessions_count(all) + 1))
 		return STATUS_NOMEM;
 	TRY(use_model(all, e, of));
+	if (sessions_join_project(all, e, project) != STATUS_OK) {
+		leave_model(all, e);
+		return STATUS_NOMEM;
+	}
 	if (string_table_add(&all->ids, &e->node, e->id) != STATUS_OK) {
+		sessions_leave_project(all, e);
 		leave_model(all, e);
 		return STATUS_NOMEM;
 	}
@@ -160,6 +166,7 @@ static void unlink_entry(sessions *all, session_entry *e)
 	*(e->newer ? &e->newer->older : &all->newest) = e->older;
 	*(e->older ? &e->older->newer : &all->oldest) = e->newer;
 	string_table_remove(&all->ids, &e->node);
+	sessions_leave_project(all, e);
 	leave_model(all, e);
 	sessions_tree_unlink(e);
 	sessions_cancel_snapshots(all, e);
@@ -211,10 +218,11 @@ bool sessions_are_stored(const sessions *all)
 
 /* --- taking and giving back ------------------------------------------------------------ */
 
-static status begin_entry(sessions *all, session_entry *e, const char *of, int preferred, error *err)
+static status begin_entry(sessions *all, session_entry *e, const char *of, const char *project, int preferred,
+                          error *err)
 {
 	TRY(tiers_make_live(all, e, preferred, err));
-	status s = link_entry(all, e, of);
+	status s = link_entry(all, e, of, project);
 	if (s == STATUS_OK)
 		return s;
 	tiers_set_live(all, e, false);
@@ -222,8 +230,8 @@ static status begin_entry(sessions *all, session_entry *e, const char *of, int p
 	return error_set(err, s, NULL, "%s", status_text(s));
 }
 
-static status add(sessions *all, const model_entry *c, const session_options *o, int64_t ttl, int preferred,
-                  session_entry **out, error *err)
+static status add(sessions *all, const model_entry *c, const session_options *o, int64_t ttl, const char *project,
+                  int preferred, session_entry **out, error *err)
 {
 	*out = NULL;
 	int most = all->parts.max_known;
@@ -243,7 +251,7 @@ static status add(sessions *all, const model_entry *c, const session_options *o,
 	e->created = clock_unix();
 	e->ttl = ttl;
 	e->busy = true;
-	status s = begin_entry(all, e, c->id, preferred, err);
+	status s = begin_entry(all, e, c->id, project, preferred, err);
 	if (s != STATUS_OK) {
 		free_entry(e);
 		return s;
@@ -253,10 +261,10 @@ static status add(sessions *all, const model_entry *c, const session_options *o,
 	return STATUS_OK;
 }
 
-status sessions_add(sessions *all, const model_entry *c, const session_options *o, int64_t ttl, session_entry **out,
-                    error *err)
+status sessions_add(sessions *all, const model_entry *c, const session_options *o, int64_t ttl, const char *project,
+                    session_entry **out, error *err)
 {
-	return add(all, c, o, ttl, FLEET_ANY, out, err);
+	return add(all, c, o, ttl, project, FLEET_ANY, out, err);
 }
 
 status sessions_check_snapshot_every(const sessions *all, const model_entry *c, const session_options *o,
@@ -286,7 +294,7 @@ status sessions_add_like(sessions *all, const model_entry *c, session_entry *oth
 	session_origin *origin = sessions_tree_new_origin(other->id, from, -1);
 	if (!origin)
 		return STATUS_NOMEM;
-	const status s = add(all, c, &other->options, other->ttl, other->device, out, err);
+	const status s = add(all, c, &other->options, other->ttl, other->project->name, other->device, out, err);
 	if (s != STATUS_OK) {
 		free(origin);
 		return s;
@@ -544,7 +552,7 @@ static bool read_entry(void *context, const json_t *row)
 		of = "";
 		e->ttl = -1;
 	}
-	s = link_entry(all, e, of);
+	s = link_entry(all, e, of, project_of(row));
 	if (s == STATUS_OK) {
 		tiers_set_live(all, e, false);
 		if (e->ttl >= 0)
@@ -582,60 +590,32 @@ void sessions_free(sessions *all)
 		unlink_entry(all, all->newest);
 	string_table_fini(&all->ids);
 	string_table_fini(&all->models);
+	string_table_fini(&all->projects);
 	free(all->expiring);
 	free(all);
 }
 
 /* --- the methods that only read the table ------------------------------------------- */
 
-/* Return e, or the first entry after it that is not hidden. */
-static const session_entry *shown_from(const session_entry *e, bool ascending)
+/* Return the session if the request sees it. */
+static session_entry *find_seen(const sessions *all, const stream *s, const char *id)
 {
-	while (e && e->hidden)
-		e = ascending ? e->newer : e->older;
-	return e;
-}
-
-static const session_entry *sessions_next_of(const session_entry *e, bool ascending)
-{
-	return shown_from(ascending ? e->newer : e->older, ascending);
-}
-
-void sessions_list(stream *s)
-{
-	const sessions *all = s->room;
-	const listing_page page = listing_read(s->params, LISTING_SESSIONS);
-	const session_entry *after = page.after ? sessions_find(all, page.after) : NULL;
-	if (page.after && !after) {
-		stream_refuse(s, STATUS_NOT_FOUND, NULL, "after", "there is no \"%.64s\" in this list", page.after);
-		return;
-	}
-	const session_entry *e = after ? sessions_next_of(after, page.ascending)
-	                               : shown_from(page.ascending ? all->oldest : all->newest, page.ascending);
-	json_t *data = json_array();
-	bool complete = data;
-	for (int64_t n = 0; complete && e && n < page.limit; n++, e = sessions_next_of(e, page.ascending))
-		complete = json_array_append_new(data, sessions_object(e)) == 0;
-	if (complete) {
-		stream_result(s, listing_object(data, e != NULL));
-		return;
-	}
-	json_decref(data);
-	stream_result(s, NULL);
+	session_entry *e = sessions_find(all, id);
+	return e && !e->hidden && project_sees(&s->scope, e->project->name) ? e : NULL;
 }
 
 session_entry *sessions_named(sessions *all, stream *s, const char *id)
 {
-	session_entry *e = sessions_find(all, id);
-	if (e && !e->hidden)
+	session_entry *e = find_seen(all, s, id);
+	if (e)
 		return e;
 	stream_refuse(s, STATUS_NOT_FOUND, NULL, "id", "there is no session \"%.64s\"", id);
 	return NULL;
 }
 
-const char *sessions_model(const sessions *all, const char *id)
+const char *sessions_model(const sessions *all, const stream *s, const char *id)
 {
-	const session_entry *e = sessions_find(all, id);
+	const session_entry *e = find_seen(all, s, id);
 	return e ? e->use->id : NULL;
 }
 

@@ -79,15 +79,15 @@ void sessions_stats_read(const sessions *all, sessions_stats *out);
 /* True if no session is in use, and the store has all of them but those that are lost. */
 bool sessions_are_stored(const sessions *all);
 
-/* Add a new session, which is busy. */
-status sessions_add(sessions *all, const model_entry *c, const session_options *o, int64_t ttl, session_entry **out,
-                    error *err);
+/* Add a new session of a project, which is busy. */
+status sessions_add(sessions *all, const model_entry *c, const session_options *o, int64_t ttl, const char *project,
+                    session_entry **out, error *err);
 /* STATUS_INVALID "snapshot_every" if a session with these options cannot make automatic snapshots. */
 status sessions_check_snapshot_every(const sessions *all, const model_entry *c, const session_options *o,
                                      int64_t tokens, error *err);
 /* Set the tokens between a new session's automatic snapshots; 0: none are made. */
 void sessions_set_snapshot_every(session_entry *e, int64_t tokens);
-/* Add a fork: a session with the options and lifetime of another one. from: the id of that one's snapshot, or
+/* Add a fork: a session with the options, lifetime and project of another one. from: the id of that one's snapshot, or
  * NULL. */
 status sessions_add_like(sessions *all, const model_entry *c, session_entry *other, const char *from,
                          session_entry **out, error *err);
@@ -113,8 +113,8 @@ status sessions_remove(sessions *all, session_entry *e, error *err);
 /* Let no other request find the session. */
 void sessions_hide(session_entry *e);
 const char *sessions_id(const session_entry *e);
-/* Return the model of a session; NULL if there is no such session. */
-const char *sessions_model(const sessions *all, const char *id);
+/* Return the model of a session; NULL if the request sees no such session. */
+const char *sessions_model(const sessions *all, const stream *s, const char *id);
 /* Return the number of the device that has the session's slot, or had it last. */
 int sessions_device(const session_entry *e);
 int64_t sessions_tokens(const session_entry *e); /* read so far */
@@ -154,7 +154,7 @@ json_t *sessions_object(const session_entry *e);
 /* Return {"id","tokens","snapshot"?}, as answers of generations contain it. made: the snapshot's id; "": none. */
 json_t *sessions_position(const session_entry *e, const char *made);
 
-/* Find a session by id; NULL: the stream has been answered. */
+/* Find a session that the request sees; NULL: the stream has been answered. */
 session_entry *sessions_named(sessions *all, stream *s, const char *id);
 bool sessions_is_busy(const session_entry *e);
 

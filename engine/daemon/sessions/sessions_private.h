@@ -1,4 +1,4 @@
-/* sessions_private.h - the table's entries: shared by sessions.c, sessions_snapshots.c and sessions_tree.c. */
+/* sessions_private.h - the table's entries: shared by sessions.c and the sessions_*.c beside it. */
 #ifndef ENGINE_DAEMON_SESSIONS_SESSIONS_PRIVATE_H
 #define ENGINE_DAEMON_SESSIONS_SESSIONS_PRIVATE_H
 
@@ -11,6 +11,13 @@ typedef struct model_use {
 	int64_t sessions;
 	char id[STORE_ID_BYTES];
 } model_use;
+
+/* The sessions of a project. */
+typedef struct session_project {
+	string_node node;
+	session_entry *newest, *oldest;
+	char name[PROJECT_BYTES]; /* "": the default */
+} session_project;
 
 /* The task that frees a session's slot. */
 typedef struct eviction {
@@ -45,6 +52,8 @@ struct session_entry {
 	uint64_t idle_since;                      /* while in a list: order in which entries became idle */
 	string_node node;                         /* in the table, by id */
 	model_use *use;                           /* its model, with the count of sessions */
+	session_project *project;
+	session_entry *project_older, *project_newer; /* in the order of creation */
 	eviction *eviction;                       /* allocated while live, so giving the slot up needs no memory */
 	session_away away;                        /* the state while it has no slot; the executor's while busy */
 	stream *waiting;                          /* requests that wait until it has moved, first come first */
@@ -88,7 +97,7 @@ struct sessions {
 	idle_list idle[FLEET_MAX]; /* live ones of each device */
 	idle_list held;            /* those in host memory */
 	uint64_t idle_clock;
-	string_table ids, models;
+	string_table ids, models, projects;
 	session_entry **expiring; /* [n_expiring] a heap, soonest first (sessions_expiry.c) */
 	int n_expiring, expiring_room;
 	int64_t snapshot_bytes; /* host memory of all snapshots */
@@ -103,6 +112,10 @@ struct sessions {
 
 /* Return the session `id`, or NULL. */
 session_entry *sessions_find(const sessions *all, const char *id);
+
+/* Add a new entry to its project's list, or remove it. STATUS_NOMEM. */
+status sessions_join_project(sessions *all, session_entry *e, const char *name);
+void sessions_leave_project(sessions *all, session_entry *e);
 
 /* Make the automatic snapshots of a session that is not durable those that the scheduler has. */
 void sessions_sync_snapshots(session_entry *e, const session_info *info);

@@ -70,7 +70,7 @@ static status read_json(fixture *f, job_request *out, const char *json, error *e
 		json_object_set_new(params, "model", json_string("additive"));
 	assert_true(job_request_name_model(params));
 	json_object_set_new(params, "training_file", json_string(f->file));
-	const job_sources from = job_store_sources(f->parts);
+	const job_sources from = job_store_sources(&(job_store_view){.parts = f->parts});
 	status s = job_request_read(out, &from, params, NULL, err);
 	json_decref(params);
 	return s;
@@ -437,7 +437,7 @@ static void a_request_read_from_the_ledger_is_unchanged(void **state)
 	json_t *written = job_request_write(&r, CORPUS_HOLDOUT);
 	char *text = json_dumps(written, JSON_COMPACT);
 	json_t *stored = json_loads(text, 0, NULL);
-	const job_sources from = job_store_sources(f->parts);
+	const job_sources from = job_store_sources(&(job_store_view){.parts = f->parts});
 	assert_int_equal(job_request_restore(stored, &from, &c, &options, &a, NULL), STATUS_OK);
 	json_t *before = train_options_write(&r.options), *after = train_options_write(&options);
 	assert_true(json_equal(before, after));

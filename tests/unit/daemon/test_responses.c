@@ -25,22 +25,22 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* A completion of max_tokens `a`s that is kept as `id`, for the key "k". */
+/* A completion of max_tokens `a`s that is kept as `id`. */
 static json_t *kept(const char *id, int max_tokens, bool background, bool streams)
 {
-	return json_pack("{s:s, s:s, s:i, s:i, s:{s:i}, s:{s:s, s:s, s:{s:i}, s:b, s:b}}", "model", "m", "prompt",
+	return json_pack("{s:s, s:s, s:i, s:i, s:{s:i}, s:{s:s, s:{s:i}, s:b, s:b}}", "model", "m", "prompt",
 	                 "word", "max_tokens", max_tokens, "temperature", 0, "logit_bias", "100", 100, "response", "id",
-	                 id, "key", "k", "about", "n", 7, "background", background, "stream", streams);
+	                 id, "about", "n", 7, "background", background, "stream", streams);
 }
 
-static json_t *named(const char *id, const char *key)
+static json_t *named(const char *id)
 {
-	return json_pack("{s:s, s:s}", "id", id, "key", key);
+	return json_pack("{s:s}", "id", id);
 }
 
 static json_t *following(const char *id)
 {
-	return json_pack("{s:s, s:s, s:b}", "id", id, "key", "k", "follow", 1);
+	return json_pack("{s:s, s:b}", "id", id, "follow", 1);
 }
 
 /* The text of all events but the first, which is about the response. */
@@ -67,7 +67,7 @@ static const char *status_of(const json_t *outcome)
 
 static void must_have_status(rig *d, const char *method, const char *id, const char *expected)
 {
-	json_t *outcome = rig_ask(d, 0, method, named(id, "k"));
+	json_t *outcome = rig_ask(d, 0, method, named(id));
 	assert_string_equal(status_of(outcome), expected);
 	json_decref(outcome);
 }
@@ -135,14 +135,14 @@ static void one_outside_the_background_is_kept_when_it_is_complete(void **state)
 	rig_call *left = rig_begin(d, "completion.create", kept("r1", 40, false, true), 1000);
 	rig_call_free(left);
 	rig_settle(d);
-	refused(d, 404, "not_found", "id", "response.get", named("r1", "k"));
+	refused(d, 404, "not_found", "id", "response.get", named("r1"));
 	json_t *outcome = rig_ask(d, 0, "completion.create", kept("r2", 5, false, false));
 	assert_string_equal(status_of(outcome), "completed");
 	assert_non_null(json_object_get(json_object_get(outcome, "result"), "usage"));
 	json_decref(outcome);
 	rig_reopen(d, NULL);
 	must_have_text(d, "r2", 5);
-	refused(d, 404, "not_found", "id", "response.get", named("r1", "k"));
+	refused(d, 404, "not_found", "id", "response.get", named("r1"));
 }
 
 static void a_request_that_is_refused_is_no_response(void **state)
@@ -155,7 +155,7 @@ static void a_request_that_is_refused_is_no_response(void **state)
 	assert_true(c->failed);
 	assert_int_equal(json_array_size(c->events), 0);
 	rig_call_free(c);
-	refused(d, 404, "not_found", "id", "response.get", named("r1", "k"));
+	refused(d, 404, "not_found", "id", "response.get", named("r1"));
 	assert_int_equal(responses_count(d->engine.net.responses).bytes, 0);
 	refused(d, 400, "invalid_request", "response.id", "completion.create", kept("../r", 5, true, true));
 }
@@ -168,24 +168,12 @@ static void an_id_is_used_once(void **state)
 	must_have_text(d, "r1", 5);
 }
 
-static void another_key_finds_nothing(void **state)
-{
-	static const char *const methods[] = {"response.get", "response.cancel", "response.delete", "response.input"};
-	rig *d = *state;
-	json_decref(rig_ask(d, 0, "completion.create", kept("r1", 5, true, false)));
-	for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
-		refused(d, 404, "not_found", "id", methods[i], named("r1", "other"));
-		refused(d, 404, "not_found", "id", methods[i], named("r1", ""));
-	}
-	must_have_text(d, "r1", 5);
-}
-
 static void a_cancelled_response_stays_with_what_it_has(void **state)
 {
 	rig *d = *state;
 	rig_hold(d);
 	rig_call *c = rig_begin(d, "completion.create", kept("r1", 40, true, true), 1000);
-	rig_call *by = rig_begin(d, "response.cancel", named("r1", "k"), 1000);
+	rig_call *by = rig_begin(d, "response.cancel", named("r1"), 1000);
 	assert_int_equal(by->answers, 0); /* it answers when the generation has ended */
 	rig_release(d);
 	rig_wait(by);
@@ -203,7 +191,7 @@ static void one_outside_the_background_is_cancelled_by_its_client_alone(void **s
 	rig *d = *state;
 	rig_hold(d);
 	rig_call *c = rig_begin(d, "completion.create", kept("r1", 5, false, true), 1000);
-	refused(d, 409, "not_in_background", "id", "response.cancel", named("r1", "k"));
+	refused(d, 409, "not_in_background", "id", "response.cancel", named("r1"));
 	rig_release(d);
 	rig_wait(c);
 	must_have_status(d, "response.cancel", "r1", "completed"); /* it has ended */
@@ -214,27 +202,27 @@ static void a_deleted_response_is_gone_at_once(void **state)
 	rig *d = *state;
 	rig_hold(d);
 	rig_call *c = rig_begin(d, "completion.create", kept("r1", 40, true, true), 1000);
-	json_decref(rig_ask(d, 0, "response.delete", named("r1", "k")));
+	json_decref(rig_ask(d, 0, "response.delete", named("r1")));
 	rig_wait(c);
 	assert_true(c->failed);
-	refused(d, 404, "not_found", "id", "response.get", named("r1", "k"));
+	refused(d, 404, "not_found", "id", "response.get", named("r1"));
 	rig_release(d);
 	assert_int_equal(responses_count(d->engine.net.responses).bytes, 0);
 	rig_drop_calls(d);
 	rig_reopen(d, NULL);
-	refused(d, 404, "not_found", "id", "response.get", named("r1", "k"));
+	refused(d, 404, "not_found", "id", "response.get", named("r1"));
 }
 
 static void an_interrupted_response_has_failed_after_the_restart(void **state)
 {
 	rig *d = *state;
-	json_t *row = json_pack("{s:s, s:s, s:s, s:b, s:{s:i}, s:s}", "id", "r1", "key", "k", "owner", "k",
+	json_t *row = json_pack("{s:s, s:s, s:b, s:{s:i}, s:s}", "id", "r1", "owner", "k",
 	                        "background", 1, "about", "n", 7, "events", "");
 	assert_int_equal(store_response_put(d->engine.store, "r1", row, NULL), STATUS_OK);
 	json_decref(row);
 	for (int i = 0; i < 2; i++) {
 		rig_reopen(d, NULL);
-		json_t *outcome = rig_ask(d, 0, "response.get", named("r1", "k"));
+		json_t *outcome = rig_ask(d, 0, "response.get", named("r1"));
 		const json_t *failure = json_object_get(outcome, "error");
 		assert_string_equal(status_of(outcome), "failed");
 		assert_string_equal(json_string_value(json_object_get(failure, "code")), "unavailable");
@@ -252,8 +240,7 @@ static void the_oldest_of_an_owner_make_room(void **state)
 		snprintf(id, sizeof id, "r%d", i);
 		json_decref(rig_ask(d, 0, "completion.create", kept(id, 5, false, false)));
 	}
-	refused(d, 410, "gone", "id", "response.get", named("r0", "k"));
-	refused(d, 404, "not_found", "id", "response.get", named("r0", "other"));
+	refused(d, 410, "gone", "id", "response.get", named("r0"));
 	must_have_text(d, "r3", 5);
 	const responses_counts counts = responses_count(d->engine.net.responses);
 	assert_true(counts.evicted > 0);
@@ -272,9 +259,9 @@ static void one_without_room_fails_alone(void **state)
 	assert_string_equal(status_of(c->answer), "failed");
 	assert_int_equal(json_integer_value(json_object_get(failure, "status")), 429);
 	rig_call_free(c);
-	refused(d, 404, "not_found", "id", "response.get", named("r2", "k"));
+	refused(d, 404, "not_found", "id", "response.get", named("r2"));
 	json_decref(rig_ask(d, 0, "completion.create", kept("r2", 1, false, false))); /* r1 makes room */
-	refused(d, 410, "gone", "id", "response.get", named("r1", "k"));
+	refused(d, 410, "gone", "id", "response.get", named("r1"));
 }
 
 static void an_ended_response_expires_unless_it_is_followed(void **state)
@@ -289,11 +276,11 @@ static void an_ended_response_expires_unless_it_is_followed(void **state)
 	assert_int_equal(c->answers, 1);
 	assert_false(c->failed);
 	responses_tick(d->engine.net.responses);
-	refused(d, 410, "gone", "id", "response.get", named("r1", "k"));
+	refused(d, 410, "gone", "id", "response.get", named("r1"));
 	assert_int_equal(responses_count(d->engine.net.responses).known, 0);
 	rig_call_free(c);
 	rig_reopen(d, NULL);
-	refused(d, 404, "not_found", "id", "response.get", named("r1", "k"));
+	refused(d, 404, "not_found", "id", "response.get", named("r1"));
 }
 
 static int count_commit(void *count)
@@ -330,7 +317,7 @@ static json_t *response(const char *id, json_t *input, const char *previous)
 	json_t *params =
 	    json_pack("{s:s, s:o, s:i, s:i, s:{s:s}, s:s*}", "model", "m", "input", input, "max_output_tokens", 4,
 	              "temperature", 0, "structured_outputs", "regex", " [a-z]{8}", "previous_response_id", previous);
-	json_t *how = json_pack("{s:s*, s:s, s:{}, s:b}", "id", id, "key", "k", "about", "background", 0);
+	json_t *how = json_pack("{s:s*, s:{}, s:b}", "id", id, "about", "background", 0);
 	json_object_set_new(params, "response", how);
 	return params;
 }
@@ -359,10 +346,10 @@ static void a_response_continues_the_previous_one_as_one_conversation_would(void
 	char *alone = text_of_response(d, response(NULL, json_string("b"), NULL));
 	assert_string_equal(next, whole);
 	assert_string_not_equal(next, alone);
-	json_t *outcome = rig_ask(d, 0, "response.get", named("r1", "k"));
+	json_t *outcome = rig_ask(d, 0, "response.get", named("r1"));
 	assert_null(json_object_get(json_object_get(outcome, "result"), "state")); /* the state stays in the engine */
 	json_decref(outcome);
-	json_t *input = rig_ask(d, 0, "response.input", named("r1", "k"));
+	json_t *input = rig_ask(d, 0, "response.input", named("r1"));
 	assert_string_equal(json_string_value(json_object_get(input, "input")), "a");
 	json_decref(input);
 	free(first);
@@ -375,7 +362,7 @@ static void what_cannot_be_continued_is_refused_by_name(void **state)
 {
 	static const char param[] = "previous_response_id";
 	rig *d = *state;
-	json_t *row = json_pack("{s:s, s:s, s:s, s:s, s:{}, s:i, s:s, s:{s:s}}", "id", "r1", "key", "k", "owner", "k",
+	json_t *row = json_pack("{s:s, s:s, s:s, s:{}, s:i, s:s, s:{s:s}}", "id", "r1", "owner", "k",
 	                        "model", "m", "about", "ended", 1, "events", "", "outcome", "status", "completed");
 	assert_int_equal(store_response_put(d->engine.store, "r1", row, NULL), STATUS_OK);
 	json_object_set_new(row, "id", json_string("r5"));
@@ -390,7 +377,7 @@ static void what_cannot_be_continued_is_refused_by_name(void **state)
 	rig_hold(d);
 	json_decref(rig_ask(d, 0, "completion.create", kept("r3", 40, true, false)));
 	refused(d, 409, "response_in_progress", param, "response.create", response(NULL, json_string("b"), "r3"));
-	rig_call *c = rig_begin(d, "response.cancel", named("r3", "k"), 1000);
+	rig_call *c = rig_begin(d, "response.cancel", named("r3"), 1000);
 	rig_release(d);
 	rig_wait(c);
 	refused(d, 409, "response_failed", param, "response.create", response(NULL, json_string("b"), "r3"));
@@ -411,7 +398,6 @@ int main(void)
 	    CASE(one_outside_the_background_is_kept_when_it_is_complete),
 	    CASE(a_request_that_is_refused_is_no_response),
 	    CASE(an_id_is_used_once),
-	    CASE(another_key_finds_nothing),
 	    CASE(a_cancelled_response_stays_with_what_it_has),
 	    CASE(one_outside_the_background_is_cancelled_by_its_client_alone),
 	    CASE(a_deleted_response_is_gone_at_once),

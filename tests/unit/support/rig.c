@@ -54,7 +54,7 @@ static void add_model(rig *d)
 	assert_int_equal(model_create(&m, architecture_find("additive"), config, 1, b, NULL), STATUS_OK);
 	stir(m);
 	assert_int_equal(model_save(m, folder, NULL), STATUS_OK);
-	assert_int_equal(catalog_add(d->engine.catalog, "m", folder, "user", NULL), STATUS_OK);
+	assert_int_equal(catalog_add(d->engine.catalog, "m", folder, "", NULL), STATUS_OK);
 	model_free(m);
 	json_decref(config);
 	backend_close(b);

@@ -1,0 +1,35 @@
+/* project.h - projects: what a request may reach, and what it may create.
+ *
+ * Files, jobs, sessions, responses and models belong to a project, the one of the key that created them. A request with a
+ * key sees the objects of its key's project alone; another project's object is answered as if it did not exist. Requests
+ * of admins, and those without a key, see every project.
+ *
+ * Documents name their project in the member "project". Without the member an object belongs to the project "default". */
+#ifndef ENGINE_DAEMON_NET_PROJECT_H
+#define ENGINE_DAEMON_NET_PROJECT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#define PROJECT_DEFAULT "default"
+enum { PROJECT_BYTES = 64 };
+
+typedef struct project_scope {
+	char project[PROJECT_BYTES]; /* of what the request creates; "": the default */
+	bool all;                    /* the request sees every project */
+} project_scope;
+
+/* Set the project by its name. */
+void project_set(project_scope *x, const char *name);
+/* Return the project that a document names; "": the default. Valid as long as the document. */
+const char *project_of(const json_t *document);
+/* Return the value of the member "project" for json_pack's "s*": NULL for the default. */
+const char *project_member(const char *project);
+/* Give a new document its project. False: out of memory, also for a NULL document. */
+bool project_mark(const project_scope *x, json_t *document);
+/* True if the request sees objects of the project; NULL is the default, as "". */
+bool project_sees(const project_scope *x, const char *project);
+/* True if a list that is limited to `filter` (NULL: no limit) has objects of the project. */
+bool project_lists(const project_scope *x, const char *filter, const char *project);
+
+#endif

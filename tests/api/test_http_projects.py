@@ -1,0 +1,283 @@
+"""Projects: a key that is no admin's reaches nothing of another project. The routes, the fields that name objects and the lists
+come from openapi.yaml, so that a new one needs an object here before the tests pass."""
+
+import json
+
+import pytest
+
+from engine_client import TEXT, job_params, own_daemon  # noqa: F401
+from http_support import wait_for
+from test_http_keys import OPERATIONS, SPEC, bearer, service  # noqa: F401
+
+FORM = {"Content-Type": "multipart/form-data; boundary=part"}
+
+
+def form(**parts):
+    """Parts that are bytes are files."""
+    text = b""
+    for name, value in parts.items():
+        file = f'; filename="{name}.txt"' if isinstance(value, bytes) else ""
+        text += f'--part\r\nContent-Disposition: form-data; name="{name}"{file}\r\n\r\n'.encode()
+        text += (value if isinstance(value, bytes) else value.encode()) + b"\r\n"
+    return text + b"--part--\r\n"
+
+
+class Project:
+    """A key of a project, and one object of each kind that it has made."""
+
+    def __init__(self, service, name, role="trainer", **limits):
+        self.service, self.key = service, service.create(service.admin, role=role, project=name, **limits)["secret"]
+        wait_for(lambda: self.request("GET", "/v1/models").status == 200)
+
+    def request(self, method, path, body=None, **headers):
+        return self.service.request(method, path, body, self.key, **headers)
+
+    def ok(self, method, path, body=None, **headers):
+        answer = self.request(method, path, body, **headers)
+        assert answer.status == 200, (method, path, answer.status, answer.body)
+        return answer.json
+
+    def upload(self, text=TEXT, purpose="fine-tune"):
+        return self.ok("POST", "/v1/files", form(purpose=purpose, file=text.encode()), **FORM)["id"]
+
+    def ended(self, path, id):
+        states = ("succeeded", "completed", "failed", "cancelled", "expired")
+        wait_for(lambda: self.ok("GET", f"{path}/{id}")["status"] in states, 60)
+        return self.ok("GET", f"{path}/{id}")
+
+    def fill(self):
+        model = self.service.model
+        self.file, self.session = self.upload(), self.ok("POST", "/v1/sessions", {"model": model, "durable": True, "explain": True, "prompt": "abc"})["id"]
+        self.snapshot = self.ok("POST", f"/v1/sessions/{self.session}/snapshots", {})["id"]
+        self.job = self.ok("POST", "/v1/fine_tuning/jobs", job_params(self.file))["id"]
+        self.evaluation = self.ok("POST", "/v1/evaluations", {"model": model, "file": self.file})["id"]
+        self.faithfulness = self.ok("POST", "/v1/explain/evaluate", {"model": model, "file": self.upload("abcdef\nghijkl\n")})["id"]
+        self.requests = self.upload(json.dumps({"custom_id": "1", "method": "POST", "url": "/v1/completions",
+                                                "body": {"model": model, "prompt": "a", "max_tokens": 1}}), "batch")
+        self.batch = self.ok("POST", "/v1/batches", {"input_file_id": self.requests, "endpoint": "/v1/completions", "completion_window": "1h"})["id"]
+        stored = {"model": model, "max_tokens": 2, "background": True}
+        self.completion = self.ok("POST", "/v1/completions", {**stored, "prompt": "a"})["id"]
+        self.response = self.ok("POST", "/v1/responses", {"model": model, "input": "a", "store": True, "max_output_tokens": 2})["id"]
+        self.chat = self.ok("POST", "/v1/chat/completions", {**stored, "messages": [{"role": "user", "content": "a"}]})["id"]
+        self.model = self.ended("/v1/fine_tuning/jobs", self.job)["fine_tuned_model"]
+        (checkpoint,) = self.ok("GET", f"/v1/fine_tuning/jobs/{self.job}/checkpoints")["data"]
+        self.checkpoint = checkpoint["fine_tuned_model_checkpoint"]
+        self.output = self.ended("/v1/batches", self.batch)["output_file_id"]
+        for path, id in [("/v1/evaluations", self.evaluation), ("/v1/explain/evaluations", self.faithfulness)]:
+            assert self.ended(path, id)["status"] == "succeeded"
+        return self
+
+    def ids_of(self, path):
+        """Ids that a path's {id} may have."""
+        kinds = {"/v1/models/": [self.model, self.checkpoint], "/v1/files/": [self.file, self.output], "/v1/fine_tuning/jobs/": [self.job],
+                 "/v1/completions/": [self.completion], "/v1/chat/completions/": [self.chat], "/v1/responses/": [self.response],
+                 "/v1/sessions/": [self.session], "/v1/explain/evaluations/": [self.faithfulness], "/v1/evaluations/": [self.evaluation],
+                 "/v1/batches/": [self.batch]}
+        (ids,) = [ids for prefix, ids in kinds.items() if path.startswith(prefix + "{id}")]
+        return ids
+
+    def everything(self):
+        return {v for v in vars(self).values() if isinstance(v, str) and v not in (self.key,)}
+
+
+@pytest.fixture
+def projects(service):  # noqa: F811
+    service.first()
+    return Project(service, "a"), Project(service, "b").fill()
+
+
+def absent(id):
+    """An id of the same form that nothing has."""
+    return id[:-1] + ("1" if id[-1] == "0" else "0")
+
+
+def refusal(answer, id):
+    """What the answer says, without the id."""
+    return answer.status, answer.body.replace(id.encode(), b"ID")
+
+
+def body_of(operation):
+    """An example of the body: (body, headers)."""
+    content = operation.get("requestBody", {}).get("content", {})
+    return (content["application/json"].get("example", {}) if "application/json" in content else None), {}
+
+
+def test_no_route_with_an_id_reaches_another_project(service, projects):  # noqa: F811
+    a, b = projects
+    routes = [x for x in OPERATIONS if "{id}" in x[1] and not x[1].startswith("/v1/keys/")]
+    assert len(routes) > 50
+    others = {"name": "config.json", "snapshot": b.snapshot, "checkpoint": b.checkpoint}
+    tried = 0
+    for verb, path, operation in routes:
+        for id in b.ids_of(path):
+            body, headers = body_of(operation)
+            where = path.format(id="{id}", **others)
+            theirs, none = [a.request(verb, where.replace("{id}", x), body, **headers) for x in (id, absent(id))]
+            if operation["x-role"] == "admin":
+                assert theirs.status == 403, (verb, path)
+                continue
+            assert theirs.status == 404, (verb, path, theirs.status, theirs.body)
+            assert refusal(theirs, id) == refusal(none, absent(id)), (verb, path)
+            tried += 1
+    assert tried > 50
+    assert not {id for id in b.everything() if id in json.dumps([service.request("GET", "/metrics", key=a.key).body.decode()])} - {b.job}
+    for verb, path, operation in routes:  # and all of it is still there
+        for id in b.ids_of(path) if verb == "GET" else []:
+            mine = b.request(verb, path.format(id=id, **others))
+            assert mine.status in (200, 400), (verb, path, mine.body)  # 400: the architecture or state does not have it
+
+
+# Where bodies name objects: (path, field, body). Each field of openapi.yaml that names one is in it.
+def named(model, b):
+    text = {"model": model, "prompt": "a", "max_tokens": 1}
+    of_model = [("/v1/completions", text), ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}),
+                ("/v1/responses", {"input": "a", "max_output_tokens": 1}), ("/v1/sessions", {}), ("/v1/explain", {"input": "ab"}),
+                ("/v1/explain/evaluate", {"input": "abc"}), ("/v1/evaluations", {"file": "file-none"}), ("/v1/classify", {"input": "a"}),
+                ("/v1/fill-mask", {"input": "a"}), ("/v1/embeddings", {"input": "a"}), ("/v1/tokenize", {"text": "a"}),
+                ("/v1/detokenize", {"tokens": [1]}), ("/v1/fine_tuning/jobs", {"training_file": "MINE"})]
+    job = job_params(b.file)
+    yield from ((path, "model", {**body, "model": id}, id) for path, body in of_model for id in (b.model, b.checkpoint))
+    yield "/v1/explain", "session", {"session": b.session}, b.session
+    yield "/v1/explain/evaluate", "file", {"model": model, "file": b.file}, b.file
+    yield "/v1/evaluations", "file", {"model": model, "file": b.file}, b.file
+    yield "/v1/batches", "input_file_id", {"input_file_id": b.requests, "endpoint": "/v1/completions", "completion_window": "1h"}, b.requests
+    yield "/v1/responses", "previous_response_id", {"model": model, "input": "a", "previous_response_id": b.response}, b.response
+    yield "/v1/fine_tuning/jobs", "training_file", job, b.file
+    yield "/v1/fine_tuning/jobs", "validation_file", {**job, "training_file": "MINE", "validation_file": b.file}, b.file
+    yield "/v1/fine_tuning/jobs", "file", {**job, "training_file": "MINE",
+                                           "additive": {**job["additive"], "tokenizer": {"file": b.file}}}, b.file
+    yield "/v1/fine_tuning/jobs", "file", {**job, "training_file": "MINE",
+                                           "additive": {**job["additive"], "training_files": [{"file": b.file, "weight": 1}]}}, b.file
+
+
+def names_in(schema, found):
+    if isinstance(schema, list):
+        for x in schema:
+            names_in(x, found)
+    elif isinstance(schema, dict):
+        found.update(name for name, node in schema.get("properties", {}).items()
+                     if isinstance(node, dict) and (name in ("model", "session", "file") or name.endswith(("_file", "_file_id", "_response_id"))))
+        for x in schema.values():
+            names_in(x, found)
+    return found
+
+
+def test_no_field_of_a_request_names_an_object_of_another_project(service, projects):  # noqa: F811
+    a, b = projects
+    cases = list(named(service.model, b))
+    requests = {name: schema for name, schema in SPEC["components"]["schemas"].items() if name.endswith("Request") or name in ("TrainingOptions",)}
+    assert names_in(requests, set()) <= {field for _, field, _, _ in cases}
+    mine = a.upload()
+    for path, field, body, id in cases:
+        body = json.loads(json.dumps(body).replace("MINE", mine))
+        theirs = a.request("POST", path, body)
+        none = a.request("POST", path, json.loads(json.dumps(body).replace(id, absent(id))))
+        assert theirs.status == 404, (path, field, theirs.status, theirs.body)
+        assert refusal(theirs, id) == refusal(none, absent(id)), (path, field)
+    assert a.request("POST", f"/v1/sessions?model={b.model}", b"x", **{"Content-Type": "application/octet-stream"}).status == 404
+
+
+def pages(who, path, **query):
+    """The ids of a list, page by page."""
+    ids, after = [], None
+    while True:
+        words = [f"{k}={v}" for k, v in {**query, "limit": 1, **({"after": after} if after else {})}.items()]
+        page = who.ok("GET", f"{path}?{'&'.join(words)}")
+        assert len(page["data"]) <= 1
+        ids += [x["id"] for x in page["data"]]
+        if not page["has_more"]:
+            return ids
+        after = page["last_id"]
+
+
+def test_lists_have_the_objects_of_the_project_alone(service, projects):  # noqa: F811
+    a, b = projects
+    admin = Project(service, "ops", role="admin")
+    lists = {"/v1/models": b.model, "/v1/files": b.file, "/v1/fine_tuning/jobs": b.job, "/v1/sessions": b.session,
+             "/v1/explain/evaluations": b.faithfulness, "/v1/evaluations": b.evaluation, "/v1/batches": b.batch}
+    assert {path for verb, path, operation in OPERATIONS if verb == "GET" and operation.get("summary", "").startswith("List ") and "{" not in path} \
+        == {*lists, "/v1/keys"}
+    for path, id in lists.items():
+        filtered = {who: [x["id"] for x in who.ok("GET", f"{path}?project=b")["data"]] for who in (a, b, admin)}
+        assert id in filtered[b] and filtered[admin] == filtered[b], path
+        assert not filtered[a] if path != "/v1/models" else id not in filtered[a]
+        if path == "/v1/models":  # has no pages; models of the default project are everyone's
+            listed = {who: [x["id"] for x in who.ok("GET", path)["data"]] for who in (a, b, admin)}
+            assert listed[a] == [service.model] and listed[b] == [service.model, id] == listed[admin]
+            continue
+        for who in (b, admin):
+            assert id in pages(who, path) and pages(who, path, project="b") == filtered[b]
+        assert pages(a, path) == []
+        refused = a.request("GET", f"{path}?after={id}")
+        assert refusal(refused, id) == refusal(a.request("GET", f"{path}?after={absent(id)}"), absent(id)) and refused.status == 404
+    mine = [a.upload("one"), a.upload("two")]
+    assert b.upload("three") and pages(a, "/v1/files") == mine[::-1] and pages(a, "/v1/files", order="asc") == mine
+    opened = [who.ok("POST", "/v1/sessions", {"model": service.model})["id"] for who in (a, b, a)]
+    assert pages(a, "/v1/sessions") == [opened[2], opened[0]] and pages(b, "/v1/sessions", order="asc") == [b.session, opened[1]]
+    assert pages(admin, "/v1/sessions") == [*opened[::-1], b.session]
+
+
+def test_projects_survive_kill_9(service, projects):  # noqa: F811
+    a, b = projects
+    service.restart()
+    for path in ("/v1/files", "/v1/fine_tuning/jobs", "/v1/sessions", "/v1/batches"):
+        assert a.ok("GET", path)["data"] == [] and {x["project"] for x in b.ok("GET", path)["data"]} == {"b"}
+    assert b.ok("GET", f"/v1/models/{b.model}")["additive"]["project"] == "b"
+    for id in (b.model, b.checkpoint):
+        assert (b.request("GET", f"/v1/models/{id}").status, a.request("GET", f"/v1/models/{id}").status) == (200, 404)
+    assert (b.request("GET", f"/v1/responses/{b.response}").status, a.request("GET", f"/v1/responses/{b.response}").status) == (200, 404)
+
+
+def test_a_fork_belongs_to_the_project_of_its_session(service, projects):  # noqa: F811
+    a, b = projects
+    fork = service.request("POST", f"/v1/sessions/{b.session}/fork", {}, service.admin).json
+    assert fork["project"] == "b" and b.request("GET", f"/v1/sessions/{fork['id']}").status == 200
+    assert a.request("GET", f"/v1/sessions/{fork['id']}").status == 404
+
+
+def test_two_keys_of_a_project_share_what_they_make(service, projects):  # noqa: F811
+    _, b = projects
+    other = Project(service, "b", role="user")
+    assert other.ok("GET", f"/v1/sessions/{b.session}")["id"] == b.session
+    assert other.ok("GET", f"/v1/responses/{b.response}")["id"] == b.response
+
+
+def test_what_was_made_without_a_project_belongs_to_the_default(service):  # noqa: F811
+    (job,) = service.request("GET", "/v1/fine_tuning/jobs").json["data"]
+    session = service.request("POST", "/v1/sessions", {"model": service.model}).json
+    assert "project" not in job and "project" not in session
+    service.first()
+    plain, other = Project(service, "default"), Project(service, "a")
+    assert [x["id"] for x in plain.ok("GET", "/v1/fine_tuning/jobs")["data"]] == [job["id"]]
+    assert [x["id"] for x in plain.ok("GET", "/v1/sessions?project=default")["data"]] == [session["id"]]
+    assert other.ok("GET", "/v1/sessions")["data"] == []
+    assert other.request("POST", "/v1/completions", {"model": service.model, "prompt": "a", "max_tokens": 1}).status == 200
+    (checkpoint,) = plain.ok("GET", f"/v1/fine_tuning/jobs/{job['id']}/checkpoints")["data"]
+    assert other.request("GET", f"/v1/models/{checkpoint['fine_tuned_model_checkpoint']}").status == 404
+
+
+def test_the_name_of_a_model_is_taken_for_every_project(service, projects):  # noqa: F811
+    a, b = projects
+    config, weights = [b.request("GET", f"/v1/models/{b.model}/files/{name}").body for name in ("config.json", "model.safetensors")]
+    sent = form(id=b.model, config=config, weights=weights)
+    taken = a.request("POST", "/v1/models", sent, **FORM)
+    assert (taken.status, taken.error["code"]) == (409, "model_exists")
+    made = a.ok("POST", "/v1/models", form(id="mine", config=config, weights=weights), **FORM)
+    assert made["additive"]["project"] == "a" and b.request("GET", "/v1/models/mine").status == 404
+
+
+@pytest.mark.parametrize("name", ["", "-a", "a b", "x" * 64, "é", 1])
+def test_a_project_has_a_short_name(service, name):  # noqa: F811
+    service.first()
+    refused = service.request("POST", "/v1/keys", {"project": name}, service.admin)
+    assert (refused.status, refused.error["param"]) == (400, "project")
+
+
+def test_the_project_of_a_key_cannot_be_changed(service):  # noqa: F811
+    service.first()
+    key = service.create(service.admin, project="a")
+    assert key["project"] == "a"
+    refused = service.request("POST", f"/v1/keys/{key['id']}", {"project": "b"}, service.admin)
+    assert (refused.status, refused.error["param"]) == (400, "project")
+    listed = service.request("GET", "/v1/keys?project=a", key=service.admin).json["data"]
+    assert [k["id"] for k in listed] == [key["id"]]
