@@ -4,7 +4,7 @@
  * Turns are round-robin: one decode step for each model with generations to decode, then one step of prompts, then one
  * slice of a score task (scheduler_score.c). If a step of prompts also decodes (scheduler_prompts.c), its model needs
  * no other turn, and the turn of prompts is left out. A decode step moves its generations to the end of the queue, so
- * with more than max_batch generations all wait equally long.
+ * with more than max_batch generations of equal priority all wait equally long (scheduler_queue.c).
  *
  * A step reads tokens and samples the next ones for the whole batch in one call. Only the tokens are copied to the
  * host. A row of logits is copied only if a session stops there or log-probabilities are requested.
@@ -82,28 +82,6 @@ static void leave_steps(scheduler *s, generation *g)
 	}
 }
 
-/* --- the queue of generations ---------------------------------------------------- */
-
-static void queue_append(scheduler *s, generation *g)
-{
-	g->previous = s->last;
-	g->following = NULL;
-	*(s->last ? &s->last->following : &s->first) = g;
-	s->last = g;
-}
-
-static void queue_remove(scheduler *s, generation *g)
-{
-	*(g->previous ? &g->previous->following : &s->first) = g->following;
-	*(g->following ? &g->following->previous : &s->last) = g->previous;
-}
-
-void scheduler_requeue(scheduler *s, generation *g)
-{
-	queue_remove(s, g);
-	queue_append(s, g);
-}
-
 static void left_prompt(scheduler *s, generation *g)
 {
 	s->n_prompts -= g->prompting;
@@ -126,7 +104,7 @@ static void scheduler_finish(scheduler *s, generation *g, status result, const e
 	s->failed |= failed;
 	if (failed)
 		set_uncopied(&uncopied);
-	queue_remove(s, g);
+	scheduler_queue_leave(s, g);
 	share_leave(g->share, clock_ns());
 	left_prompt(s, g);
 	s->n_generations--;
@@ -192,7 +170,7 @@ static void enlist(scheduler *s, generation *g, share *x)
 	g->prompting = true;
 	s->n_prompts++;
 	s->n_waiting++;
-	queue_append(s, g);
+	scheduler_queue_enter(s, g);
 	s->n_generations++;
 	s->n_background += g->background;
 }

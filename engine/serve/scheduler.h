@@ -13,6 +13,7 @@
  * to PREFILL_CHUNK tokens, on a device backend.prompt_tokens. Beside running generations a CPU reads a long prompt
  * PREFILL_SHORT tokens at a time if that changes no bit. A step packs several prompts while they fit, shortest first;
  * every fourth step begins with the oldest. If several owners send requests, steps are divided among them (shares.h).
+ * `priority` orders the generations of one owner, and changes no other owner's part (scheduler_queue.c).
  * Work in the background is in no step while other work can run. No step waits for more requests. A parked generation (no credit left) keeps
  * its slot and is in no step. */
 #ifndef ENGINE_SERVE_SCHEDULER_H
@@ -42,6 +43,7 @@ enum {
 	SCHEDULER_MAX_STOP_BYTES = COMPLETION_STOP_MAX_BYTES,
 	SCHEDULER_AUTOMATIC = 8,                  /* automatic snapshots of a session; the oldest goes first */
 	SCHEDULER_AUTOMATIC_BYTES = 4 << 20,      /* maximum of the states that a turn copies for them */
+	SCHEDULER_OVERTAKES = 256,                /* times that requests with more priority take a generation's turn */
 	SCHEDULER_PREFILL_CHUNK = 256,
 	SCHEDULER_PREFILL_SHORT = 64,   /* on a CPU beside running generations, where no bit depends on it */
 	SCHEDULER_MAX_ROLLOUT = 1 << 15 /* tokens read × rows of weights, per generated token; ~4 ms */
@@ -286,6 +288,7 @@ typedef struct generation_request {
 	const char *owner;       /* owner of the request (shares.h); copied, cut to SHARES_OWNER_BYTES - 1. NULL: "" */
 	bool background;         /* run only while no other generation or score task can */
 	int weight;              /* the owner's weight (shares.h); 0: 1 */
+	int priority;            /* order among the generations of the owner: the lowest number first */
 	bool reads_all;          /* do not use or keep states of other requests (prefixes.h) */
 	bool explain;            /* temporary session only: keep the log and pass it to `finished` */
 	int64_t snapshot_every;  /* make an automatic snapshot, "auto-TOKENS", when the session has read a multiple of

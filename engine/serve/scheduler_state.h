@@ -103,7 +103,10 @@ int scheduler_divide(scheduler *s, const served_model *m);
 /* Set row i of s->rows and s->draws for g, a stream: its next token is the one of row `from` of the step in flight, or
  * the delivered one (-1). */
 void scheduler_token_row(scheduler *s, int i, generation *g, int from);
-/* Move g to the end of the queue. */
+/* Append g to the queue, then move it ahead of its owner's generations that have less priority (scheduler_queue.c). */
+void scheduler_queue_enter(scheduler *s, generation *g);
+void scheduler_queue_leave(scheduler *s, generation *g);
+/* Move g to the end of the queue, and from there like scheduler_queue_enter. */
 void scheduler_requeue(scheduler *s, generation *g);
 /* Mark g, with all beams of its search, as started. */
 void scheduler_begin(scheduler *s, generation *g);
