@@ -190,6 +190,7 @@ static status generation_copy(generation *g, const generation_request *r, error 
 	g->n_logprobs = r->n_logprobs;
 	g->scores_only = r->scores_only;
 	g->background = r->background;
+	g->priority = r->priority;
 	g->explain = g->temporary && r->explain;
 	g->snapshot_every = g->temporary ? 0 : r->snapshot_every;
 	g->event = r->event;
@@ -313,6 +314,7 @@ status generation_new_like(generation **out, const generation *g, session *x, co
 	y->delivered_ns = g->delivered_ns;
 	y->credit = r->credit;
 	y->background = r->background;
+	y->priority = r->priority;
 	y->event = r->event;
 	y->finished = r->finished;
 	y->context = r->context;

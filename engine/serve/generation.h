@@ -31,7 +31,8 @@ typedef struct beams beams;
 typedef enum generation_phase { GENERATION_PROMPT, GENERATION_DECODE, GENERATION_CLOSE } generation_phase;
 
 struct generation {
-	generation *previous, *following; /* links of the scheduler's queue, longest waiting first */
+	generation *previous, *following; /* links of the scheduler's queue (scheduler_order.c) */
+	int priority, overtaken;          /* as in the request; number of times that others took its place */
 	uint64_t serial;                  /* number in order of arrival */
 	session *session;                 /* busy until the generation ends */
 	bool temporary;                   /* the generation owns the session */

@@ -3,7 +3,7 @@
  * Turns are round-robin: one decode step for each model with generations to decode, then one step of prompts, then one
  * slice of a score task (scheduler_score.c). If a step of prompts also decodes (scheduler_prompts.c), its model needs
  * no other turn, and the turn of prompts is left out. A decode step moves its generations to the end of the queue, so
- * with more than max_batch generations all wait equally long.
+ * with more than max_batch generations of equal priority all wait equally long (scheduler_order.c).
  *
  * A step reads tokens and samples the next ones for the whole batch in one call. Only the tokens are copied to the
  * host. A row of logits is copied only if a session stops there or log-probabilities are requested.

@@ -14,6 +14,7 @@
  * SHORT_STEPS after a short prompt beside others, a CPU reads a long prompt PREFILL_SHORT tokens at a time if that
  * changes no bit. A step packs several prompts while they fit, shortest first;
  * every fourth step begins with the oldest. If several owners send requests, steps are divided among them (shares.h).
+ * `priority` orders the generations of one owner, and changes no other owner's part (scheduler_order.c).
  * Work in the background is in no step while other work can run. No step waits for more requests. A parked generation (no credit left) keeps
  * its slot and is in no step. */
 #ifndef ENGINE_SERVE_SCHEDULER_H
@@ -43,6 +44,7 @@ enum {
 	SCHEDULER_MAX_STOP_BYTES = COMPLETION_STOP_MAX_BYTES,
 	SCHEDULER_AUTOMATIC = 8,                  /* automatic snapshots of a session; the oldest goes first */
 	SCHEDULER_AUTOMATIC_BYTES = 4 << 20,      /* maximum of the states that a turn copies for them */
+	SCHEDULER_OVERTAKES = 256,                /* times that requests with more priority take a generation's turn */
 	SCHEDULER_PREFILL_CHUNK = 256,
 	SCHEDULER_PREFILL_SHORT = 64,   /* on a CPU beside other requests, where no bit depends on it */
 	SCHEDULER_PREFILL_LONG = 1024,  /* a prompt with more tokens left is read so also after short prompts, for */
@@ -291,6 +293,7 @@ typedef struct generation_request {
 	const char *owner;       /* owner of the request (shares.h); copied, cut to SHARES_OWNER_BYTES - 1. NULL: "" */
 	bool background;         /* run only while no other generation or score task can */
 	int weight;              /* the owner's weight (shares.h); 0: 1 */
+	int priority;            /* order among the generations of the owner: the lowest number first */
 	bool reads_all;          /* do not use or keep states of other requests (prefixes.h) */
 	bool explain;            /* temporary session only: keep the log and pass it to `finished` */
 	int64_t snapshot_every;  /* make an automatic snapshot, "auto-TOKENS", when the session has read a multiple of

@@ -1,9 +1,10 @@
 /* scheduler_prompts.c - chooses the prompts that a step reads.
  *
  * A step begins with the prompt that has the fewest tokens left, and every fourth step with the oldest. So a short
- * prompt does not wait for a long one and no prompt starves. Among the prompts of several owners, those of the least
+ * prompt does not wait for a long one and no prompt starves. A prompt with more priority precedes a shorter one, and the
+ * oldest is the first one in the queue (scheduler_order.c). Among the prompts of several owners, those of the least
  * served owner are meant (shares.h). Prompts of equal length are read one after the other; with
- * round-robin all would be ready only when the last one is. Other prompts of the model join in order of arrival while
+ * round-robin all would be ready only when the last one is. Other prompts of the model join in queue order while
  * their chunks fit. A step has room for one chunk. Where threads read parts of a step in parallel and the first chunk
  * is full, it has room for one chunk per thread. A device has room for backend.prompt_tokens.
  *
@@ -42,27 +43,32 @@ static int64_t prompt_rank(const generation *g)
 	return beams_copies(g) ? INT64_MAX : prompt_left(g);
 }
 
-/* True if g, which arrived after `other`, is read before it. oldest: prompts of an owner are read in order of arrival.
- * Among owners that have been served equally, the latest to arrive is next. */
-static bool precedes(const generation *g, const generation *other, bool oldest)
+/* True if g, which follows `other` in the queue, is read before it. Both are of one owner. */
+static bool precedes(const generation *g, const generation *other)
 {
+	if (share_reads_oldest(g->share))
+		return false;
 	if (beams_copies(g) != beams_copies(other))
 		return beams_copies(other);
-	if (g->share != other->share)
-		return g->share->served <= other->share->served;
-	return !oldest && prompt_rank(g) < prompt_rank(other);
+	return g->priority != other->priority ? g->priority < other->priority : prompt_rank(g) < prompt_rank(other);
 }
 
-/* The queue has prompts in order of arrival, because only decoding generations move in it. */
+/* Return a prompt of the owner whose turn it is. Of owners that have been served equally, it is the latest to arrive. */
+static generation *prompt_of_next_owner(const scheduler *s)
+{
+	generation *best = prompt_from(s, s->first);
+	for (generation *g = best ? prompt_from(s, best->following) : NULL; g; g = prompt_from(s, g->following))
+		if (beams_copies(g) != beams_copies(best) ? beams_copies(best) : g->share->served <= best->share->served)
+			best = g;
+	return best;
+}
+
 generation *scheduler_prompts_first(const scheduler *s)
 {
-	enum { OLDEST_EVERY = 4 };
-	const bool oldest = s->prompt_steps % OLDEST_EVERY == OLDEST_EVERY - 1;
-	generation *best = prompt_from(s, s->first);
-	if (!best || (oldest && !shares_are_several(&s->shares)))
-		return best;
-	for (generation *g = prompt_from(s, best->following); g; g = prompt_from(s, g->following))
-		if (precedes(g, best, oldest))
+	const generation *next = prompt_of_next_owner(s);
+	generation *best = NULL;
+	for (generation *g = next ? prompt_from(s, s->first) : NULL; g; g = prompt_from(s, g->following))
+		if (g->share == next->share && (!best || precedes(g, best)))
 			best = g;
 	return best;
 }

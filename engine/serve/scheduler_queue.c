@@ -1,27 +1,7 @@
-/* scheduler_queue.c - the queue of generations: admission, order, and the counters of what is in it. */
+/* scheduler_queue.c - the queue of generations: admission, and the counters of what is in it. */
 #include "engine/base/clock.h"
 #include "engine/serve/beams.h"
 #include "engine/serve/scheduler_state.h"
-
-static void queue_append(scheduler *s, generation *g)
-{
-	g->previous = s->last;
-	g->following = NULL;
-	*(s->last ? &s->last->following : &s->first) = g;
-	s->last = g;
-}
-
-static void queue_remove(scheduler *s, generation *g)
-{
-	*(g->previous ? &g->previous->following : &s->first) = g->following;
-	*(g->following ? &g->following->previous : &s->last) = g->previous;
-}
-
-void scheduler_requeue(scheduler *s, generation *g)
-{
-	queue_remove(s, g);
-	queue_append(s, g);
-}
 
 void scheduler_left_prompt(scheduler *s, generation *g)
 {
@@ -41,7 +21,7 @@ void scheduler_begin(scheduler *s, generation *g)
 
 void scheduler_dequeue(scheduler *s, generation *g)
 {
-	queue_remove(s, g);
+	scheduler_queue_leave(s, g);
 	share_leave(g->share, clock_ns());
 	scheduler_left_prompt(s, g);
 	s->n_generations--;
@@ -68,7 +48,7 @@ static void enlist(scheduler *s, generation *g, share *x)
 	g->prompting = true;
 	s->n_prompts++;
 	s->n_waiting++;
-	queue_append(s, g);
+	scheduler_queue_enter(s, g);
 	s->n_generations++;
 	s->n_background += g->background;
 }

@@ -102,10 +102,16 @@ void scheduler_note_time(uint64_t *least, uint64_t ns);
 /* Complete the oldest step in flight: wait for its tokens and deliver them. */
 status scheduler_complete(scheduler *s, inflight_step *f);
 
+/* --- the order of the queue (scheduler_order.c) --- */
+
+/* Append g to the queue, then move it ahead of its owner's generations that have less priority. */
+void scheduler_queue_enter(scheduler *s, generation *g);
+void scheduler_queue_leave(scheduler *s, generation *g);
+/* Move g to the end of the queue, and from there like scheduler_queue_enter. */
+void scheduler_requeue(scheduler *s, generation *g);
+
 /* --- the queue (scheduler_queue.c) --- */
 
-/* Move g to the end of the queue. */
-void scheduler_requeue(scheduler *s, generation *g);
 /* Remove g, which is ending, from the queue and from the counters. */
 void scheduler_dequeue(scheduler *s, generation *g);
 /* Mark g, with all beams of its search, as started. */

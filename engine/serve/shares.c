@@ -63,8 +63,14 @@ bool shares_are_several(const owner_shares *s)
 	return s->table.count > 1;
 }
 
-void shares_chosen(owner_shares *s, const share *x)
+bool share_reads_oldest(const share *x)
 {
+	return x->turns % SHARES_OLDEST_EVERY == SHARES_OLDEST_EVERY - 1;
+}
+
+void shares_chosen(owner_shares *s, share *x)
+{
+	x->turns++;
 	s->floor = x->served > s->floor ? x->served : s->floor;
 }
 

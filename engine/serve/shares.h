@@ -10,7 +10,7 @@
  * next request waits for it. With many owners the minimum of rows makes it longer.
  *
  * Prompts: the owner that has been served the fewest tokens for its weight is next. On a host a step reads prompts of
- * one owner.
+ * one owner. Every SHARES_OLDEST_EVERY-th of its turns is for its first prompt in the queue.
  *
  * With each request an owner starts at least level with the one whose prompt was read last, so that it cannot save up
  * turns. Executor thread only. */
@@ -22,12 +22,14 @@
 #include "engine/base/string_table.h"
 
 enum { SHARES_OWNER_BYTES = 64, SHARES_HOST_ROWS = 4, SHARES_DEVICE_ROWS = 64 };
-enum { SHARES_KEPT_SECONDS = 10, SHARES_STEP_NS = 4000000 };
+enum { SHARES_KEPT_SECONDS = 10, SHARES_STEP_NS = 4000000, SHARES_OLDEST_EVERY = 4 };
 
 typedef struct share {
 	string_node node;
 	char owner[SHARES_OWNER_BYTES];
 	int generations;
+	int prioritized;  /* of them, those whose priority is not 0 */
+	unsigned turns;   /* steps of prompts that began with one of its prompts */
 	uint64_t left_ns; /* when the last generation ended */
 	int weight;       /* that of the latest request */
 	double served;    /* tokens read and generated, each divided by the weight */
@@ -48,7 +50,9 @@ void share_leave(share *x, uint64_t now_ns);
 void shares_fini(owner_shares *s); /* no share has a generation */
 bool shares_are_several(const owner_shares *s);
 /* Record that a prompt of x is read next. */
-void shares_chosen(owner_shares *s, const share *x);
+void shares_chosen(owner_shares *s, share *x);
+/* True if the next turn of x is for its first prompt in the queue. */
+bool share_reads_oldest(const share *x);
 /* Count `tokens` more for the owner. */
 void share_charge(share *x, int64_t tokens);
 
