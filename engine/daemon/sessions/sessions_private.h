@@ -1,4 +1,4 @@
-/* sessions_private.h - the table's entries: shared by sessions.c, sessions_snapshots.c and sessions_tree.c. */
+/* sessions_private.h - the table's entries: shared by the files sessions*.c. */
 #ifndef ENGINE_DAEMON_SESSIONS_SESSIONS_PRIVATE_H
 #define ENGINE_DAEMON_SESSIONS_SESSIONS_PRIVATE_H
 

@@ -1,0 +1,128 @@
+/* sessions_methods.c - sessions as JSON, and the methods that need no device. */
+#include <string.h>
+
+#include "engine/base/clock.h"
+#include "engine/daemon/requests/listing.h"
+#include "engine/daemon/sessions/sessions_private.h"
+
+enum { NS_PER_SECOND = 1000000000 };
+
+static const char *const policies[] = {
+    [POSITION_ERROR] = "error", [POSITION_CLAMP] = "clamp", [POSITION_WRAP] = "wrap"};
+
+static int64_t expires_at(const session_entry *e)
+{
+	int64_t left = (int64_t)(e->expires_ns - clock_ns());
+	return (clock_unix_ns() + left) / NS_PER_SECOND;
+}
+
+json_t *sessions_object(const session_entry *e)
+{
+	json_t *object = json_pack(
+	    "{s:s, s:s, s:s, s:I, s:I, s:I, s:o, s:b, s:b, s:s, s:o}", "id", e->id, "object", "session", "model",
+	    e->use->id, "tokens", (json_int_t)e->tokens, "state_bytes", (json_int_t)e->state_bytes, "created",
+	    (json_int_t)e->created, "expires_at", e->expires_ns ? json_integer(expires_at(e)) : json_null(), "durable",
+	    e->options.durable, "explain", e->options.explain, "position_policy", policies[e->options.policy],
+	    "snapshot_every", e->snapshot_every ? json_integer(e->snapshot_every) : json_null());
+	if (object && e->source_tokens &&
+	    json_object_set_new(object, "source_tokens", json_integer(e->source_tokens)) != 0) {
+		json_decref(object);
+		return NULL;
+	}
+	if (object && e->damaged && json_object_set_new(object, "damaged", json_true()) != 0) {
+		json_decref(object);
+		return NULL;
+	}
+	return object;
+}
+
+json_t *sessions_document(const session_entry *e)
+{
+	json_t *object = sessions_object(e);
+	bool complete = object && json_object_set_new(object, "ttl_seconds", json_integer(e->ttl)) == 0;
+	if (complete && (e->snapshots.newest || e->adding.newest))
+		complete = json_object_set_new(object, "snapshots", snapshots_document(&e->snapshots, &e->adding)) == 0;
+	if (complete && e->origin)
+		complete = json_object_set_new(object, "origin", sessions_tree_origin(e)) == 0;
+	if (!complete) {
+		json_decref(object);
+		return NULL;
+	}
+	json_object_del(object, "damaged"); /* the stored state is intact now */
+	return object;
+}
+
+json_t *sessions_position(const session_entry *e, const char *made)
+{
+	return json_pack("{s:s, s:I, s:s*}", "id", e->id, "tokens", (json_int_t)e->tokens, "snapshot",
+	                 made[0] ? made : NULL);
+}
+
+position_policy sessions_policy(const char *name)
+{
+	for (int i = 0; name && i <= POSITION_WRAP; i++)
+		if (strcmp(policies[i], name) == 0)
+			return (position_policy)i;
+	return POSITION_ERROR;
+}
+
+/* --- methods --- */
+
+/* Return e, or the first entry after it that is not hidden. */
+static const session_entry *shown_from(const session_entry *e, bool ascending)
+{
+	while (e && e->hidden)
+		e = ascending ? e->newer : e->older;
+	return e;
+}
+
+static const session_entry *sessions_next_of(const session_entry *e, bool ascending)
+{
+	return shown_from(ascending ? e->newer : e->older, ascending);
+}
+
+void sessions_list(stream *s)
+{
+	const sessions *all = s->room;
+	const listing_page page = listing_read(s->params, LISTING_SESSIONS);
+	const session_entry *after = page.after ? sessions_find(all, page.after) : NULL;
+	if (page.after && !after) {
+		stream_refuse(s, STATUS_NOT_FOUND, NULL, "after", "there is no \"%.64s\" in this list", page.after);
+		return;
+	}
+	const session_entry *e = after ? sessions_next_of(after, page.ascending)
+	                               : shown_from(page.ascending ? all->oldest : all->newest, page.ascending);
+	json_t *data = json_array();
+	bool complete = data;
+	for (int64_t n = 0; complete && e && n < page.limit; n++, e = sessions_next_of(e, page.ascending))
+		complete = json_array_append_new(data, sessions_object(e)) == 0;
+	if (complete) {
+		stream_result(s, listing_object(data, e != NULL));
+		return;
+	}
+	json_decref(data);
+	stream_result(s, NULL);
+}
+
+void sessions_get(stream *s)
+{
+	const session_entry *e = sessions_named(s->room, s, s->target);
+	if (e)
+		stream_result(s, sessions_object(e));
+}
+
+void sessions_delete(stream *s)
+{
+	error err = ERROR_INIT;
+	session_entry *e = sessions_named(s->room, s, s->target);
+	if (!e)
+		return;
+	if (e->moving)
+		sessions_wait(e, s);
+	else if (e->busy)
+		stream_refuse(s, STATUS_CONFLICT, "session_busy", "id", "another request uses the session");
+	else if (sessions_remove(s->room, e, &err) != STATUS_OK)
+		stream_error(s, &err, NULL);
+	else
+		stream_result(s, json_pack("{s:s, s:s, s:b}", "id", s->target, "object", "session", "deleted", 1));
+}
