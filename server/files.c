@@ -6,8 +6,6 @@
 #include <string.h>
 
 #include "gen/routes.h"
-#include "server/download.h"
-#include "server/forward.h"
 #include "server/upload.h"
 
 static const char files_purpose[] = "fine-tune", files_batch[] = "batch";

@@ -1,7 +1,5 @@
 /* /v1/models: list, show, delete, import (form) and export (files). */
 #include "gen/routes.h"
-#include "server/download.h"
-#include "server/forward.h"
 #include "server/upload.h"
 
 static json_t *models_import_params(request *r, const char *file_name)

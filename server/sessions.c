@@ -1,9 +1,6 @@
 /* /v1/sessions: recurrent state kept on the engine. A session is made from JSON, or restored from the bytes
  * that GET …/state gave; the Content-Type distinguishes them. */
 #include "gen/routes.h"
-#include "server/download.h"
-#include "server/forward.h"
-#include "server/generation.h"
 #include "server/upload.h"
 
 void sessions_restore(request *r)

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clients/cli/show.h"
 
 typedef enum seat_state { SEAT_EMPTY, SEAT_READY, SEAT_UNSURE, SEAT_CLOSING } seat_state;
 

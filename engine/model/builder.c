@@ -132,12 +132,7 @@ static value baseline_rows(const builder *b, value words)
 
 value builder_words(builder *b, const char *words, int64_t padding_row)
 {
-	return builder_words_of(b, graph_find(b->g, words), padding_row);
-}
-
-value builder_words_of(builder *b, value table, int64_t padding_row)
-{
-	return builder_word_rows(b, op_gather(b->g, table, builder_tokens(b), padding_row));
+	return builder_word_rows(b, op_gather(b->g, graph_find(b->g, words), builder_tokens(b), padding_row));
 }
 
 value builder_tokens(const builder *b)

@@ -85,11 +85,9 @@ void builder_boundary(const builder *b);
  * themselves. Words may be used once, places by each of two stacks. The look-up of row `padding_row` has no gradient
  * (-1: none). */
 value builder_words(builder *b, const char *words, int64_t padding_row);
-/* Append rows of a table that the graph computes. */
-value builder_words_of(builder *b, value table, int64_t padding_row);
 /* Return input_ids [i32] [B,N]. */
 value builder_tokens(const builder *b);
-/* Use rows [B,N,D] that the graph has computed from input_ids as the word vectors, in place of builder_words_of. */
+/* Use rows [B,N,D] that the graph has computed from input_ids as the word vectors, in place of builder_words. */
 value builder_word_rows(builder *b, value rows);
 /* Append the rows x of the tokens shifted one row later, after words[start] and without the last: [B,N,D]. May be used
  * once. */

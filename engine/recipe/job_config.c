@@ -13,7 +13,6 @@
 #include "engine/base/memory.h"
 #include "engine/model/class_names.h"
 #include "engine/model/config.h"
-#include "engine/recipe/job_tokenizer.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/labelled.h"
 #include "gen/limits.h"

@@ -29,7 +29,6 @@
  * prompt. Only the generation that calls back may have logits in that plan, and it no longer needs them. */
 #include "engine/base/clock.h"
 #include "engine/base/memory.h"
-#include "engine/serve/beams.h"
 #include "engine/serve/scheduler_state.h"
 
 status scheduler_new(scheduler **out, backend *b, const scheduler_limits *limits)

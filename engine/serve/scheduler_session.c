@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/base/memory.h"
 #include "engine/serve/scheduler_state.h"
 #include "engine/serve/session_blob.h"
 

@@ -11,7 +11,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "blobs are little-endi
 
 /* A session has version 1 + BLOB_WITH_SOURCE, if it has a source, + BLOB_WITH_SUMS, if its state has running sums. */
 enum { BLOB_FIRST_VERSION = 1, BLOB_WITH_SOURCE = 1, BLOB_WITH_SUMS = 2, BLOB_LAST_VERSION = 4 };
-enum { BLOB_EXPLAIN = 4, BLOB_DURABLE = 8, BLOB_FLAGS = 15 };
+enum { BLOB_EXPLAIN = 4, BLOB_DURABLE = 8 };
 static const char blob_magic[8] = {'a', 'd', 'd', 's', 't', 'a', 't', 'e'};
 
 typedef struct blob_header {

@@ -6,7 +6,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "engine/base/file.h"
 #include "engine/store/store_private.h"
 
 static status strange(error *err, store_table table, const char *name)

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/base/log.h"
 #include "engine/store/store_private.h"
 
 #define DIGEST "row_digest(kind, id, parent, number, state, bytes, document, manifest)"

@@ -104,11 +104,6 @@ const int32_t *dataset_sentinels(const dataset *d, int *count)
 	return d->sentinels;
 }
 
-int64_t dataset_bytes(const dataset *d)
-{
-	return d->bytes;
-}
-
 double dataset_byte_entropy(const dataset *d)
 {
 	return d->entropy;

@@ -90,8 +90,6 @@ int32_t dataset_mask(const dataset *d);
 int32_t dataset_start(const dataset *d);
 /* Blocks only: the ids that represent removed spans (tokenizer_sentinels), and their number. */
 const int32_t *dataset_sentinels(const dataset *d, int *count);
-/* Blocks only: bytes of text of all their tokens (for bits per byte). */
-int64_t dataset_bytes(const dataset *d);
 /* Blocks only: bytes of text of a token. */
 int64_t dataset_token_bytes(const dataset *d, int32_t id);
 /* Blocks only: the white space (ASCII's) at the beginning of a token's text, or its being all white space. */

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "engine/base/memory.h"
-#include "engine/text/corpus_tokens.h"
 #include "engine/text/dataset_private.h"
 
 enum { MIN_LENGTH = 2 /* a block of one token has nothing to predict */, SEARCH = 4096 };
@@ -105,10 +104,8 @@ static status measure_bytes(dataset *d, const tokenizer *t, error *err)
 		TRY(token_cache_count_bytes(p->cache, t, p->first, before, err));
 		TRY(token_cache_count_bytes(p->cache, t, p->first + p->tokens / d->length * d->length, count, err));
 	}
-	for (int i = 0; i < 256; i++) {
+	for (int i = 0; i < 256; i++)
 		count[i] -= before[i];
-		d->bytes += count[i];
-	}
 	d->entropy = entropy_of(count);
 	d->token_bytes = memory_new((size_t)d->vocab, sizeof *d->token_bytes);
 	d->token_space = memory_new((size_t)d->vocab, sizeof *d->token_space);

@@ -30,7 +30,6 @@ struct dataset {
 	dataset_part *parts;
 	size_t n_parts;
 	bool completions, reset_at_document;
-	int64_t bytes;
 	double entropy;
 	uint16_t *token_bytes; /* [vocab] */
 	uint8_t *token_space;  /* [vocab]: token_space */

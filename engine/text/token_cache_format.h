@@ -4,7 +4,7 @@
 
 #include "engine/text/token_cache.h"
 
-enum { TOKEN_BLOCK = 1 << 18, TOKEN_PLANE_BYTES = TOKEN_BLOCK / 8, TOKEN_CACHE_VERSION = 1 };
+enum { TOKEN_BLOCK = 1 << 18, TOKEN_CACHE_VERSION = 1 };
 
 typedef struct token_block {
 	uint64_t digest; /* digest of its bytes in the file */

@@ -13,7 +13,6 @@
 #include "engine/base/json_read.h"
 #include "engine/base/json_text.h"
 #include "engine/base/manifest.h"
-#include "engine/base/memory.h"
 #include "engine/train/optimizer_file.h"
 
 #define CARRIED "carried.safetensors"

@@ -1,5 +1,4 @@
 /* Attention with its matrix in memory, each sum taken directly. */
-#include "engine/tensor/ops/attention_matrix.h"
 
 #include <math.h>
 #include <stdlib.h>

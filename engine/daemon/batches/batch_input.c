@@ -35,7 +35,8 @@ const batch_endpoint *batch_endpoint_find(const char *url)
 
 /* --- one line -------------------------------------------------------------------------------------- */
 
-void batch_request_refuse(batch_request *x, const char *code, const char *format, ...)
+/* Mark the line as wrong. */
+__attribute__((format(printf, 3, 4))) static void refuse(batch_request *x, const char *code, const char *format, ...)
 {
 	va_list arguments;
 	va_start(arguments, format);
@@ -71,24 +72,22 @@ static const char *find_unavailable(const json_t *body, const batch_endpoint *e)
 	return NULL;
 }
 
-/* Refuse what the front end refuses before it calls the engine, the member that it adds, and what needs several calls. */
+/* Refuse what the front end refuses before it calls the engine, the member that it adds, and what needs several calls.
+ */
 static bool check_body(batch_request *x, const batch_endpoint *e, int number)
 {
 	const char *unavailable = find_unavailable(x->body, e);
 	const json_t *response = json_object_get(x->body, "response");
 	if (unavailable)
-		batch_request_refuse(x, "invalid_value", "line %d: '%s' must be false or absent in a batch", number,
-		                     unavailable);
+		refuse(x, "invalid_value", "line %d: '%s' must be false or absent in a batch", number, unavailable);
 	else if (json_is_object(json_object_get(x->body, "stream_options")))
-		batch_request_refuse(x, "invalid_value", "line %d: 'stream_options' needs \"stream\": true", number);
+		refuse(x, "invalid_value", "line %d: 'stream_options' needs \"stream\": true", number);
 	else if (response && !json_is_null(response))
-		batch_request_refuse(x, "unknown_parameter", "line %d: 'response' is not a parameter of %s", number,
-		                     e->url);
+		refuse(x, "unknown_parameter", "line %d: 'response' is not a parameter of %s", number, e->url);
 	else if (strcmp(e->method, "explain") == 0 && json_object_get(x->body, "compare"))
-		batch_request_refuse(x, "invalid_value", "line %d: 'compare' is not available in a batch", number);
+		refuse(x, "invalid_value", "line %d: 'compare' is not available in a batch", number);
 	else if (strcmp(e->method, "explain") == 0 && json_object_get(x->body, "format"))
-		batch_request_refuse(x, "unknown_parameter", "line %d: 'format' is not a parameter of %s", number,
-		                     e->url);
+		refuse(x, "unknown_parameter", "line %d: 'format' is not a parameter of %s", number, e->url);
 	return x->body;
 }
 
@@ -102,22 +101,21 @@ static void read_members(batch_request *x, const batch_endpoint *e, int number, 
 	for (size_t i = 0; i < sizeof known / sizeof *known; i++)
 		members += json_object_get(line, known[i]) != NULL;
 	if (!is_id(id)) {
-		batch_request_refuse(x, id ? "invalid_custom_id" : "missing_custom_id",
-		                     "line %d: 'custom_id' must be a string of 1 to %d bytes", number, BATCH_MAX_ID);
+		refuse(x, id ? "invalid_custom_id" : "missing_custom_id",
+		       "line %d: 'custom_id' must be a string of 1 to %d bytes", number, BATCH_MAX_ID);
 		return;
 	}
 	json_decref(x->custom_id);
 	x->custom_id = json_incref(id);
 	if (members < json_object_size(line))
-		batch_request_refuse(x, "unknown_parameter",
-		                     "line %d: a line has 'custom_id', 'method', 'url' and 'body' only", number);
+		refuse(x, "unknown_parameter", "line %d: a line has 'custom_id', 'method', 'url' and 'body' only",
+		       number);
 	else if (!method || strcmp(method, "POST") != 0)
-		batch_request_refuse(x, "invalid_method", "line %d: 'method' must be \"POST\"", number);
+		refuse(x, "invalid_method", "line %d: 'method' must be \"POST\"", number);
 	else if (!url || strcmp(url, e->url) != 0)
-		batch_request_refuse(x, "invalid_url", "line %d: 'url' must be the batch's endpoint, %s", number,
-		                     e->url);
+		refuse(x, "invalid_url", "line %d: 'url' must be the batch's endpoint, %s", number, e->url);
 	else if (!json_is_object(body))
-		batch_request_refuse(x, "invalid_body", "line %d: 'body' must be an object", number);
+		refuse(x, "invalid_body", "line %d: 'body' must be an object", number);
 	else
 		x->body = json_incref(body);
 	if (x->body && check_body(x, e, number)) {
@@ -131,8 +129,7 @@ status batch_request_read(batch_request *out, const batch_endpoint *e, const bat
 	json_error_t where;
 	*out = (batch_request){.custom_id = json_null()};
 	if (line->bytes > BATCH_MAX_LINE) {
-		batch_request_refuse(out, "line_too_long", "line %d has more than %d bytes", line->number,
-		                     BATCH_MAX_LINE);
+		refuse(out, "line_too_long", "line %d has more than %d bytes", line->number, BATCH_MAX_LINE);
 		return STATUS_OK;
 	}
 	json_t *json = body_json_parse(text, (size_t)line->bytes, "body", &where);
@@ -141,13 +138,12 @@ status batch_request_read(batch_request *out, const batch_endpoint *e, const bat
 	if (json_is_object(json))
 		read_members(out, e, line->number, json);
 	else if (json)
-		batch_request_refuse(out, "invalid_json", "line %d is not a JSON object", line->number);
+		refuse(out, "invalid_json", "line %d is not a JSON object", line->number);
 	else
-		batch_request_refuse(out, "invalid_json", "line %d is not valid JSON: %.160s (column %d)", line->number,
-		                     where.text, where.column);
+		refuse(out, "invalid_json", "line %d is not valid JSON: %.160s (column %d)", line->number, where.text,
+		       where.column);
 	if (line->duplicate && out->custom_id != json_null())
-		batch_request_refuse(out, "duplicate_custom_id", "line %d: an earlier line has this custom_id",
-		                     line->number);
+		refuse(out, "duplicate_custom_id", "line %d: an earlier line has this custom_id", line->number);
 	json_decref(json);
 	return json_memory_failed() ? STATUS_NOMEM : STATUS_OK;
 }

@@ -60,9 +60,6 @@ typedef struct batch_request {
 
 /* Read a line for the endpoint; the text may be changed. STATUS_NOMEM. */
 status batch_request_read(batch_request *out, const batch_endpoint *e, const batch_place *line, char *text);
-/* Mark the line as wrong. */
-void batch_request_refuse(batch_request *x, const char *code, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
 void batch_request_fini(batch_request *x);
 
 #endif

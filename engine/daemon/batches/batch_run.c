@@ -6,7 +6,6 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
-#include "engine/base/memory.h"
 #include "engine/base/reserve.h"
 #include "engine/daemon/batches/batch_run_private.h"
 #include "engine/daemon/net/connection.h"

@@ -13,7 +13,6 @@
 #include "engine/base/memory.h"
 #include "engine/base/utf8.h"
 #include "engine/model/class_names.h"
-#include "engine/model/config.h"
 #include "engine/model/model_folder.h"
 #include "engine/recipe/job_document.h"
 

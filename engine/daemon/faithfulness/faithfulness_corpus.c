@@ -61,7 +61,7 @@ status faithfulness_tokens_read(faithfulness_tokens *out, const model_entry *m, 
 	return faithfulness_tokens_take(out, m, &list, err);
 }
 
-void faithfulness_tokens_fini(faithfulness_tokens *t)
+static void tokens_fini(faithfulness_tokens *t)
 {
 	free(t->ids);
 	free(t->source);
@@ -83,7 +83,7 @@ static void add_tokens(reader *r, faithfulness_tokens *t)
 	t->n_source = at_most(t->n_source, at_most(r->settings->max_tokens, r->model->dims.source));
 	const bool reads = !t->n_source == !r->model->dims.source;
 	if (!reads || faithfulness_settings_positions(r->settings, t, positions, &missing) == 0) {
-		faithfulness_tokens_fini(t);
+		tokens_fini(t);
 		return;
 	}
 	r->corpus->texts[r->corpus->n++] = *t;
@@ -97,7 +97,7 @@ static status add_text(reader *r, const char *text, size_t bytes, error *err)
 	if (s == STATUS_OK)
 		add_tokens(r, &t);
 	else
-		faithfulness_tokens_fini(&t);
+		tokens_fini(&t);
 	return s;
 }
 
@@ -112,7 +112,7 @@ static status add_pair(reader *r, const json_t *source, const json_t *target, er
 	if (s == STATUS_OK)
 		add_tokens(r, &t);
 	else
-		faithfulness_tokens_fini(&t);
+		tokens_fini(&t);
 	return s;
 }
 
@@ -195,7 +195,7 @@ status faithfulness_corpus_read(faithfulness_corpus *out, const char *path, cons
 void faithfulness_corpus_fini(faithfulness_corpus *c)
 {
 	for (int64_t i = 0; i < c->n; i++)
-		faithfulness_tokens_fini(&c->texts[i]);
+		tokens_fini(&c->texts[i]);
 	free(c->texts);
 	*c = (faithfulness_corpus){0};
 }

@@ -22,7 +22,6 @@ status faithfulness_tokens_read_source(faithfulness_tokens *out, const model_ent
 /* Tokenize a text, which may contain the name of the mask for a model that fills masks. STATUS_INVALID. */
 status faithfulness_tokens_read(faithfulness_tokens *out, const model_entry *m, const faithfulness_settings *s,
                                 const char *text, size_t bytes, error *err);
-void faithfulness_tokens_fini(faithfulness_tokens *t);
 
 /* Read the file `id` at `path`: the first texts that have a position of the settings. Each text and each source is cut
  * to settings.max_tokens. STATUS_INVALID "file": not text, a wrong line, or no such text. STATUS_STORAGE: damaged.

@@ -6,7 +6,6 @@
 #include "engine/base/memory.h"
 #include "engine/daemon/faithfulness/faithfulness_report.h"
 #include "engine/daemon/faithfulness/faithfulness_job.h"
-#include "engine/daemon/generation/tokens.h"
 #include "engine/daemon/requests/background.h"
 
 /* WORK: maximum tokens that the readings of a text read; takes minutes. NUMBERS: maximum of a job, about 11 bytes of

@@ -10,7 +10,6 @@
 #include "engine/base/reserve.h"
 #include "engine/daemon/generation/score_call.h"
 #include "engine/explain/explain.h"
-#include "engine/model/feed.h"
 
 typedef enum stage {
 	STAGE_NONE,

@@ -1,7 +1,6 @@
 /* choices_credit.c - divides the credit of a client among the choices of its request, and cancels them. */
 #include "engine/daemon/generation/choices_private.h"
 
-#include "engine/daemon/generation/generation.h"
 
 static void run_control(task *t, device *d)
 {

@@ -23,7 +23,6 @@
 #include "engine/daemon/generation/generation.h"
 #include "engine/daemon/requests/pieces.h"
 #include "engine/daemon/sessions/session_task.h"
-#include "engine/model/feed.h"
 
 /* Maximum numbers in one answer: each has about 14 bytes of JSON, and a frame holds 64 MiB. */
 enum { EXPLAIN_REQUEST_MAX_NUMBERS = 4 << 20 };

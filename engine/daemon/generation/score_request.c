@@ -117,7 +117,7 @@ static void submit(score_request_run *r)
 
 /* --- the pool ------------------------------------------------------------------------------ */
 
-status score_request_copy(score_sequence *out, const int32_t *ids, int64_t n)
+static status copy_ids(score_sequence *out, const int32_t *ids, int64_t n)
 {
 	out->ids = memory_new((size_t)n, sizeof *out->ids);
 	if (!out->ids)
@@ -144,7 +144,7 @@ status score_request_encode_sequence(const score_request *x, const json_t *text,
 		*truncated = true;
 	}
 	if (s == STATUS_OK)
-		s = score_request_copy(out, ids, count);
+		s = copy_ids(out, ids, count);
 	free(ids);
 	return s;
 }

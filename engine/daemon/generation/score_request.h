@@ -45,8 +45,6 @@ struct score_request {
 /* Answer a request for `model` and `input`. Loop thread. */
 void score_request_create(stream *s, const score_request_kind *kind);
 
-/* For `encode`: copy n tokens. STATUS_NOMEM. */
-status score_request_copy(score_sequence *out, const int32_t *ids, int64_t n);
 /* For `encode`: read a text or, if second is not NULL, a pair of texts, as training does; cut to `length` tokens. */
 status score_request_encode_sequence(const score_request *x, const json_t *text, const json_t *second, int64_t length,
                                      score_sequence *out, bool *truncated, error *err);

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "engine/base/memory.h"
-#include "engine/daemon/compute/device.h"
 #include "engine/daemon/compute/training_speed.h"
 #include "engine/recipe/job_document.h"
 #include "engine/daemon/jobs/job_runner.h"

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/base/clock.h"
 #include "engine/base/death_log.h"
 #include "engine/base/file.h"
 #include "engine/base/log.h"

@@ -42,7 +42,9 @@ static status job_state_write_all(store *s, const job *j, error *err)
 	return STATUS_OK;
 }
 
-status job_state_write(jobs *all, job *j, error *err)
+/* Commit the job's row, if it is stale, and the queued items, and serve the watches. On failure all of it stays
+ * queued. */
+static status write_job(jobs *all, job *j, error *err)
 {
 	store *s = all->queue.parts->store;
 	status result = store_begin(s, err);
@@ -60,7 +62,7 @@ status job_state_write(jobs *all, job *j, error *err)
 void job_state_write_soon(jobs *all, job *j)
 {
 	error err = ERROR_INIT;
-	if (job_state_write(all, j, &err) == STATUS_OK)
+	if (write_job(all, j, &err) == STATUS_OK)
 		return;
 	bool known = j->late_ns;
 	j->late_ns = clock_ns() + SECOND_NS;
@@ -89,7 +91,7 @@ status job_state_change(jobs *all, job *j, job_state state, json_t *next, json_t
 		j->base.document = next;
 		j->state = state;
 		j->stale = true;
-		s = job_state_write(all, j, err);
+		s = write_job(all, j, err);
 	}
 	if (s == STATUS_OK) {
 		json_decref(before);
@@ -145,7 +147,8 @@ status job_state_end(jobs *all, job *j, json_t *next, json_t *events, error *err
 
 /* --- failures --------------------------------------------------------------------------- */
 
-bool job_state_may_pass(status s)
+/* True for a failure of the machine, which may be temporary; false for one of the job. */
+static bool may_pass(status s)
 {
 	switch (s) {
 	case STATUS_IO:
@@ -209,7 +212,7 @@ void job_state_fail(jobs *all, job *j, const error *failure)
 	if (reason.status == STATUS_DEVICE && !j->unsettled)
 		j->device_failures++;
 	bool for_good = reason.status == STATUS_DEVICE && j->device_failures > JOB_STATE_MAX_FAILURES;
-	if (job_state_may_pass(reason.status) && !for_good)
+	if (may_pass(reason.status) && !for_good)
 		pause_for(all, j, &reason);
 	else if (!end_failed(all, j, &reason, &err))
 		pause_for(all, j, &err); /* its next run fails in the same way and can then be written */

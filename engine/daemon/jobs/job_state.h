@@ -15,9 +15,6 @@ enum {
 
 /* Queue an event or a checkpoint's row for the next commit (taken over; NULL: STATUS_NOMEM). */
 status job_state_note(job *j, json_t *item);
-/* Commit the job's row, if it is stale, and the queued items, and serve the watches. On failure all of it stays
- * queued. */
-status job_state_write(jobs *all, job *j, error *err);
 /* Write something that has happened: a failure is logged, and jobs_tick retries. stale: include the row. */
 void job_state_write_soon(jobs *all, job *j);
 
@@ -34,8 +31,6 @@ status job_state_end(jobs *all, job *j, json_t *next, json_t *events, error *err
 
 /* The job's run has ended or could not start, with `err`: pause or end the job, depending on the kind of failure. */
 void job_state_fail(jobs *all, job *j, const error *err);
-/* True for a failure of the machine, which may be temporary; false for one of the job. */
-bool job_state_may_pass(status s);
 /* Pause a job during which the engine has died too often without progress; only a client resumes it. False: it is not
  * such a job. */
 bool job_state_quarantine(jobs *all, job *j);

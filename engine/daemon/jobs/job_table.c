@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/base/memory.h"
 #include "engine/recipe/job_document.h"
 
 static bool job_table_same(const char *a, const char *b)

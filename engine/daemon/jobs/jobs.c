@@ -8,8 +8,6 @@
 #include "engine/base/clock.h"
 #include "engine/base/death_log.h"
 #include "engine/daemon/catalog/catalog.h"
-#include "engine/base/log.h"
-#include "engine/base/memory.h"
 #include "engine/daemon/jobs/job_creation.h"
 #include "engine/recipe/job_document.h"
 #include "engine/daemon/jobs/job_removal.h"

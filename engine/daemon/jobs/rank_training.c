@@ -13,8 +13,6 @@
 #include "engine/base/json_text.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
-#include "engine/daemon/catalog/catalog.h"
-#include "engine/daemon/compute/device.h"
 #include "engine/recipe/job_tokenizer.h"
 
 enum { READ_BYTES = 64 << 10, MAX_LINE = 16 << 20, KILL_SECONDS = 5 };

@@ -10,7 +10,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "engine/base/log.h"
 #include "engine/base/memory.h"
 
 enum { LISTENER_BACKLOG = 128 };

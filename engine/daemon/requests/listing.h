@@ -6,7 +6,7 @@
 #include "engine/store/store.h"
 
 /* Rows of an answer if the request has no "limit": OpenAI's defaults. */
-enum { LISTING_FILES = 10000, LISTING_SESSIONS = 10000, LISTING_JOBS = 20, LISTING_CHECKPOINTS = 10 };
+enum { LISTING_FILES = 10000, LISTING_SESSIONS = 10000, LISTING_CHECKPOINTS = 10 };
 
 /* The page requested by "after", "limit" and "order". */
 typedef struct listing_page {

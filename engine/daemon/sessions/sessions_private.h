@@ -1,4 +1,4 @@
-/* sessions_private.h - the table's entries: shared by sessions.c and the sessions_*.c beside it. */
+/* sessions_private.h - the table's entries: shared by the files sessions*.c. */
 #ifndef ENGINE_DAEMON_SESSIONS_SESSIONS_PRIVATE_H
 #define ENGINE_DAEMON_SESSIONS_SESSIONS_PRIVATE_H
 

@@ -2,7 +2,6 @@
  * tree is found without a search. Walks use the links alone: a chain of forks may be as long as the table. */
 #include <stdio.h>
 
-#include "engine/base/json_read.h"
 #include "engine/base/memory.h"
 #include "engine/daemon/requests/listing.h"
 #include "engine/daemon/sessions/sessions_private.h"

@@ -33,7 +33,6 @@ static void blocks_cut_the_text_and_drop_the_remainder(void **state)
 	assert_int_equal(dataset_length(d), 8);
 	assert_int_equal(dataset_records(d), 4);
 	assert_int_equal(dataset_tokens(d), 33);
-	assert_int_equal(dataset_bytes(d), 32);
 	assert_int_equal(dataset_token_bytes(d, 'a' + 3), 1);
 	assert_int_equal(dataset_vocab(d), 259);
 	for (int64_t b = 0; b < 4; b++) {
@@ -196,7 +195,6 @@ static void json_lines_become_documents_with_an_end_token_each(void **state)
 	assert_int_equal(dataset_new(&d, *state, text, sizeof text - 1, 9, &err), STATUS_OK);
 	assert_int_equal(dataset_tokens(d), 9);
 	assert_memory_equal(record_at(d, 0, 0, 0).ids, expected, sizeof expected);
-	assert_int_equal(dataset_bytes(d), 6);
 	assert_int_equal(dataset_token_bytes(d, BYTES_END), 0);
 	dataset_free(d);
 }
