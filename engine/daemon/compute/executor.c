@@ -30,6 +30,7 @@ struct executor {
 	queue tasks;
 	bool started, stopping;
 	int64_t credit_ns;             /* time that background work has not had; executor thread */
+	bool trains;                   /* the latest turn had background work; executor thread */
 	queue posted;                  /* messages of the current turn; executor thread */
 	queue waiting;                 /* tasks whose `prepare` is not complete; executor thread */
 	pthread_mutex_t message_mutex; /* guards messages */
@@ -81,11 +82,13 @@ static void publish(executor *x)
 		eventfd_write(x->wake_fd, 1);
 }
 
-/* Run the tasks that are ready. Others are appended to those that wait already. */
-static void run_tasks(executor *x, task *t)
+/* Run the tasks that are ready. Others are appended to those that wait already. True: one was not a control task. */
+static bool run_tasks(executor *x, task *t)
 {
+	bool requests = false;
 	while (t) {
 		task *next = t->next;
+		requests |= t->counted;
 		reserve_forget();
 		if (t->prepare && !t->prepare(t, x->device)) {
 			queue_push(&x->waiting, t);
@@ -95,9 +98,35 @@ static void run_tasks(executor *x, task *t)
 		}
 		t = next;
 	}
+	return requests;
 }
 
-/* Take the submitted tasks and run one turn of each kind of work. False: the thread is to stop. */
+/* Run foreground work and set the background's credit. Returns false if there was none. */
+static bool serve(executor *x)
+{
+	const uint64_t began = clock_ns();
+	const bool served = x->work.foreground(x->device);
+	publish(x);
+	reserve_forget();
+	x->credit_ns = served ? x->credit_ns + (int64_t)(clock_ns() - began) : EXECUTOR_SHARE_NS;
+	x->credit_ns = x->credit_ns > EXECUTOR_SHARE_NS ? EXECUTOR_SHARE_NS : x->credit_ns;
+	return served;
+}
+
+/* Run a slice of background work if it has credit. Returns false if there was none. */
+static bool train(executor *x)
+{
+	const uint64_t began = clock_ns();
+	const int64_t budget = x->credit_ns < EXECUTOR_SLICE_NS ? x->credit_ns : EXECUTOR_SLICE_NS;
+	const bool trained = budget > 0 && x->work.background(x->device, (uint64_t)budget);
+	publish(x);
+	x->credit_ns -= trained ? (int64_t)(clock_ns() - began) : 0;
+	x->credit_ns = x->credit_ns < -EXECUTOR_MAX_DEBT_NS ? -EXECUTOR_MAX_DEBT_NS : x->credit_ns;
+	return trained;
+}
+
+/* Take the submitted tasks and run one turn. Background work that has begun uses all of its credit before foreground
+ * work continues, unless a request has come. False: the thread is to stop. */
 static bool take_turn(executor *x, bool *idle)
 {
 	pthread_mutex_lock(&x->mutex);
@@ -106,23 +135,14 @@ static bool take_turn(executor *x, bool *idle)
 	task *all = queue_take_all(&x->tasks);
 	bool stop = x->stopping && !all && !x->waiting.first;
 	pthread_mutex_unlock(&x->mutex);
-	run_tasks(x, queue_take_all(&x->waiting));
-	run_tasks(x, all);
+	bool requests = run_tasks(x, queue_take_all(&x->waiting));
+	requests |= run_tasks(x, all);
 	publish(x);
 	if (stop)
 		return false;
-	uint64_t began = clock_ns();
-	bool served = x->work.foreground(x->device);
-	uint64_t between = clock_ns();
-	publish(x);
-	reserve_forget();
-	x->credit_ns = served ? x->credit_ns + (int64_t)(between - began) : EXECUTOR_SLICE_NS;
-	x->credit_ns = x->credit_ns > EXECUTOR_SLICE_NS ? EXECUTOR_SLICE_NS : x->credit_ns;
-	bool trained = x->credit_ns > 0 && x->work.background(x->device, (uint64_t)x->credit_ns);
-	publish(x);
-	x->credit_ns -= trained ? (int64_t)(clock_ns() - between) : 0;
-	x->credit_ns = x->credit_ns < -EXECUTOR_MAX_DEBT_NS ? -EXECUTOR_MAX_DEBT_NS : x->credit_ns;
-	*idle = !served && !trained;
+	const bool turns = requests || !x->trains || x->credit_ns <= 0, served = turns && serve(x);
+	x->trains = train(x);
+	*idle = turns && !served && !x->trains;
 	return true;
 }
 

@@ -19,9 +19,10 @@
  * a generation by its credits, a training run by its rate.
  *
  * Turns: between two looks at the queue the thread runs at most one unit of foreground work and one slice of background
- * work (training). A unit of foreground work is a decode step or a step of prompts. With both kinds, each gets half of the time: the thread
- * measures them, and the background has no turn while it has used more. A slice lasts at most EXECUTOR_SLICE_NS or one
- * op, and so does a request's wait for its first turn. Without work the thread sleeps. */
+ * work (training). A unit of foreground work is a decode step or a step of prompts. A slice lasts at most
+ * EXECUTOR_SLICE_NS or one op, and so does a request's wait for its first turn. With both kinds, each gets half of the
+ * time. The thread measures them: the background has no slice while it has used more, and after a unit as many as it
+ * may use, up to EXECUTOR_SHARE_NS. A request that comes meanwhile goes first. Without work the thread sleeps. */
 #ifndef ENGINE_DAEMON_COMPUTE_EXECUTOR_H
 #define ENGINE_DAEMON_COMPUTE_EXECUTOR_H
 
@@ -32,7 +33,8 @@
 
 #include "engine/base/error.h"
 
-enum { EXECUTOR_MAX_TASKS = 1024, EXECUTOR_SLICE_NS = 5000000, EXECUTOR_MAX_DEBT_NS = 100000000 };
+enum { EXECUTOR_MAX_TASKS = 1024, EXECUTOR_SLICE_NS = 1000000 };
+enum { EXECUTOR_SHARE_NS = 5 * EXECUTOR_SLICE_NS, EXECUTOR_MAX_DEBT_NS = 100 * EXECUTOR_SLICE_NS };
 
 typedef struct device device;
 typedef struct executor executor;

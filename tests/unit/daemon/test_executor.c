@@ -14,10 +14,15 @@
 
 /* Written by the executor thread, and read by the test while it runs. */
 struct device {
-	atomic_uint_fast64_t foreground_ns, background_ns, foreground_turns, background_turns, last_budget;
+	atomic_uint_fast64_t foreground_ns, background_ns, foreground_turns, background_turns, most_budget;
 	atomic_uint_fast64_t unit_ns, op_ns; /* duration of a turn; 0: no work */
+	atomic_int slice; /* of a slice that waits for the test: WAITS, then the test sets GO; 0: none waits */
+	uint64_t units;   /* foreground turns before that slice; then those between it and the next one */
+	atomic_int row, longest_row; /* slices since the latest foreground turn */
 	int order[64], n_order;
 };
+
+enum { AWAITED = 1, WAITS, GO, COUNTED };
 
 static void spin(uint64_t ns)
 {
@@ -29,6 +34,7 @@ static bool foreground(device *d)
 {
 	uint64_t began = clock_ns();
 	d->foreground_turns++;
+	d->row = 0;
 	if (!d->unit_ns)
 		return false;
 	spin(d->unit_ns);
@@ -39,12 +45,24 @@ static bool foreground(device *d)
 static bool background(device *d, uint64_t budget_ns)
 {
 	uint64_t began = clock_ns();
+	const uint64_t op_ns = d->op_ns;
 	d->background_turns++;
-	d->last_budget = budget_ns;
-	if (!d->op_ns)
+	d->row++;
+	d->longest_row = d->row > d->longest_row ? d->row : d->longest_row;
+	d->most_budget = budget_ns > d->most_budget ? budget_ns : d->most_budget;
+	if (d->slice == GO) {
+		d->units = d->foreground_turns - d->units;
+		d->slice = COUNTED;
+	}
+	if (d->slice == AWAITED && d->foreground_turns > 0 && budget_ns == EXECUTOR_SLICE_NS) {
+		d->units = d->foreground_turns;
+		for (d->slice = WAITS; d->slice == WAITS;)
+			;
+	}
+	if (!op_ns)
 		return false;
 	do {
-		spin(d->op_ns);
+		spin(op_ns);
 	} while (clock_ns() - began < budget_ns);
 	d->background_ns += clock_ns() - began;
 	return true;
@@ -166,6 +184,51 @@ static void without_work_the_thread_sleeps(void **state)
 	assert_int_equal(f->device.foreground_turns, before);
 }
 
+static void a_request_goes_before_the_rest_of_the_trainings_share(void **state)
+{
+	fixture *f = *state;
+	int last = -1;
+	note n = {.task = {.run = run_note, .done = note_done}, .last_done = &last};
+	f->device.unit_ns = EXECUTOR_SHARE_NS;
+	f->device.op_ns = 1000;
+	assert_true(executor_submit(f->executor, &n.task));
+	until(f, &last, 0);
+	for (int i = 1; i <= 20; i++) {
+		f->device.slice = AWAITED;
+		while (f->device.slice != WAITS)
+			;
+		n.number = i;
+		assert_true(executor_submit(f->executor, &n.task));
+		f->device.slice = GO;
+		until(f, &last, i);
+		while (f->device.slice != COUNTED)
+			;
+		assert_true(f->device.units > 0);
+	}
+}
+
+static void serving_continues_when_training_pauses(void **state)
+{
+	fixture *f = *state;
+	int last = -1;
+	note wake = {.task = {.run = run_note, .done = note_done}, .last_done = &last};
+	f->device.unit_ns = EXECUTOR_SHARE_NS;
+	assert_true(executor_submit(f->executor, &wake.task));
+	until(f, &last, 0);
+	for (int i = 0; i < 20; i++) {
+		f->device.op_ns = 1000;
+		f->device.slice = AWAITED;
+		while (f->device.slice != WAITS)
+			;
+		f->device.op_ns = 0;
+		f->device.slice = GO;
+		const uint64_t turns = f->device.foreground_turns, began = clock_ns();
+		while (f->device.foreground_turns < turns + 2 && clock_ns() - began < 5000000000u)
+			;
+		assert_true(f->device.foreground_turns >= turns + 2);
+	}
+}
+
 static void training_alone_gets_full_slices(void **state)
 {
 	fixture *f = *state;
@@ -175,7 +238,7 @@ static void training_alone_gets_full_slices(void **state)
 	assert_true(executor_submit(f->executor, &wake.task));
 	until(f, &last, 0);
 	sleep_ms(50);
-	assert_int_equal(f->device.last_budget, EXECUTOR_SLICE_NS);
+	assert_int_equal(f->device.most_budget, EXECUTOR_SLICE_NS);
 	f->device.op_ns = 0;
 }
 
@@ -197,6 +260,21 @@ static void serving_and_training_each_get_half_of_the_time(void **state)
 	assert_true(share > 0.35 && share < 0.65);
 }
 
+static void training_has_several_slices_after_a_long_step(void **state)
+{
+	fixture *f = *state;
+	int last = -1;
+	note wake = {.task = {.run = run_note, .done = note_done}, .last_done = &last};
+	f->device.unit_ns = EXECUTOR_SHARE_NS;
+	f->device.op_ns = 1000;
+	assert_true(executor_submit(f->executor, &wake.task));
+	until(f, &last, 0);
+	while (f->device.foreground_turns < 20)
+		;
+	assert_true(f->device.longest_row > 1);
+	assert_true(f->device.longest_row <= EXECUTOR_SHARE_NS / EXECUTOR_SLICE_NS + 1);
+}
+
 static void a_task_waits_for_at_most_one_slice_of_training(void **state)
 {
 	fixture *f = *state;
@@ -213,7 +291,7 @@ static void a_task_waits_for_at_most_one_slice_of_training(void **state)
 		uint64_t before = f->device.background_turns;
 		until(f, &last, i);
 		assert_true(n.slices <= before + 1);
-		assert_true(f->device.last_budget <= EXECUTOR_SLICE_NS);
+		assert_true(f->device.most_budget <= EXECUTOR_SLICE_NS);
 	}
 	f->device.op_ns = 0;
 }
@@ -321,8 +399,11 @@ int main(void)
 	    CASE(tasks_run_and_complete_in_order),
 	    CASE(a_full_queue_refuses_tasks_but_not_control),
 	    CASE(without_work_the_thread_sleeps),
+	    CASE(a_request_goes_before_the_rest_of_the_trainings_share),
+	    CASE(serving_continues_when_training_pauses),
 	    CASE(training_alone_gets_full_slices),
 	    CASE(serving_and_training_each_get_half_of_the_time),
+	    CASE(training_has_several_slices_after_a_long_step),
 	    CASE(a_task_waits_for_at_most_one_slice_of_training),
 	    CASE(a_waiting_task_delays_no_other_task_and_no_work),
 	    CASE(waiting_tasks_keep_their_order_and_run_before_newer_ones),
