@@ -210,7 +210,9 @@ status store_session_read(const char *path, const char *id, void **blob, size_t 
 status store_session_delete(store *s, const char *id, error *err);
 
 /* States of sessions that are not durable, which leave memory for a while: files in DATA/tmp, which the next start
- * removes. They have no row and are in no backup. Any thread. */
+ * removes. They have no row and are in no backup. They leave STORE_AWAY_SPARE bytes of the disk to what must be kept:
+ * STATUS_FULL. Any thread. */
+enum { STORE_AWAY_SPARE = 64 << 20 };
 void store_session_away_path(const store *s, const char *id, char *out);
 status store_session_put_away(const char *path, const void *blob, size_t bytes, error *err);
 /* *blob is malloc'ed; its contents are not checked. The file stays. STATUS_STORAGE: it is missing or cannot be read. */
@@ -235,6 +237,10 @@ status store_answers_expire(store *s, error *err);
 
 /* Responses: documents with an "id", without a blob. store_list reads them. */
 status store_response_put(store *s, const char *id, const json_t *document, error *err);
+/* The same with the text of the document. */
+status store_response_put_text(store *s, const char *id, const char *text, error *err);
+/* Any thread: return the text of a document, malloc'ed; NULL: out of memory. */
+char *store_response_text(const json_t *document);
 /* STATUS_OK also if there is none. */
 status store_response_delete(store *s, const char *id, error *err);
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "engine/base/digest.h"
@@ -257,8 +258,22 @@ status store_session_delete(store *s, const char *id, error *err)
 
 /* --- states without a row ------------------------------------------------------------------------ */
 
+/* Check that the disk of a file has room for these bytes and the spare. A file system that cannot tell is no error. */
+static status check_spare(const char *path, size_t bytes, error *err)
+{
+	char folder[PATH_MAX];
+	struct statvfs disk;
+	snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(path, '/') - path), path);
+	if (statvfs(folder, &disk) != 0 ||
+	    (uint64_t)disk.f_bavail * disk.f_frsize >= (uint64_t)bytes + STORE_AWAY_SPARE)
+		return STATUS_OK;
+	return error_set(err, STATUS_FULL, NULL, "fewer than %d MiB of the disk would stay free",
+	                 STORE_AWAY_SPARE >> 20);
+}
+
 status store_session_put_away(const char *path, const void *blob, size_t bytes, error *err)
 {
+	TRY(check_spare(path, bytes, err));
 	return file_write_scratch(path, blob, bytes, err);
 }
 

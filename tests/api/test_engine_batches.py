@@ -313,6 +313,13 @@ def test_a_line_that_is_refused_as_too_many_is_repeated_and_the_others_keep_thei
     assert daemon.stop() == 0
 
 
+def test_a_line_that_is_refused_begins_again_when_another_ends(own_daemon):
+    with own_daemon("--max-generations", 1).connect() as engine:
+        batch, output, errors = run(engine, many(train(engine), 200, 1), window="60s")  # not enough for a pause at each line
+        assert (batch["status"], len(output), errors) == ("completed", 200, [])
+        assert [x["custom_id"] for x in output] == [f"r{i}" for i in range(200)]
+
+
 def test_an_answer_that_is_too_large_is_an_error_line(engine, model):
     large = {"model": model, "prompt": "b", "max_tokens": 480, "n": 48, "logprobs": 20, "logit_bias": {"1": -100}}
     lines = [line("a", "/v1/completions", large), line("b", "/v1/completions", {**large, "n": 1})]

@@ -133,12 +133,15 @@ static void line_done(batch_line *line)
 {
 	batch_run *r = line->owner;
 	r->running--;
-	if (line->text)
+	if (line->text) {
 		r->pending += strlen(line->text);
-	else if (line->failure == STATUS_CANCELLED && r->ending == BATCH_EXPIRES)
+		r->room = r->failure == STATUS_BUSY;
+	} else if (line->failure == STATUS_CANCELLED && r->ending == BATCH_EXPIRES) {
 		expire(r, line);
-	else if ((r->failure == STATUS_OK || r->failure == STATUS_BUSY) && !(line->failure == STATUS_CANCELLED && r->ending == BATCH_CANCELS))
+	} else if ((r->failure == STATUS_OK || r->failure == STATUS_BUSY) &&
+	           !(line->failure == STATUS_CANCELLED && r->ending == BATCH_CANCELS)) {
 		r->failure = error_set(&r->reason, line->failure, NULL, "line %d: %s", line->number, line->reason);
+	}
 	if (line->failure == STATUS_BUSY && line->retry_after > r->retry_after)
 		r->retry_after = line->retry_after;
 	if (!r->busy)
@@ -172,9 +175,9 @@ static bool waits(const batch_run *r)
 
 static bool may_begin(const batch_run *r)
 {
-	return !waits(r) && r->next < r->n && r->failure == STATUS_OK && !r->base.cancelled && r->ending != BATCH_CANCELS &&
-	       r->running < (r->alone ? 1 : BATCH_CONCURRENT) && r->pending < BATCH_PENDING_BYTES &&
-	       !(r->alone && r->next > r->settled);
+	return !waits(r) && r->next < r->n && r->failure == STATUS_OK && !r->base.cancelled &&
+	       r->ending != BATCH_CANCELS && r->running < (r->alone ? 1 : BATCH_CONCURRENT) &&
+	       r->pending < BATCH_PENDING_BYTES && !(r->alone && r->next > r->settled);
 }
 
 /* Number of the lines that have results without a gap. */
@@ -203,11 +206,23 @@ static void postpone(batch_run *r)
 	r->retry_after = 0;
 }
 
+/* Begin the refused lines again, up to one that is refused again. */
+static void begin_refused(batch_run *r)
+{
+	r->room = false;
+	r->failure = STATUS_OK;
+	for (int i = r->settled; i < r->next && r->failure == STATUS_OK; i++)
+		if (r->lines[i].state == BATCH_LINE_WAITING)
+			begin_line(r, &r->lines[i]);
+}
+
 /* Start lines, and commit when it is time. */
 static status pump(batch_run *r, queued_job *j, error *err)
 {
 	for (;;) {
 		check_time(r);
+		if (r->room && r->failure == STATUS_BUSY && r->ending != BATCH_CANCELS && !r->base.cancelled)
+			begin_refused(r);
 		while (may_begin(r))
 			begin_line(r, &r->lines[r->next++]);
 		const int to = answered(r);

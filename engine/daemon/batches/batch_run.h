@@ -12,7 +12,8 @@
  * continues with the next line, so each line has exactly one result.
  *
  * A failure of the machine is no result: the run commits what it has and ends, and the queue retries it. If the engine
- * is only busy (429), the run stays: it waits, and repeats the lines that were refused.
+ * is only busy (429), the run stays, and repeats the lines that were refused: when another of its lines ends, or if none
+ * runs, after a wait.
  *
  * If the engine has died during a run, the next run begins with one line at a time, for as many lines as were in memory.
  * If it dies three times in a row during one line, that line gets an error, and the run continues with the next one. */

@@ -83,7 +83,7 @@ void response_forget(response *r)
 	r->removed = true;
 	if (r->work)
 		response_cancel(r);
-	else
+	else if (!r->storing)
 		response_free(r);
 }
 
@@ -169,13 +169,18 @@ status response_reserve(response *r, int64_t bytes, error *err)
 
 /* --- rows ----------------------------------------------------------------------------- */
 
+json_t *response_row(const response *r, const char *state, json_t *outcome)
+{
+	return json_pack("{s:s, s:s*, s:s, s:s, s:b, s:O, s:O*, s:I, s:I, s:s%, s:s*, s:O*}", "id", r->id, "project",
+	                 project_member(r->project), "owner", r->owner->name, "model", r->model, "background",
+	                 r->background, "about", r->about, "input", r->input, "created", (json_int_t)r->created,
+	                 "ended", (json_int_t)r->ended, "events", r->events.data ? r->events.data : "",
+	                 r->events.bytes, "state", state, "outcome", outcome);
+}
+
 status response_put(response *r, error *err)
 {
-	json_t *row =
-	    json_pack("{s:s, s:s*, s:s, s:s, s:b, s:O, s:O*, s:I, s:I, s:s%, s:s*, s:O*}", "id", r->id, "project",
-	              project_member(r->project), "owner", r->owner->name, "model", r->model, "background", r->background, "about", r->about,
-	              "input", r->input, "created", (json_int_t)r->created, "ended", (json_int_t)r->ended, "events",
-	              r->events.data ? r->events.data : "", r->events.bytes, "state", r->state, "outcome", r->outcome);
+	json_t *row = response_row(r, r->state, r->outcome);
 	status s = row ? store_response_put(r->all->net->store, r->id, row, err) : STATUS_NOMEM;
 	json_decref(row);
 	return error_settle(err, s);
@@ -351,6 +356,11 @@ void response_cancel(response *r)
 {
 	if (r->work)
 		stream_cancel(r->work);
+}
+
+bool response_has_ended(const response *r)
+{
+	return r->ended && !r->storing;
 }
 
 bool response_is_completed(const response *r)

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <time.h>
 
 #include "engine/store/store_private.h"
@@ -98,6 +99,24 @@ static void a_full_disk_can_be_emptied_with_the_reserve(void **state)
 	must_exist(f, "reserve", true);
 }
 
+static void a_state_away_leaves_a_part_of_the_disk_to_others(void **state)
+{
+	const fixture *f = *state;
+	error err = ERROR_INIT;
+	struct statvfs disk;
+	char path[PATH_MAX];
+	assert_int_equal(statvfs(f->folder, &disk), 0);
+	const uint64_t unused = (uint64_t)disk.f_bavail * disk.f_frsize;
+	assert_true(unused > STORE_AWAY_SPARE);
+	store_session_away_path(f->store, "sess-1", path);
+	/* Refused before the bytes are read, of which there are none. */
+	assert_int_equal(store_session_put_away(path, NULL, (size_t)(unused - STORE_AWAY_SPARE / 2), &err),
+	                 STATUS_FULL);
+	assert_int_not_equal(access(path, F_OK), 0);
+	assert_int_equal(store_session_put_away(path, "state", 5, &err), STATUS_OK);
+	assert_int_equal(access(path, F_OK), 0);
+}
+
 enum { DAY = 24 * 3600, NOW = 1900000000 };
 
 /* A blob of 60 bytes in lost/ that was set aside `days` days before NOW. */
@@ -169,6 +188,7 @@ int main(void)
 	    CASE(a_budget_refuses_files_that_do_not_fit),
 	    CASE(the_cache_counts_and_unused_files_are_evicted_before_a_refusal),
 	    CASE(a_full_disk_can_be_emptied_with_the_reserve),
+	    CASE(a_state_away_leaves_a_part_of_the_disk_to_others),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
