@@ -175,6 +175,7 @@ static status add_turn(chat_builder *b, const json_t *message, size_t i, chat_ro
 {
 	const chat_form *f = b->form;
 	bool trims = f->rules & CHAT_TRIMS;
+	const size_t begin = b->out.bytes;
 	chat_builder_markup(b, f->turns[role].prefix);
 	if (p->tools)
 		list_tools(b, p);
@@ -198,6 +199,10 @@ static status add_turn(chat_builder *b, const json_t *message, size_t i, chat_ro
 	if (calls)
 		TRY(chat_tools_append_calls(b, message, i, text, &p->calls, err));
 	chat_builder_markup(b, f->turns[role].suffix);
+	if (role == CHAT_ASSISTANT) {
+		const size_t written = begin + chat_builder_common(b, begin, f->answer);
+		b->out.answers[i] = (byte_range){written, b->out.bytes - written};
+	}
 	return STATUS_OK;
 }
 
@@ -243,6 +248,9 @@ static status chat_template_build(chat_builder *b, const json_t *messages, const
 	TRY(chat_tools_check(f, tools, err));
 	if (!continues && json_array_size(tools) > 0)
 		p.tools = tools;
+	b->out.answers = memory_new(p.n, sizeof *b->out.answers);
+	if (!b->out.answers)
+		return STATUS_NOMEM;
 	chat_role first;
 	if (continues) {
 		TRY(read_role(json_array_get(messages, 0), 0, &first, err));
@@ -307,6 +315,7 @@ void chat_text_fini(chat_text *x)
 {
 	free(x->text);
 	free(x->trusted);
+	free(x->answers);
 	*x = (chat_text){0};
 }
 

@@ -66,6 +66,7 @@ typedef struct chat_text {
 	/* continues: bytes at the beginning that repeat the stop text that ended the answer, if any */
 	size_t closing;
 	size_t shared; /* bytes up to the end of the system message at the beginning; 0: there is none */
+	byte_range *answers; /* for each message, if it is the assistant's: what the model writes after a prompt */
 } chat_text;
 
 /* messages: an array of {"role", "content"}, content a string or an array of {"type": "text", "text"}; "developer" is

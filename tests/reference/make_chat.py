@@ -484,6 +484,8 @@ def thinking_conversation(rng):
                             "".join(rng.choices(THOUGHTS, k=rng.randint(0, 6))))
         elif m["role"] == "user" and rng.random() < 0.3:
             m["content"] = rng.choice(["<tool_response>", ""]) + m["content"] + rng.choice(["</tool_response>", ""])
+    if one["messages"][0]["role"] == "system" and rng.random() < 0.3:
+        one["messages"][0]["content"] = ""
     if rng.random() < 0.1:  # no question
         one["messages"] = [{"role": "assistant", "content": "<think>x</think>y"}]
     return one
