@@ -17,6 +17,8 @@ typedef struct chat_builder {
 bool chat_builder_reserve(chat_builder *b, size_t bytes);
 /* Append a text of the form, with the names of the tokens that begin and end a text. NULL is empty. */
 void chat_builder_markup(chat_builder *b, const char *text);
+/* Bytes that the text from `first` on has in common with a text of the form. */
+size_t chat_builder_common(const chat_builder *b, size_t first, const char *text);
 /* Append text of a message. trims: without the white space at its beginning. */
 void chat_builder_append(chat_builder *b, const char *text, size_t bytes, bool trims);
 /* Drop the white space at the end of what was built from `first` on. */

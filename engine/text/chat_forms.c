@@ -16,6 +16,10 @@
 #define LLAMA_3                                                                                                        \
 	.begin = CHAT_BEGIN, .turns = {LLAMA_3_TURN("system"), LLAMA_3_TURN("user"), LLAMA_3_TURN("assistant")},       \
 	.answer = "<|start_header_id|>assistant<|end_header_id|>\n\n", .stops = {"<|eot_id|>"}, .rules = CHAT_TRIMS
+/* The date is the templates' own, for renderers without a clock: a conversation has the same text every day. */
+#define LLAMA_3_1                                                                                                      \
+	LLAMA_3, .preamble = "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n",                     \
+	         .default_system = "", .tools = &llama_tools
 #define PHI_3_TURNS                                                                                                    \
 	.turns = {{"<|system|>\n", "<|end|>\n"}, {"<|user|>\n", "<|end|>\n"}, {"<|assistant|>\n", "<|end|>\n"}},       \
 	.answer = "<|assistant|>\n", .stops = {"<|end|>"}
@@ -44,11 +48,11 @@ static const chat_tools plain_tools = {
     .stop = "\nTool:",
 };
 static const chat_tools hermes_tools = {
-    .list =
-        {"\n\n# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are provided with "
-         "function signatures within <tools></tools> XML tags:\n<tools>",
-         "\n</tools>\n\nFor each function call, return a json object with function name and arguments within "
-         "<tool_call></tool_call> XML tags:\n<tool_call>\n" CALL_FORMAT "\n</tool_call>"},
+    .gap = "\n\n",
+    .list = {"# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are provided with "
+             "function signatures within <tools></tools> XML tags:\n<tools>",
+             "\n</tools>\n\nFor each function call, return a json object with function name and arguments within "
+             "<tool_call></tool_call> XML tags:\n<tool_call>\n" CALL_FORMAT "\n</tool_call>"},
     .tool = {"\n", NULL},
     .call = {"<tool_call>\n", "\n</tool_call>"},
     .key = "arguments",
@@ -90,6 +94,7 @@ static const chat_form qwen_2_5 = {.name = "qwen-2.5",
                                    .tools = &hermes_tools};
 static const chat_form qwen_2_5_base = {
     .name = "qwen-2.5", CHATML_TURNS, .default_system = "You are a helpful assistant.", .tools = &hermes_tools};
+static const chat_form qwen_3 = {.name = "qwen-3", CHATML_TURNS, .rules = CHAT_THINKS, .tools = &hermes_tools};
 static const chat_form smollm_2 = {.name = "smollm-2",
                                    CHATML_TURNS,
                                    .default_system =
@@ -105,11 +110,8 @@ static const chat_form llama_3_answers = {/* the first edition writes the answer
                                           .name = "llama-3",
                                           LLAMA_3,
                                           .unanswered = "<|start_header_id|>assistant<|end_header_id|>\n\n"};
-static const chat_form llama_3_1 = {.name = "llama-3.1",
-                                    LLAMA_3,
-                                    .preamble = "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n",
-                                    .default_system = "",
-                                    .tools = &llama_tools};
+static const chat_form llama_3_1 = {.name = "llama-3.1", LLAMA_3_1};
+static const chat_form llama_3_2 = {.name = "llama-3.2", LLAMA_3_1};
 static const chat_form mistral_0_1 = {
     .name = "mistral-0.1",
     .begin = CHAT_BEGIN,
@@ -195,19 +197,35 @@ static const struct {
 	uint64_t digest;
 	const chat_form *form;
 } published[] = {
-    {0x8ba09d39aa2c6bf5, &chatml},          {0xc3d5eac599433acd, &qwen_1_5},
-    {0x71ef3492cdd5fdd3, &qwen_2},          {0x4fe6efd851f0f8b0, &smollm_2},
-    {0x644114f2846a583e, &llama_2},         {0x72988483c7369e25, &llama_3},
-    {0xf99c31519417e7ea, &llama_3_answers}, {0xba1d08981bb58ed4, &mistral_0_1},
-    {0xedeaf173199eb486, &mistral_0_2},     {0x03f868c25825e53e, &mistral_v1},
-    {0xb1b2d619bc17e1dc, &zephyr},          {0x204769f3ab544938, &gemma},
-    {0x05a1e4f5fb5880ac, &phi_3_mini},      {0x7670c3aba36f421a, &phi_3_medium},
-    {0x1a98bc0756d151d6, &phi_3_small},     {0xe95a28ab9ffe1045, &phi_3_5},
-    {0x81870532f7ff9cc2, &vicuna},          {0xd519a3dbf447cb65, &orca_vicuna},
-    {0x142b3609a6bed82c, &deepseek_2},      {0x139be8767a10d955, &openchat},
-    {0xf747c4acdea85e44, &monarch},         {0x0a033e910ff81f19, &granite_3},
-    {0xe5b6b54060b30dff, &qwen_2_5},        {0x8bea677696b3a4da, &qwen_2_5_base},
-    {0x1f93fc5ace0f643a, &llama_3_1},       {0x84af9d74d4c6b350, &chatml} /* with add_generation_prompt set first */,
+    {0x8ba09d39aa2c6bf5, &chatml},
+    {0xc3d5eac599433acd, &qwen_1_5},
+    {0x71ef3492cdd5fdd3, &qwen_2},
+    {0x4fe6efd851f0f8b0, &smollm_2},
+    {0x644114f2846a583e, &llama_2},
+    {0x72988483c7369e25, &llama_3},
+    {0xf99c31519417e7ea, &llama_3_answers},
+    {0xba1d08981bb58ed4, &mistral_0_1},
+    {0xedeaf173199eb486, &mistral_0_2},
+    {0x03f868c25825e53e, &mistral_v1},
+    {0xb1b2d619bc17e1dc, &zephyr},
+    {0x204769f3ab544938, &gemma},
+    {0x05a1e4f5fb5880ac, &phi_3_mini},
+    {0x7670c3aba36f421a, &phi_3_medium},
+    {0x1a98bc0756d151d6, &phi_3_small},
+    {0xe95a28ab9ffe1045, &phi_3_5},
+    {0x81870532f7ff9cc2, &vicuna},
+    {0xd519a3dbf447cb65, &orca_vicuna},
+    {0x142b3609a6bed82c, &deepseek_2},
+    {0x139be8767a10d955, &openchat},
+    {0xf747c4acdea85e44, &monarch},
+    {0x0a033e910ff81f19, &granite_3},
+    {0xe5b6b54060b30dff, &qwen_2_5},
+    {0x8bea677696b3a4da, &qwen_2_5_base},
+    {0x1f93fc5ace0f643a, &llama_3_1},
+    {0x6c0bdb34cde57cfe, &llama_3_2},
+    {0x61d361b15125921b, &qwen_3},
+    {0x5e605d45c8db678a, &qwen_3},
+    {0x84af9d74d4c6b350, &chatml} /* with add_generation_prompt set first */,
 };
 
 status chat_forms_find(const char *program, const chat_form **out)

@@ -18,6 +18,7 @@ typedef enum chat_rule {
 	CHAT_NO_SYSTEM = 4,  /* system messages are not allowed */
 	CHAT_FOLDS = 8,      /* a system message is placed within the first user's, before its text */
 	CHAT_SKIPS = 16,     /* an empty system message is left out */
+	CHAT_THINKS = 32,    /* answers begin with their reasoning (chat_thinking.h) */
 } chat_rule;
 
 typedef struct chat_turn {

@@ -8,6 +8,7 @@
 #include "engine/base/memory.h"
 #include "engine/text/chat_builder.h"
 #include "engine/text/chat_json.h"
+#include "engine/text/chat_thinking.h"
 #include "engine/text/chat_tools.h"
 
 struct chat_template {
@@ -80,8 +81,10 @@ typedef struct place {
 	size_t system_index;
 	const json_t *tools; /* to be listed; NULL: none, or they have been */
 	chat_calls calls;
-	bool results; /* the message before it is a result */
-	bool open;    /* so are all messages before it, which continue a conversation */
+	size_t n;         /* messages in all */
+	size_t reasoning; /* answers from this message on have their reasoning (CHAT_THINKS) */
+	bool results;     /* the message before it is a result */
+	bool open;        /* so are all messages before it, which continue a conversation */
 } place;
 
 static status check_order(const chat_form *f, chat_role role, size_t i, const place *p, error *err)
@@ -125,7 +128,7 @@ static status add_system(chat_builder *b, const json_t *message, place *p, error
 	if (trims)
 		chat_builder_trim_end(b, first);
 	if (tools && !f->tools->with_user) {
-		if (b->out.bytes > first)
+		if (b->out.bytes > first || (message && !trims))
 			chat_builder_markup(b, f->tools->gap);
 		list_tools(b, p);
 	}
@@ -172,6 +175,7 @@ static status add_turn(chat_builder *b, const json_t *message, size_t i, chat_ro
 {
 	const chat_form *f = b->form;
 	bool trims = f->rules & CHAT_TRIMS;
+	const size_t begin = b->out.bytes;
 	chat_builder_markup(b, f->turns[role].prefix);
 	if (p->tools)
 		list_tools(b, p);
@@ -189,9 +193,16 @@ static status add_turn(chat_builder *b, const json_t *message, size_t i, chat_ro
 	p->system = NULL;
 	if (trims)
 		chat_builder_trim_end(b, first);
+	bool text = b->out.bytes > first;
+	if (role == CHAT_ASSISTANT && f->rules & CHAT_THINKS)
+		TRY(chat_thinking_rewrite(b, first, i >= p->reasoning, i + 1 == p->n, &text));
 	if (calls)
-		TRY(chat_tools_append_calls(b, message, i, b->out.bytes > first, &p->calls, err));
+		TRY(chat_tools_append_calls(b, message, i, text, &p->calls, err));
 	chat_builder_markup(b, f->turns[role].suffix);
+	if (role == CHAT_ASSISTANT) {
+		const size_t written = begin + chat_builder_common(b, begin, f->answer);
+		b->out.answers[i] = (byte_range){written, b->out.bytes - written};
+	}
 	return STATUS_OK;
 }
 
@@ -230,10 +241,16 @@ static status chat_template_build(chat_builder *b, const json_t *messages, const
                                   bool answers, error *err)
 {
 	const chat_form *f = b->form;
-	place p = {.turns = continues ? 2 : 0, .open = continues};
+	place p = {.turns = continues ? 2 : 0,
+	           .n = json_array_size(messages),
+	           .reasoning = chat_thinking_begin(messages, continues),
+	           .open = continues};
 	TRY(chat_tools_check(f, tools, err));
 	if (!continues && json_array_size(tools) > 0)
 		p.tools = tools;
+	b->out.answers = memory_new(p.n, sizeof *b->out.answers);
+	if (!b->out.answers)
+		return STATUS_NOMEM;
 	chat_role first;
 	if (continues) {
 		TRY(read_role(json_array_get(messages, 0), 0, &first, err));
@@ -298,6 +315,7 @@ void chat_text_fini(chat_text *x)
 {
 	free(x->text);
 	free(x->trusted);
+	free(x->answers);
 	*x = (chat_text){0};
 }
 

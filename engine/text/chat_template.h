@@ -9,7 +9,8 @@
  *   STATUS_UNSUPPORTED, however similar.
  * - Neither: "User: …", "Assistant: …".
  *
- * Rendered text equals that of Hugging Face's own renderer for all conversations that the program accepts.
+ * Rendered text equals that of Hugging Face's own renderer for all conversations that the program accepts. Where a
+ * program asks for the date, the text has the one that the program falls back on: it is the same every day.
  * Conversations that it refuses, or of which it would drop a message, are STATUS_INVALID with the message's index.
  *
  * The template's own parts are reported as ranges, so that names of special tokens become tokens only there. Immutable
@@ -65,6 +66,7 @@ typedef struct chat_text {
 	/* continues: bytes at the beginning that repeat the stop text that ended the answer, if any */
 	size_t closing;
 	size_t shared; /* bytes up to the end of the system message at the beginning; 0: there is none */
+	byte_range *answers; /* for each message, if it is the assistant's: what the model writes after a prompt */
 } chat_text;
 
 /* messages: an array of {"role", "content"}, content a string or an array of {"type": "text", "text"}; "developer" is

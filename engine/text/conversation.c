@@ -1,6 +1,3 @@
-/* The whole is rendered once. For each answer, the messages before it are rendered (its prompt ends there), and those
- * including it (it ends there). The common prefix with the whole gives the offset. If a template ends a conversation
- * without a following answer in its own way, that end is not part of the common prefix. */
 #include "engine/text/conversation.h"
 
 #include <stdlib.h>
@@ -11,7 +8,7 @@
 
 typedef struct division {
 	const chat_template *chat;
-	const json_t *messages, *tools;
+	const json_t *messages;
 	chat_text whole;
 	size_t done;         /* bytes that were handed over */
 	byte_range *trusted; /* room for those of a piece */
@@ -37,43 +34,24 @@ static status hand_over(division *d, size_t end, int kind, error *err)
 	return d->each(d->to, d->whole.text + begin, d->done - begin, &how, kind, err);
 }
 
-/* Bytes that the first n messages, rendered alone, have in common with the whole. */
-static status find_common(const division *d, size_t n, bool answers, size_t *out, error *err)
-{
-	chat_text part = {0};
-	json_t *first = json_array();
-	for (size_t i = 0; first && i < n; i++)
-		json_array_append(first, json_array_get(d->messages, i));
-	status s = first && json_array_size(first) == n
-	               ? chat_template_render(d->chat, first, d->tools, false, answers, &part, err)
-	               : STATUS_NOMEM;
-	*out = 0;
-	while (*out < part.bytes && *out < d->whole.bytes && part.text[*out] == d->whole.text[*out])
-		++*out;
-	chat_text_fini(&part);
-	json_decref(first);
-	return s;
-}
-
 static status divide(division *d, error *err)
 {
-	size_t n = json_array_size(d->messages), end;
+	const size_t n = json_array_size(d->messages);
 	for (size_t i = 1; i < n; i++) {
 		if (!messages_is_answer(json_array_get(d->messages, i)))
 			continue;
-		TRY(find_common(d, i, true, &end, err));
-		TRY(hand_over(d, end, DOCUMENT_PROMPT, err));
-		TRY(find_common(d, i + 1, false, &end, err));
+		const byte_range *answer = &d->whole.answers[i];
+		TRY(hand_over(d, answer->first, DOCUMENT_PROMPT, err));
 		if (i + 1 < n)
-			TRY(hand_over(d, end, 0, err));
+			TRY(hand_over(d, answer->first + answer->bytes, 0, err));
 	}
 	bool answered = n > 1 && messages_is_answer(json_array_get(d->messages, n - 1));
 	return hand_over(d, d->whole.bytes, DOCUMENT_LAST | (answered ? 0 : DOCUMENT_PROMPT), err);
 }
 
-static status render_and_divide(division *d, error *err)
+static status render_and_divide(division *d, const json_t *tools, error *err)
 {
-	TRY(chat_template_render(d->chat, d->messages, d->tools, false, false, &d->whole, err));
+	TRY(chat_template_render(d->chat, d->messages, tools, false, false, &d->whole, err));
 	d->trusted = memory_new(d->whole.n_trusted, sizeof *d->trusted);
 	return d->trusted ? divide(d, err) : STATUS_NOMEM;
 }
@@ -85,9 +63,9 @@ status conversation_pieces(const void *context, const json_t *messages, const js
 	error cause = ERROR_INIT;
 	if (!t->chat)
 		return jsonl_refuse(err, line, "%s", error_message(t->problem));
-	division d = {.chat = t->chat, .messages = messages, .tools = tools, .each = each, .to = to};
+	division d = {.chat = t->chat, .messages = messages, .each = each, .to = to};
 	status s = json_array_size(messages) > 0
-	               ? render_and_divide(&d, &cause)
+	               ? render_and_divide(&d, tools, &cause)
 	               : error_set(&cause, STATUS_INVALID, NULL, "\"messages\" must be an array of messages");
 	chat_text_fini(&d.whole);
 	free(d.trusted);

@@ -6,8 +6,11 @@ templates.json       {name: {"program", "bos", "eos"}}
 conversations.json   [{"messages", "answers"}], where answers is add_generation_prompt
 rendered.json        {name: [text or null]}, one for each conversation from the first on, until 50 are texts. null: the
                      template refuses the conversation, or leaves a message of it out.
-tools.json           [{"messages", "tools", "answers"}], conversations with functions, calls and results
-rendered_tools.json  {name: [text or null]} of these, for templates that list functions
+
+tools.json and rendered_tools.json are the same with functions, calls and results, for templates that list functions;
+thoughts.json and rendered_thoughts.json also with reasoning in the answers.
+
+The date is 26 Jul 2024, as in the templates.
 """
 import json
 import pathlib
@@ -278,6 +281,112 @@ LLAMA_3_1 = """{{- bos_token }}
 {%- endif %}
 """
 
+LLAMA_3_2 = LLAMA_3_1
+for old, new in (
+        ('    {%- set date_string = "26 Jul 2024" %}\n',
+         '    {%- if strftime_now is defined %}\n        {%- set date_string = strftime_now("%d %b %Y") %}\n    {%- else %}\n        {%- set date_string = "26 Jul 2024" %}\n    {%- endif %}\n'),
+        ("System message + builtin tools", "System message"),
+        ("{%- if builtin_tools is defined or tools is not none %}", "{%- if tools is not none %}"),
+        ('{%- if builtin_tools is defined %}\n    {{- "Tools: " + builtin_tools | reject(\'equalto\', \'code_interpreter\') | join(", ") + "\\n\\n"}}\n{%- endif %}\n', ""),
+        (LLAMA_3_1[LLAMA_3_1.index("        {%- if builtin_tools is defined and"):LLAMA_3_1.index("            {{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' -}}\n            {{- '{")], ""),
+        (LLAMA_3_1[LLAMA_3_1.index("        {%- endif %}\n        {%- if builtin_tools is defined %}\n            {#-"):LLAMA_3_1.index('            {{- "<|eot_id|>" }}\n        {%- endif %}\n    {%- elif')], ""),
+        ('            {{- "<|eot_id|>" }}\n        {%- endif %}\n    {%- elif', '            {{- "<|eot_id|>" }}\n    {%- elif')):
+    assert LLAMA_3_2.count(old) == 1, old
+    LLAMA_3_2 = LLAMA_3_2.replace(old, new)
+QWEN_3 = QWEN_2_5[:QWEN_2_5.index("    {%- if messages[0]['role']")] + """    {%- if messages[0].role == 'system' %}
+        {{- messages[0].content + '\\n\\n' }}
+    {%- endif %}
+""" + QWEN_2_5[QWEN_2_5.index('    {{- "\\n\\n# Tools'):QWEN_2_5.index("    {%- else %}\n        {{- '<|im_start|>system\\nSYSTEM")].replace('"\\n\\n# Tools', '"# Tools').replace("messages[0]['role']", "messages[0].role").replace("messages[0]['content']", "messages[0].content") + """    {%- endif %}
+{%- endif %}
+{%- set ns = namespace(multi_step_tool=true, last_query_index=messages|length - 1) %}
+{%- for message in messages[::-1] %}
+    {%- set index = (messages|length - 1) - loop.index0 %}
+    {%- if ns.multi_step_tool and message.role == "user" and message.content is string and not(message.content.startswith('<tool_response>') and message.content.endswith('</tool_response>')) %}
+        {%- set ns.multi_step_tool = false %}
+        {%- set ns.last_query_index = index %}
+    {%- endif %}
+{%- endfor %}
+{%- for message in messages %}
+    {%- if message.content is string %}
+        {%- set content = message.content %}
+    {%- else %}
+        {%- set content = '' %}
+    {%- endif %}
+    {%- if (message.role == "user") or (message.role == "system" and not loop.first) %}
+        {{- '<|im_start|>' + message.role + '\\n' + content + '<|im_end|>' + '\\n' }}
+    {%- elif message.role == "assistant" %}
+        {%- set reasoning_content = '' %}
+        {%- if message.reasoning_content is string %}
+            {%- set reasoning_content = message.reasoning_content %}
+        {%- else %}
+            {%- if '</think>' in content %}
+                {%- set reasoning_content = content.split('</think>')[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n') %}
+                {%- set content = content.split('</think>')[-1].lstrip('\\n') %}
+            {%- endif %}
+        {%- endif %}
+        {%- if loop.index0 > ns.last_query_index %}
+            {%- if loop.last or (not loop.last and reasoning_content) %}
+                {{- '<|im_start|>' + message.role + '\\n<think>\\n' + reasoning_content.strip('\\n') + '\\n</think>\\n\\n' + content.lstrip('\\n') }}
+            {%- else %}
+                {{- '<|im_start|>' + message.role + '\\n' + content }}
+            {%- endif %}
+        {%- else %}
+            {{- '<|im_start|>' + message.role + '\\n' + content }}
+        {%- endif %}
+        {%- if message.tool_calls %}
+            {%- for tool_call in message.tool_calls %}
+                {%- if (loop.first and content) or (not loop.first) %}
+                    {{- '\\n' }}
+                {%- endif %}
+                {%- if tool_call.function %}
+                    {%- set tool_call = tool_call.function %}
+                {%- endif %}
+                {{- '<tool_call>\\n{"name": "' }}
+                {{- tool_call.name }}
+                {{- '", "arguments": ' }}
+                {%- if tool_call.arguments is string %}
+                    {{- tool_call.arguments }}
+                {%- else %}
+                    {{- tool_call.arguments | tojson }}
+                {%- endif %}
+                {{- '}\\n</tool_call>' }}
+            {%- endfor %}
+        {%- endif %}
+        {{- '<|im_end|>\\n' }}
+    {%- elif message.role == "tool" %}
+        {%- if loop.first or (messages[loop.index0 - 1].role != "tool") %}
+            {{- '<|im_start|>user' }}
+        {%- endif %}
+        {{- '\\n<tool_response>\\n' }}
+        {{- content }}
+        {{- '\\n</tool_response>' }}
+        {%- if loop.last or (messages[loop.index0 + 1].role != "tool") %}
+            {{- '<|im_end|>\\n' }}
+        {%- endif %}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' }}
+    {%- if enable_thinking is defined and enable_thinking is false %}
+        {{- '<think>\\n\\n</think>\\n\\n' }}
+    {%- endif %}
+{%- endif %}
+"""
+
+QWEN_3_FIRST = QWEN_3  # the first edition has the same text, written otherwise
+for old, new in (
+        ("message.content is string and not(", "not("),
+        (QWEN_3[QWEN_3.index("    {%- if message.content is string %}"):QWEN_3.index('    {%- if (message.role == "user")')], ""),
+        ("message.role + '\\n' + content + '<|im_end|>'", "message.role + '\\n' + message.content + '<|im_end|>'"),
+        ("        {%- set reasoning_content = '' %}\n", "        {%- set content = message.content %}\n        {%- set reasoning_content = '' %}\n"),
+        ("message.reasoning_content is string", "message.reasoning_content is defined and message.reasoning_content is not none"),
+        (QWEN_3[QWEN_3.index("            {%- if '</think>' in content"):QWEN_3.index("            {%- endif %}\n        {%- endif %}\n        {%- if loop.index0 >")],
+         "            {%- if '</think>' in message.content %}\n                {%- set content = message.content.split('</think>')[-1].lstrip('\\n') %}\n"
+         "                {%- set reasoning_content = message.content.split('</think>')[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n') %}\n"),
+        ("        {{- content }}\n", "        {{- message.content }}\n")):
+    assert QWEN_3_FIRST.count(old) == 1, old
+    QWEN_3_FIRST = QWEN_3_FIRST.replace(old, new)
+
 S = ("<s>", "</s>")
 TEMPLATES = {
     "chatml": (FOR + CHATML, *S),
@@ -304,6 +413,9 @@ TEMPLATES = {
     "deepseek-2": (DEEPSEEK_2, "<\uff5cbegin\u2581of\u2581sentence\uff5c>", "<\uff5cend\u2581of\u2581sentence\uff5c>"),
     "openchat": (OPENCHAT, "<s>", "<|end_of_turn|>"),
     "monarch": (MONARCH, *S),
+    "llama-3.2": (LLAMA_3_2, "<|begin_of_text|>", "<|eot_id|>"),
+    "qwen-3": (QWEN_3, "", "<|im_end|>"),
+    "qwen-3 first": (QWEN_3_FIRST, "", "<|im_end|>"),
     "granite-3": (GRANITE_3, "<|end_of_text|>", "<|end_of_text|>"),
 }
 
@@ -360,6 +472,25 @@ def tool_conversation(rng):
     return {"messages": messages, "tools": rng.sample(TOOLS, rng.randint(1, 3)), "answers": rng.random() < 0.85}
 
 
+THOUGHTS = ["<think>", "</think>", "<think>\n", "\n</think>\n\n", "\n", "a", "<tool_call>", "I see.\n", ""]
+
+
+def thinking_conversation(rng):
+    """As tool_conversation, with parts of reasoning in the answers, and results in messages of the user."""
+    one = tool_conversation(rng)
+    for m in one["messages"]:
+        if m["role"] == "assistant":
+            m["content"] = (f"<think>\n{rng.choice(WORDS)}\n</think>\n\n{rng.choice(WORDS)}" if rng.random() < 0.4 else
+                            "".join(rng.choices(THOUGHTS, k=rng.randint(0, 6))))
+        elif m["role"] == "user" and rng.random() < 0.3:
+            m["content"] = rng.choice(["<tool_response>", ""]) + m["content"] + rng.choice(["</tool_response>", ""])
+    if one["messages"][0]["role"] == "system" and rng.random() < 0.3:
+        one["messages"][0]["content"] = ""
+    if rng.random() < 0.1:  # no question
+        one["messages"] = [{"role": "assistant", "content": "<think>x</think>y"}]
+    return one
+
+
 def with_texts(one):
     """The arguments of calls as OpenAI has them."""
     def call(c):
@@ -369,7 +500,7 @@ def with_texts(one):
 
 def apply(template, messages, answers, tools=None):
     program, bos, eos = template
-    return render_jinja_template([messages], tools=tools, chat_template=program, add_generation_prompt=answers, bos_token=bos, eos_token=eos)[0][0]
+    return render_jinja_template([messages], tools=tools, chat_template=program, add_generation_prompt=answers, bos_token=bos, eos_token=eos, date_string="26 Jul 2024")[0][0]
 
 
 def render_tools(template, one):
@@ -410,7 +541,13 @@ def main():
     rng = random.Random(16)
     conversations = [tool_conversation(rng) for _ in range(50)]
     write("tools.json", [with_texts(one) for one in conversations])
-    write("rendered_tools.json", {name: [render_tools(TEMPLATES[name], one) for one in conversations] for name in ("qwen-2.5", "llama-3.1")})
+    write("rendered_tools.json", {name: [render_tools(TEMPLATES[name], one) for one in conversations] for name in ("qwen-2.5", "llama-3.1", "llama-3.2", "qwen-3")})
+    rng = random.Random(17)
+    conversations = [thinking_conversation(rng) for _ in range(40)]
+    texts = [render_tools(TEMPLATES["qwen-3"], one) for one in conversations]
+    assert texts == [render_tools(TEMPLATES["qwen-3 first"], one) for one in conversations]
+    write("thoughts.json", [with_texts(one) for one in conversations])
+    write("rendered_thoughts.json", {"qwen-3": texts})
 
 
 main()

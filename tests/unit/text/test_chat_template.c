@@ -119,11 +119,9 @@ static void every_published_template_renders_what_transformers_renders_and_refus
 	json_decref(rendered);
 }
 
-static void functions_calls_and_results_are_rendered_as_transformers_renders_them(void **state)
+static void compare_with_tools(const char *given, const char *expected)
 {
-	(void)state;
-	json_t *templates = load("templates.json"), *conversations = load("tools.json"),
-	       *rendered = load("rendered_tools.json");
+	json_t *templates = load("templates.json"), *conversations = load(given), *rendered = load(expected);
 	const char *name;
 	json_t *texts;
 	json_object_foreach(rendered, name, texts)
@@ -155,6 +153,18 @@ static void functions_calls_and_results_are_rendered_as_transformers_renders_the
 	json_decref(templates);
 	json_decref(conversations);
 	json_decref(rendered);
+}
+
+static void functions_calls_and_results_are_rendered_as_transformers_renders_them(void **state)
+{
+	(void)state;
+	compare_with_tools("tools.json", "rendered_tools.json");
+}
+
+static void reasoning_is_rendered_after_the_last_question_as_transformers_renders_it(void **state)
+{
+	(void)state;
+	compare_with_tools("thoughts.json", "rendered_thoughts.json");
 }
 
 static void a_template_with_one_changed_character_is_refused(void **state)
@@ -471,6 +481,30 @@ static void what_continues_an_answer_with_calls_completes_the_text_of_the_whole_
 	json_decref(tools);
 }
 
+static void results_that_continue_a_conversation_belong_to_its_last_question(void **state)
+{
+	(void)state;
+	json_t *templates = load("templates.json"),
+	       *rest = parse("[" RESULT("1", "x") ", {\"role\": \"assistant\", \"content\": "
+	                                          "\"<think>\\nr\\n</think>\\n\\ny\"}"
+	                                          "]");
+	chat_template *t =
+	    make(NULL, json_string_value(json_object_get(json_object_get(templates, "qwen-3"), "program")));
+	chat_text x;
+	assert_int_equal(chat_template_render(t, rest, NULL, true, true, &x, NULL), STATUS_OK);
+	assert_string_equal(x.text, "<|im_end|>\n<|im_start|>user\n<tool_response>\nx\n</tool_response><|im_end|>\n"
+	                            "<|im_start|>assistant\n<think>\nr\n</think>\n\ny<|im_end|>\n"
+	                            "<|im_start|>assistant\n");
+	chat_text_fini(&x);
+	json_array_append_new(rest, json_pack("{s:s, s:s}", "role", "user", "content", "u"));
+	assert_int_equal(chat_template_render(t, rest, NULL, true, true, &x, NULL), STATUS_OK);
+	assert_non_null(strstr(x.text, "<|im_start|>assistant\ny<|im_end|>"));
+	chat_text_fini(&x);
+	chat_template_free(t);
+	json_decref(templates);
+	json_decref(rest);
+}
+
 #define TOOLS_WITH(call)                                                                                               \
 	"{\"user\": {}, \"assistant\": {}, \"tools\": {\"list\": {}, \"result\": {}, \"call\": " call "}}"
 
@@ -618,6 +652,7 @@ int main(void)
 	    cmocka_unit_test(spellings_of_one_program_are_one_template),
 	    cmocka_unit_test(every_published_template_renders_what_transformers_renders_and_refuses_what_it_refuses),
 	    cmocka_unit_test(functions_calls_and_results_are_rendered_as_transformers_renders_them),
+	    cmocka_unit_test(reasoning_is_rendered_after_the_last_question_as_transformers_renders_it),
 	    cmocka_unit_test(a_template_with_one_changed_character_is_refused),
 	    cmocka_unit_test(the_content_of_a_message_is_never_trusted),
 	    cmocka_unit_test(a_declared_form_renders_as_declared),
@@ -630,6 +665,7 @@ int main(void)
 	    cmocka_unit_test(results_continue_a_conversation_and_functions_are_not_listed_again),
 	    cmocka_unit_test(a_conversation_continues_after_the_answer),
 	    cmocka_unit_test(what_continues_an_answer_with_calls_completes_the_text_of_the_whole_conversation),
+	    cmocka_unit_test(results_that_continue_a_conversation_belong_to_its_last_question),
 	    cmocka_unit_test(a_form_with_unknown_members_is_refused_by_name),
 	    cmocka_unit_test(messages_that_a_template_cannot_render_are_refused_with_their_place),
 	    cmocka_unit_test(the_files_of_a_tokenizer_give_the_template_and_the_names_of_its_tokens),

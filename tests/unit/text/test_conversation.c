@@ -124,6 +124,36 @@ static void calls_are_learned_and_functions_and_results_are_read(void **state)
 	json_decref(templates);
 }
 
+static void reasoning_is_learned_where_the_template_has_it(void **state)
+{
+	(void)state;
+	json_t *templates = json_load_file("tests/data/chat/templates.json", 0, NULL),
+	       *messages =
+	           json_loads("[{\"role\": \"user\", \"content\": \"u\"}, "
+	                      "{\"role\": \"assistant\", \"content\": \"<think>p</think>FIRST\"}, "
+	                      "{\"role\": \"user\", \"content\": \"v\"}, "
+	                      "{\"role\": \"assistant\", \"content\": \"<think>q</think>\", \"tool_calls\": [{\"id\": "
+	                      "\"1\", \"function\": {\"name\": \"f\", \"arguments\": \"{}\"}}]}, "
+	                      "{\"role\": \"tool\", \"tool_call_id\": \"1\", \"content\": \"r\"}, "
+	                      "{\"role\": \"assistant\", \"content\": \"LAST\"}]",
+	                      0, NULL);
+	const char *program = json_string_value(json_object_get(json_object_get(templates, "qwen-3"), "program"));
+	collected h = {0};
+	error err = ERROR_INIT, none = ERROR_INIT;
+	chat_template *t;
+	assert_int_equal(chat_template_new(&t, &(chat_template_source){.program = program}, NULL), STATUS_OK);
+	if (conversation_pieces(&(conversation_template){t, &none}, messages, NULL, 7, collect, &h, &err) != STATUS_OK)
+		fail_msg("%s", error_message(&err));
+	assert_int_equal(h.answered, 3);
+	assert_string_equal(h.answers[0], "FIRST<|im_end|>\n");
+	assert_string_equal(h.answers[1], "<think>\nq\n</think>\n\n<tool_call>\n{\"name\": \"f\", \"arguments\": "
+	                                  "{}}\n</tool_call><|im_end|>\n");
+	assert_string_equal(h.answers[2], "<think>\n\n</think>\n\nLAST<|im_end|>\n");
+	chat_template_free(t);
+	json_decref(templates);
+	json_decref(messages);
+}
+
 static void messages_that_a_template_refuses_are_named_with_their_line(void **state)
 {
 	(void)state;
@@ -151,6 +181,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(the_answers_of_a_conversation_are_the_texts_after_each_prompt),
 	    cmocka_unit_test(calls_are_learned_and_functions_and_results_are_read),
+	    cmocka_unit_test(reasoning_is_learned_where_the_template_has_it),
 	    cmocka_unit_test(messages_that_a_template_refuses_are_named_with_their_line),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
