@@ -59,7 +59,8 @@ struct prefix_disk {
 	prefix_read *reads, *reading;
 	uint64_t owners[PREFIX_DISK_OWNERS], n_owners;
 
-	double byte_ns; /* time to read a byte, of late */
+	prefix_models models; /* that exist at the start */
+	double byte_ns;       /* time to read a byte, of late */
 	uint64_t retry_ns;
 	bool failing;
 	prefix_disk_stats stats;
@@ -244,6 +245,11 @@ static status write_state(prefix_disk *d, queued *q, error *err)
 	char path[PATH_MAX];
 	path_of(d, &q->key, path);
 	scheduler_transfer_seal(&q->state);
+	const status s = file_write_scratch(path, q->state.blob, q->state.bytes, err);
+	if (s != STATUS_NOT_FOUND)
+		return s;
+	*err = (error)ERROR_INIT; /* the cache may be deleted at any time */
+	TRY(file_make_folders(d->folder, err));
 	return file_write_scratch(path, q->state.blob, q->state.bytes, err);
 }
 
@@ -330,6 +336,14 @@ static disk_file *look_at(const prefix_disk *d, const char *name, size_t n, stru
 	return NULL;
 }
 
+static bool is_known(const prefix_models *models, uint64_t name)
+{
+	for (size_t i = 0; i < models->n; i++)
+		if (models->names[i] == name)
+			return true;
+	return !models->names;
+}
+
 /* Fill the table from the folder. What was removed meanwhile, or exceeds the limit now, is removed. */
 static void list_folder(prefix_disk *d)
 {
@@ -345,7 +359,7 @@ static void list_folder(prefix_disk *d)
 	pthread_mutex_lock(&d->mutex);
 	for (size_t i = 0; i < n; i++) {
 		add_file(d, all[i].file);
-		if (lost_owner(d, all[i].file->key.owner))
+		if (lost_owner(d, all[i].file->key.owner) || !is_known(&d->models, all[i].file->key.model))
 			remove_file(d, all[i].file);
 	}
 	while (d->stats.bytes > d->limit)
@@ -410,16 +424,15 @@ static void free_disk(prefix_disk *d)
 	pthread_mutex_destroy(&d->mutex);
 	pthread_cond_destroy(&d->wake);
 	pthread_cond_destroy(&d->read);
+	free(d->models.names);
 	free(d->buckets);
 	free(d);
 }
 
-status prefix_disk_open(prefix_disk **out, const char *folder, int64_t limit, error *err)
+/* Make all but the thread. */
+static status make_disk(prefix_disk **out, const char *folder, int64_t limit, error *err)
 {
 	pthread_condattr_t by_clock;
-	*out = NULL;
-	if (limit == 0)
-		return file_remove_tree(folder, err);
 	TRY(file_make_folders(folder, err));
 	prefix_disk *d = memory_new(1, sizeof *d);
 	disk_file **buckets = memory_new(BUCKETS, sizeof *buckets);
@@ -441,12 +454,28 @@ status prefix_disk_open(prefix_disk **out, const char *folder, int64_t limit, er
 	pthread_cond_init(&d->wake, &by_clock);
 	pthread_condattr_destroy(&by_clock);
 	pthread_cond_init(&d->read, NULL);
-	if (pthread_create(&d->thread, NULL, disk_thread, d) != 0) {
-		free_disk(d);
-		return error_set(err, STATUS_NOMEM, NULL, "cannot start the thread that writes states of prompts");
-	}
 	*out = d;
 	return STATUS_OK;
+}
+
+status prefix_disk_open(prefix_disk **out, const char *folder, int64_t limit, prefix_models *models, error *err)
+{
+	prefix_disk *d = NULL;
+	*out = NULL;
+	status s = limit > 0 ? make_disk(&d, folder, limit, err) : file_remove_tree(folder, err);
+	if (d) {
+		d->models = *models;
+		*models = (prefix_models){0};
+		if (pthread_create(&d->thread, NULL, disk_thread, d) == 0) {
+			*out = d;
+			return STATUS_OK;
+		}
+		free_disk(d);
+		s = error_set(err, STATUS_NOMEM, NULL, "cannot start the thread that writes states of prompts");
+	}
+	free(models->names);
+	*models = (prefix_models){0};
+	return s;
 }
 
 void prefix_disk_close(prefix_disk *d)

@@ -13,8 +13,8 @@
  * system free (PREFIX_DISK_FREE). A write that fails is given up, and no other is tried for PREFIX_DISK_PAUSE_NS.
  *
  * What is removed for its model or owner is gone for every later call, also if it is queued. A state of a removed owner
- * is not taken any more. The files follow at once. After a kill in between, the caller removes them again at the
- * start. Any thread, except open and close. */
+ * is not taken any more. The files follow at once. After a kill in between, the next start removes them: it gets the
+ * models that exist, and the caller removes the owners again. Any thread, except open and close. */
 #ifndef ENGINE_SERVE_PREFIX_DISK_H
 #define ENGINE_SERVE_PREFIX_DISK_H
 
@@ -69,9 +69,15 @@ static inline uint64_t prefix_disk_hash(uint64_t hash, int32_t token)
 /* Return the digest of a model's id or of an owner; NULL: 0. */
 uint64_t prefix_disk_name(const char *text);
 
-/* Open the folder, which is created. limit 0: the folder is removed and *out is NULL, which all other functions
- * accept. */
-status prefix_disk_open(prefix_disk **out, const char *folder, int64_t limit, error *err);
+/* Names of models (prefix_disk_name). NULL: any. */
+typedef struct prefix_models {
+	uint64_t *names; /* from malloc */
+	size_t n, room;
+} prefix_models;
+
+/* Open the folder, which is created, and keep the files of these models; `models` is taken over. limit 0: the folder is
+ * removed and *out is NULL, for which all other functions do nothing. */
+status prefix_disk_open(prefix_disk **out, const char *folder, int64_t limit, prefix_models *models, error *err);
 /* Write what is queued, and free. No other thread uses it. */
 void prefix_disk_close(prefix_disk *d);
 /* A number that differs between programs whose states may differ. */

@@ -19,6 +19,7 @@ typedef struct disk_fixture {
 	void (*write)(const char *folder, backend *b, uint64_t seed);
 	char folder[64], kept[96];
 	int64_t limit;
+	prefix_models models; /* of the next start */
 	prefix_disk *disk;
 } disk_fixture;
 
@@ -44,7 +45,7 @@ static void serve(disk_fixture *x)
 {
 	scheduler_limits limits = roomy;
 	error err = ERROR_INIT;
-	if (prefix_disk_open(&x->disk, x->kept, x->limit, &err) != STATUS_OK)
+	if (prefix_disk_open(&x->disk, x->kept, x->limit, &x->models, &err) != STATUS_OK)
 		fail_msg("%s", err.message);
 	limits.prefix_bytes = 1 << 20;
 	limits.prefix_disk = x->disk;
@@ -274,6 +275,24 @@ static void a_removed_model_has_no_states(void **state)
 	assert_int_equal(count_files(x, &bytes), 0);
 	restart(x);
 	assert_int_equal(ask(x, PROMPT, "a"), 0);
+}
+
+/* As after a kill between the removal of a model and that of its files. */
+static void the_start_removes_files_of_models_that_do_not_exist(void **state)
+{
+	disk_fixture *x = *state;
+	const char *const names[] = {"m", "other"};
+	int64_t bytes;
+	for (int i = 0; i < 2; i++) {
+		leave(x, 70, NULL);
+		stop(x);
+		x->models.names = malloc(sizeof *x->models.names);
+		x->models.names[x->models.n++] = prefix_disk_name(names[i]);
+		serve(x);
+		assert_int_equal(count_files(x, &bytes), i == 0);
+		prefix_disk_remove_model(x->disk, "m");
+		settle(x);
+	}
 }
 
 static void damage(const disk_fixture *x, void (*how)(const char *path, int64_t bytes))
@@ -526,6 +545,8 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(an_owner_reads_its_own_states_only, setup_disk, teardown_disk),
 	    cmocka_unit_test_setup_teardown(a_removed_owner_has_no_states, setup_disk, teardown_disk),
 	    cmocka_unit_test_setup_teardown(a_removed_model_has_no_states, setup_disk, teardown_disk),
+	    cmocka_unit_test_setup_teardown(the_start_removes_files_of_models_that_do_not_exist, setup_disk,
+	                                    teardown_disk),
 	    cmocka_unit_test_setup_teardown(a_damaged_state_is_not_used, setup_disk, teardown_disk),
 	    cmocka_unit_test_setup_teardown(a_state_under_another_name_is_not_used, setup_disk, teardown_disk),
 	    cmocka_unit_test_setup_teardown(other_files_in_the_folder_are_removed, setup_disk, teardown_disk),
