@@ -245,11 +245,6 @@ static status write_state(prefix_disk *d, queued *q, error *err)
 	char path[PATH_MAX];
 	path_of(d, &q->key, path);
 	scheduler_transfer_seal(&q->state);
-	const status s = file_write_scratch(path, q->state.blob, q->state.bytes, err);
-	if (s != STATUS_NOT_FOUND)
-		return s;
-	*err = (error)ERROR_INIT; /* the cache may be deleted at any time */
-	TRY(file_make_folders(d->folder, err));
 	return file_write_scratch(path, q->state.blob, q->state.bytes, err);
 }
 
