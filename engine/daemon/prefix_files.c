@@ -38,7 +38,7 @@ void prefix_files_open(engine *e)
 	store_prefix_folder(e->store, folder);
 	status s = list_models(e->store, &models, &err);
 	if (s == STATUS_OK)
-		s = prefix_disk_open(&e->prefix_disk, folder, e->options->prefix_disk_bytes, &models, &err);
+		s = prefix_disk_open(&e->prefix_disk, folder, e->options->prefix_disk_bytes, 0, &models, &err);
 	free(models.names);
 	if (s != STATUS_OK)
 		log_line(LOG_ERROR, "no states of prompts are kept on the disk: %s", error_message(&err));

@@ -29,7 +29,7 @@ enum {
 	PREFIX_DISK_STATE_BYTES = 16 << 20, /* maximum of a file */
 	PREFIX_DISK_QUEUE_BYTES = 64 << 20, /* maximum of states that wait to be written while their models stay */
 	PREFIX_DISK_FREE = 512 << 20,       /* bytes that the file system keeps free, or */
-	PREFIX_DISK_FREE_SHARE = 16,        /* a 16th of it, if that is less */
+	PREFIX_DISK_FREE_SHARE = 16,        /* this part of it, if that is less */
 	PREFIX_DISK_OWNERS = 1024           /* removed owners that are remembered */
 };
 #define PREFIX_DISK_PAUSE_NS 1000000000u
@@ -75,9 +75,11 @@ typedef struct prefix_models {
 	size_t n, room;
 } prefix_models;
 
-/* Open the folder, which is created, and keep the files of these models; `models` is taken over. limit 0: the folder is
+/* Open the folder, which is created, and keep the files of these models; `models` is taken over. least_free: bytes that
+ * the file system keeps free; 0: as PREFIX_DISK_FREE says. limit 0: the folder is
  * removed and *out is NULL, for which all other functions do nothing. */
-status prefix_disk_open(prefix_disk **out, const char *folder, int64_t limit, prefix_models *models, error *err);
+status prefix_disk_open(prefix_disk **out, const char *folder, int64_t limit, int64_t least_free, prefix_models *models,
+                        error *err);
 /* Write what is queued, and free. No other thread uses it. */
 void prefix_disk_close(prefix_disk *d);
 /* A number that differs between programs whose states may differ. */
