@@ -20,6 +20,7 @@
 #include "engine/daemon/library/storage.h"
 #include "engine/daemon/net/connection.h"
 #include "engine/daemon/net/listener.h"
+#include "engine/daemon/prefix_files.h"
 #include "engine/daemon/queue/job_machine.h"
 #include "engine/daemon/requests/audit.h"
 #include "engine/daemon/requests/idempotency.h"
@@ -208,7 +209,7 @@ static status start_pool(running *r, error *err)
 static status start_threads(running *r, error *err)
 {
 	engine *e = &r->engine;
-	TRY(thread_check(fleet_threads(e->fleet) + pool_threads(), err));
+	TRY(thread_check(fleet_threads(e->fleet) + pool_threads() + 1, err)); /* and that of prefix_disk.h */
 	TRY(fleet_start(e->fleet, &e->loop, err));
 	return start_pool(r, err);
 }
@@ -233,6 +234,7 @@ static status open_fleet(engine *e, error *err)
 		                         .cache_folder = e->cache_folder};
 		on[i].limits.max_generations = admission_limit(o->limits.max_generations);
 		on[i].limits.automatic_used = &e->automatic_used;
+		on[i].limits.prefix_disk = e->prefix_disk;
 	}
 	return fleet_open(&e->fleet, on, o->n_devices, err);
 }
@@ -255,11 +257,13 @@ static status open_parts(running *r, error *err)
 	store_cache_folder(e->store, e->cache_folder);
 	e->cache_budget = o->corpus_cache_bytes;
 	cache_folder_collect(e->cache_folder, e->cache_budget);
+	prefix_files_open(e);
 	TRY(open_fleet(e, err));
 	TRY(start_threads(r, err));
 	TRY(idempotency_new(&e->net.idempotency));
 	TRY(responses_new(&e->net.responses, &e->net, &o->responses, err));
 	TRY(catalog_new(&e->catalog, e->store));
+	catalog_set_prefix_disk(e->catalog, e->prefix_disk);
 	const session_parts for_sessions = rooms_sessions(e);
 	TRY(sessions_new(&e->sessions, &for_sessions, err));
 	const job_parts for_jobs = rooms_jobs(e);
@@ -344,6 +348,7 @@ static void close_parts(engine *e)
 	admission_free(e->admission);
 	listener_free(e->listener);
 	fleet_free(e->fleet);
+	prefix_disk_close(e->prefix_disk);
 	death_log_close(e->deaths);
 	keys_free(e->keys);
 	store_close(e->store);

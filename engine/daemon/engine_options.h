@@ -29,6 +29,7 @@ typedef struct engine_options {
 	int max_known_sessions;         /* wherever their states are */
 	int64_t session_memory_bytes;   /* host memory for sessions without a slot */
 	int64_t session_disk_bytes;     /* files of those that are not durable */
+	int64_t prefix_disk_bytes;      /* files of states of prompts; 0: none */
 	const char *state_key_file;     /* the key that seals states in answers; NULL: none */
 	const char *audit_log;          /* a file; NULL: none */
 	int max_snapshots;              /* per session */

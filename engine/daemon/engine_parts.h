@@ -25,6 +25,7 @@ typedef struct engine {
 	death_log *deaths;           /* work that was running when the engine died; NULL: not counted */
 	char cache_folder[PATH_MAX]; /* cached tokens, */
 	int64_t cache_budget;        /* limited by options.corpus_cache_bytes */
+	struct prefix_disk *prefix_disk; /* limits.prefix_disk */
 	fleet *fleet;
 	atomic_llong automatic_used; /* limits.automatic_used */
 	catalog *catalog;

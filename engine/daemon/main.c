@@ -87,6 +87,7 @@ static engine_options engine_options_of(const options *o)
 	                        .session_memory_bytes =
 	                            options_integer(o, "session-memory-bytes", SESSIONS_MEMORY_BYTES),
 	                        .session_disk_bytes = options_integer(o, "session-disk-bytes", SESSIONS_DISK_BYTES),
+	                        .prefix_disk_bytes = options_integer(o, "prefix-disk-bytes", 0),
 	                        .state_key_file = options_text(o, "state-key-file"),
 	                        .audit_log = options_text(o, "audit-log"),
 	                        .max_snapshots = (int)options_integer(o, "max-snapshots", SESSIONS_MAX_SNAPSHOTS),

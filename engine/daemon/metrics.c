@@ -9,6 +9,7 @@
 #include "engine/daemon/net/listener.h"
 #include "engine/daemon/requests/responses.h"
 #include "engine/daemon/sessions/sessions.h"
+#include "engine/serve/prefix_disk.h"
 
 static double uptime(const engine *e)
 {
@@ -112,6 +113,23 @@ static void add_sessions(json_t *all, const engine *e)
 	          "Time from a request to the return of its session to the device.", s.returns, s.return_seconds);
 }
 
+static void add_prefix_disk(json_t *all, const engine *e)
+{
+	prefix_disk_stats s;
+	prefix_disk_read_stats(e->prefix_disk, &s);
+	metrics_add(all, "additive_engine_prefix_disk_states", "gauge", "States on the disk that prompts begin with.",
+	            (double)s.states);
+	metrics_add(all, "additive_engine_prefix_disk_bytes", "gauge", "Bytes of those states.", (double)s.bytes);
+	metrics_add(all, "additive_engine_prefix_disk_reads_total", "counter",
+	            "States that returned from the disk for a prompt.", (double)s.reads);
+	metrics_add(all, "additive_engine_prefix_disk_writes_total", "counter", "States written to the disk.",
+	            (double)s.writes);
+	metrics_add(all, "additive_engine_prefix_disk_unwritten_total", "counter",
+	            "States given up: the queue was full, or the disk full or faulty.", (double)s.unwritten);
+	metrics_add(all, "additive_engine_prefix_disk_damaged_total", "counter",
+	            "States on the disk that were missing or damaged.", (double)s.damaged);
+}
+
 static void add_serving(json_t *all, const engine *e, const device_stats *d)
 {
 	const scheduler_stats *s = &d->scheduler;
@@ -122,6 +140,7 @@ static void add_serving(json_t *all, const engine *e, const device_stats *d)
 	            (double)s->cached_tokens);
 	metrics_add(all, "additive_engine_prefix_bytes", "gauge", "Host memory of states that prompts begin with.",
 	            (double)s->prefix_bytes);
+	add_prefix_disk(all, e);
 	metrics_add(all, "additive_engine_generated_tokens_total", "counter", "Tokens generated.",
 	            (double)s->generated_tokens);
 	metrics_add(all, "additive_engine_ticks_total", "counter", "Turns: decode steps, steps of prompts, slices.",

@@ -43,7 +43,7 @@ typedef struct queued {
 
 struct prefix_disk {
 	char folder[PATH_MAX];
-	int64_t limit;
+	int64_t limit, least_free;
 	uint64_t program;
 	pthread_t thread;
 	pthread_mutex_t mutex;
@@ -59,7 +59,8 @@ struct prefix_disk {
 	prefix_read *reads, *reading;
 	uint64_t owners[PREFIX_DISK_OWNERS], n_owners;
 
-	double byte_ns; /* time to read a byte, of late */
+	prefix_models models; /* that exist at the start */
+	double byte_ns;       /* time to read a byte, of late */
 	uint64_t retry_ns;
 	bool failing;
 	prefix_disk_stats stats;
@@ -211,6 +212,7 @@ static void run_read(prefix_disk *d)
 	disk_file *f = *find_link(d, &r->key);
 	if (r->blob.blob) {
 		d->stats.reads++;
+		ns -= ns < PREFIX_DISK_READ_NS ? ns : PREFIX_DISK_READ_NS;
 		d->byte_ns += ((double)ns / (double)r->blob.bytes - d->byte_ns) / SHARE;
 	}
 	d->stats.damaged += !whole && f; /* otherwise it was removed before its turn */
@@ -228,10 +230,7 @@ static bool has_room(prefix_disk *d, int64_t n)
 	pthread_mutex_unlock(&d->mutex);
 	const bool known = statvfs(d->folder, &fs) == 0;
 	pthread_mutex_lock(&d->mutex);
-	if (!known)
-		return true;
-	const int64_t unit = (int64_t)fs.f_frsize, share = (int64_t)fs.f_blocks / PREFIX_DISK_FREE_SHARE * unit;
-	return (int64_t)fs.f_bavail * unit >= n + (share < PREFIX_DISK_FREE ? share : PREFIX_DISK_FREE);
+	return !known || (int64_t)fs.f_bavail * (int64_t)fs.f_frsize >= n + d->least_free;
 }
 
 static bool may_write(const prefix_disk *d)
@@ -263,17 +262,20 @@ static void run_write(prefix_disk *d)
 	const bool room = has_room(d, bytes);
 	error err = ERROR_INIT;
 	status s = room ? STATUS_OK : error_set(&err, STATUS_FULL, NULL, "the disk is nearly full");
-	if (d->oldest && (!room || d->stats.bytes > d->limit - bytes || d->stats.states >= PREFIX_DISK_MOST)) {
+	queued *q = d->first;
+	const bool exists = *find_link(d, &q->key); /* two devices may give up the same state */
+	const bool needed = !exists && !q->unwanted && may_write(d);
+	if (needed && d->oldest &&
+	    (!room || d->stats.bytes > d->limit - bytes || d->stats.states >= PREFIX_DISK_MOST)) {
 		remove_file(d, d->oldest);
 		return;
 	}
-	queued *q = d->writing = d->first;
+	d->writing = q;
 	d->first = q->next;
 	if (!d->first)
 		d->last = &d->first;
 	d->queued_bytes -= bytes;
-	const bool exists = *find_link(d, &q->key); /* two devices may give up the same state */
-	disk_file *f = !exists && !q->unwanted && may_write(d) ? memory_new(1, sizeof *f) : NULL;
+	disk_file *f = needed ? memory_new(1, sizeof *f) : NULL;
 	if (f) {
 		*f = (disk_file){.key = q->key, .bytes = bytes};
 		pthread_mutex_unlock(&d->mutex);
@@ -330,6 +332,14 @@ static disk_file *look_at(const prefix_disk *d, const char *name, size_t n, stru
 	return NULL;
 }
 
+static bool is_known(const prefix_models *models, uint64_t name)
+{
+	for (size_t i = 0; i < models->n; i++)
+		if (models->names[i] == name)
+			return true;
+	return !models->names;
+}
+
 /* Fill the table from the folder. What was removed meanwhile, or exceeds the limit now, is removed. */
 static void list_folder(prefix_disk *d)
 {
@@ -345,7 +355,7 @@ static void list_folder(prefix_disk *d)
 	pthread_mutex_lock(&d->mutex);
 	for (size_t i = 0; i < n; i++) {
 		add_file(d, all[i].file);
-		if (lost_owner(d, all[i].file->key.owner))
+		if (lost_owner(d, all[i].file->key.owner) || !is_known(&d->models, all[i].file->key.model))
 			remove_file(d, all[i].file);
 	}
 	while (d->stats.bytes > d->limit)
@@ -355,10 +365,17 @@ static void list_folder(prefix_disk *d)
 	free(all);
 }
 
-/* Wait for work, or until it is time to look at the free space. */
+/* Wait for work, or until it is time to look at the free space; remove a file if there is too little. */
 static void wait_for_work(prefix_disk *d)
 {
 	struct timespec until;
+	const bool full = d->oldest && !has_room(d, 0);
+	if (d->reads || d->removed || d->first || d->closing) /* while the mutex was not held */
+		return;
+	if (full && d->oldest) {
+		remove_file(d, d->oldest);
+		return;
+	}
 	if (!d->oldest) {
 		pthread_cond_wait(&d->wake, &d->mutex);
 		return;
@@ -383,13 +400,20 @@ static void *disk_thread(void *argument)
 			run_write(d);
 		else if (d->closing)
 			break;
-		else if (d->oldest && !has_room(d, 0))
-			remove_file(d, d->oldest);
 		else
 			wait_for_work(d);
 	}
 	pthread_mutex_unlock(&d->mutex);
 	return NULL;
+}
+
+/* Return the bytes that a file system keeps free. */
+static int64_t free_of(const char *folder)
+{
+	struct statvfs fs;
+	const bool known = statvfs(folder, &fs) == 0;
+	const int64_t share = known ? (int64_t)fs.f_blocks / PREFIX_DISK_FREE_SHARE * (int64_t)fs.f_frsize : INT64_MAX;
+	return share < PREFIX_DISK_FREE ? share : PREFIX_DISK_FREE;
 }
 
 /* Return a number that differs between programs: another build may compute other bits. */
@@ -410,16 +434,15 @@ static void free_disk(prefix_disk *d)
 	pthread_mutex_destroy(&d->mutex);
 	pthread_cond_destroy(&d->wake);
 	pthread_cond_destroy(&d->read);
+	free(d->models.names);
 	free(d->buckets);
 	free(d);
 }
 
-status prefix_disk_open(prefix_disk **out, const char *folder, int64_t limit, error *err)
+/* Make all but the thread. */
+static status make_disk(prefix_disk **out, const char *folder, int64_t limit, error *err)
 {
 	pthread_condattr_t by_clock;
-	*out = NULL;
-	if (limit == 0)
-		return file_remove_tree(folder, err);
 	TRY(file_make_folders(folder, err));
 	prefix_disk *d = memory_new(1, sizeof *d);
 	disk_file **buckets = memory_new(BUCKETS, sizeof *buckets);
@@ -441,12 +464,30 @@ status prefix_disk_open(prefix_disk **out, const char *folder, int64_t limit, er
 	pthread_cond_init(&d->wake, &by_clock);
 	pthread_condattr_destroy(&by_clock);
 	pthread_cond_init(&d->read, NULL);
-	if (pthread_create(&d->thread, NULL, disk_thread, d) != 0) {
-		free_disk(d);
-		return error_set(err, STATUS_NOMEM, NULL, "cannot start the thread that writes states of prompts");
-	}
 	*out = d;
 	return STATUS_OK;
+}
+
+status prefix_disk_open(prefix_disk **out, const char *folder, int64_t limit, int64_t least_free, prefix_models *models,
+                        error *err)
+{
+	prefix_disk *d = NULL;
+	*out = NULL;
+	status s = limit > 0 ? make_disk(&d, folder, limit, err) : file_remove_tree(folder, err);
+	if (d) {
+		d->least_free = least_free > 0 ? least_free : free_of(folder);
+		d->models = *models;
+		*models = (prefix_models){0};
+		if (pthread_create(&d->thread, NULL, disk_thread, d) == 0) {
+			*out = d;
+			return STATUS_OK;
+		}
+		free_disk(d);
+		s = error_set(err, STATUS_NOMEM, NULL, "cannot start the thread that writes states of prompts");
+	}
+	free(models->names);
+	*models = (prefix_models){0};
+	return s;
 }
 
 void prefix_disk_close(prefix_disk *d)

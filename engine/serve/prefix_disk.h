@@ -13,8 +13,8 @@
  * system free (PREFIX_DISK_FREE). A write that fails is given up, and no other is tried for PREFIX_DISK_PAUSE_NS.
  *
  * What is removed for its model or owner is gone for every later call, also if it is queued. A state of a removed owner
- * is not taken any more. The files follow at once. After a kill in between, the caller removes them again at the
- * start. Any thread, except open and close. */
+ * is not taken any more. The files follow at once. After a kill in between, the next start removes them: it gets the
+ * models that exist, and the caller removes the owners again. Any thread, except open and close. */
 #ifndef ENGINE_SERVE_PREFIX_DISK_H
 #define ENGINE_SERVE_PREFIX_DISK_H
 
@@ -29,7 +29,7 @@ enum {
 	PREFIX_DISK_STATE_BYTES = 16 << 20, /* maximum of a file */
 	PREFIX_DISK_QUEUE_BYTES = 64 << 20, /* maximum of states that wait to be written while their models stay */
 	PREFIX_DISK_FREE = 512 << 20,       /* bytes that the file system keeps free, or */
-	PREFIX_DISK_FREE_SHARE = 16,        /* a 16th of it, if that is less */
+	PREFIX_DISK_FREE_SHARE = 16,        /* this part of it, if that is less */
 	PREFIX_DISK_OWNERS = 1024           /* removed owners that are remembered */
 };
 #define PREFIX_DISK_PAUSE_NS 1000000000u
@@ -69,9 +69,17 @@ static inline uint64_t prefix_disk_hash(uint64_t hash, int32_t token)
 /* Return the digest of a model's id or of an owner; NULL: 0. */
 uint64_t prefix_disk_name(const char *text);
 
-/* Open the folder, which is created. limit 0: the folder is removed and *out is NULL, which all other functions
- * accept. */
-status prefix_disk_open(prefix_disk **out, const char *folder, int64_t limit, error *err);
+/* Names of models (prefix_disk_name). NULL: any. */
+typedef struct prefix_models {
+	uint64_t *names; /* from malloc */
+	size_t n, room;
+} prefix_models;
+
+/* Open the folder, which is created, and keep the files of these models; `models` is taken over. least_free: bytes that
+ * the file system keeps free; 0: as PREFIX_DISK_FREE says. limit 0: the folder is
+ * removed and *out is NULL, for which all other functions do nothing. */
+status prefix_disk_open(prefix_disk **out, const char *folder, int64_t limit, int64_t least_free, prefix_models *models,
+                        error *err);
 /* Write what is queued, and free. No other thread uses it. */
 void prefix_disk_close(prefix_disk *d);
 /* A number that differs between programs whose states may differ. */

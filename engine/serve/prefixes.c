@@ -379,6 +379,8 @@ static void add_copy(prefix_cache *c, session *x, const prefix_key *key)
 	    bytes - x->tokens * (int64_t)sizeof(int32_t) > PREFIXES_STATE_BYTES)
 		return;
 	drop_removed(c);
+	if (c->removed_owners > 0 && prefix_disk_has_removed(c->disk, key->owner))
+		return;
 	while (!t.done)
 		if (session_blob_write(x, &t, NULL) != STATUS_OK) {
 			scheduler_transfer_fini(&t);

@@ -9,8 +9,8 @@
  *   DATA/sessions/<id>.<n>      durable session states; the row names the current n and those of its snapshots
  *   DATA/keys                   exists if the service has had an API key
  *   DATA/lost/KIND/             blobs that no row names, set aside; damaged ledgers
- *   DATA/cache/                 tokens of texts, algorithms of products (cuda/product_choices.h): they can be made
- * again, have no row and are in no backup
+ *   DATA/cache/                 tokens of texts, algorithms of products (cuda/product_choices.h), in prefixes/ states
+ *                               of prompts: they can be made again, have no row and are in no backup
  *   DATA/tmp/                   uploads in progress, files for the cache, on its file system, and idle sessions that
  *                               are not durable; emptied at start
  *   DATA/reserve                room for deletions on a full disk
@@ -107,6 +107,8 @@ bool store_valid_name(const char *id);
 void store_blob_path(const store *s, const char *id, char *out);
 /* Folder for data that can be computed again: nothing in it has a row, and the engine may remove any of it. */
 void store_cache_folder(const store *s, char *out);
+/* Write the folder of states of prompts (engine/serve/prefix_disk.h), in the cache and not counted in the budget. */
+void store_prefix_folder(const store *s, char *out);
 void store_model_folder(const store *s, const char *id, char *out);
 void store_job_folder(const store *s, const char *id, char *out);
 void store_checkpoint_folder(const store *s, const char *job, int64_t step, char *out);

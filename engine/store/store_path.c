@@ -25,6 +25,11 @@ void store_cache_folder(const store *s, char *out)
 	snprintf(out, PATH_MAX, "%s/cache", s->folder);
 }
 
+void store_prefix_folder(const store *s, char *out)
+{
+	snprintf(out, PATH_MAX, "%s/cache/prefixes", s->folder);
+}
+
 void store_model_folder(const store *s, const char *id, char *out)
 {
 	store_path_join(s, "models", id, out);

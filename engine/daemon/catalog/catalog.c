@@ -15,11 +15,13 @@
 #include "engine/model/class_names.h"
 #include "engine/model/model_folder.h"
 #include "engine/recipe/job_document.h"
+#include "engine/serve/prefix_disk.h"
 
 struct catalog {
 	store *store;
 	model_entry *first; /* each holds a reference */
 	int count;
+	prefix_disk *prefix_disk;
 };
 
 /* --- weights -------------------------------------------------------------------- */
@@ -498,6 +500,7 @@ void catalog_forget(catalog *all, const char *id)
 	model_entry **link = find_entry(all, id);
 	if (*link)
 		catalog_release(unlink_entry(all, link));
+	prefix_disk_remove_model(all->prefix_disk, id);
 }
 
 /* Make the row of a finished folder. If the folder is sealed, its seal is kept. */
@@ -550,6 +553,11 @@ status catalog_new(catalog **out, store *s)
 		return STATUS_NOMEM;
 	(*out)->store = s;
 	return STATUS_OK;
+}
+
+void catalog_set_prefix_disk(catalog *all, prefix_disk *d)
+{
+	all->prefix_disk = d;
 }
 
 void catalog_free(catalog *all)

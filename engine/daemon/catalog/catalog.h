@@ -72,6 +72,8 @@ typedef struct model_entry {
 
 status catalog_new(catalog **out, store *s);
 void catalog_free(catalog *all);
+/* Remove the states of prompts of each model that is forgotten from here. NULL: there are none. */
+void catalog_set_prefix_disk(catalog *all, struct prefix_disk *d);
 
 /* Return the entry of a name, with a reference for the caller. STATUS_NOT_FOUND. STATUS_STORAGE, logged: the stored
  * model is damaged. */

@@ -136,12 +136,29 @@ static bool snapshot_step(choices *c, device *d)
 	return s != STATUS_OK || done;
 }
 
+/* Bring the states with which the prompts begin to memory. False: one is being read. */
+static bool prefixes_step(choices *c, device *d)
+{
+	scheduler *s = device_scheduler(d);
+	if (c->plan.session || c->plan.prompts_only || c->start_cancelled || !s)
+		return true;
+	for (int i = 0; i < c->plan.prompt.n; i++) {
+		const generation_request r = request_of(c, i * c->plan.sampling.samples);
+		if (!scheduler_prefix_ready(s, c->plan.model->id, &r, &c->prefix_since)) {
+			device_wait(d, c->plan.model->id);
+			return false;
+		}
+	}
+	return true;
+}
+
 bool choices_prepare_start(task *t, device *d)
 {
 	choices *c = TASK_OWNER(t, choices, start);
 	const bool copies = c->plan.snapshot[0] && !c->plan.ticket.options.durable && c->snapshot_tokens < 0;
 	return c->start_error.status != STATUS_OK ||
-	       (session_ticket_prepare(&c->plan.ticket, c->plan.model, d) && (!copies || snapshot_step(c, d)));
+	       (session_ticket_prepare(&c->plan.ticket, c->plan.model, d) && (!copies || snapshot_step(c, d)) &&
+	        prefixes_step(c, d));
 }
 
 void choices_run_start(task *t, device *d)

@@ -216,8 +216,11 @@ void keys_revoke(stream *s)
 		json_decref(document);
 		document = NULL;
 	}
-	if (change_key(s, document))
-		cancel_streams(x);
+	if (!change_key(s, document))
+		return;
+	cancel_streams(x);
+	if (x->keys->revoked)
+		x->keys->revoked(x->keys->revoked_context, x->node.key);
 }
 
 /* --- key.list, key.get ------------------------------------------------------- */

@@ -115,6 +115,15 @@ void keys_free(keys *k)
 	free(k);
 }
 
+void keys_watch_revoked(keys *k, void (*revoked)(void *context, const char *id), void *context)
+{
+	k->revoked = revoked;
+	k->revoked_context = context;
+	for (const access_key *x = keys_next(k, NULL); x; x = keys_next(k, x))
+		if (key_number(x, "revoked_at"))
+			revoked(context, x->node.key);
+}
+
 /* The entry is made first, since nothing may fail after the commit. */
 status keys_put(keys *k, json_t *document, error *err)
 {

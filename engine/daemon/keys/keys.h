@@ -22,6 +22,8 @@ typedef struct keys keys;
 
 status keys_new(keys **out, store *s, error *err);
 void keys_free(keys *k);
+/* Call `revoked` for each key that has been revoked, now and whenever one is. */
+void keys_watch_revoked(keys *k, void (*revoked)(void *context, const char *id), void *context);
 /* Store when keys were last used. */
 void keys_tick(keys *k);
 

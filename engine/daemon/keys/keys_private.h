@@ -28,6 +28,8 @@ struct keys {
 	bool required;      /* the service has had a key */
 	uint64_t tried_ns;  /* when last uses were last stored */
 	key_watch *watches; /* streams of key.watch */
+	void (*revoked)(void *context, const char *id); /* keys_watch_revoked; may be NULL */
+	void *revoked_context;
 };
 
 static inline const char *key_text(const access_key *x, const char *member)

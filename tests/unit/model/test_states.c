@@ -59,10 +59,45 @@ static void tokens_change_their_ring_entries_and_all_of_other_states(void **stat
 	state_list_free(&list);
 }
 
+static void the_floats_that_tokens_have_written_are_found_in_order(void **state)
+{
+	(void)state;
+	static const int64_t widths[3] = {2, 3, 1}, thin[3] = {2, 0, 0};
+	state_list list = {0};
+	state_list_add(&list, STATE_RECURRENT, 7, "sums");
+	state_list_add(&list, STATE_CACHE, 30, "ring");
+	state_list_set_ring(&list, 5, 2, 3, 1);
+	state_list_add(&list, STATE_SOURCE, 4, "source");
+	state_list_add(&list, STATE_CACHE, 6, "thin");
+	state_list_set_ring(&list, 3, 2, 0, 0);
+	for (int64_t tokens = 1; tokens < 12; tokens++) {
+		bool want[FLOATS] = {false};
+		state_range r;
+		int64_t at = 0;
+		memset(want, true, 7);
+		for (int64_t t = 0; t < tokens; t++) {
+			mark_ring(want + 7, 5, widths, t);
+			mark_ring(want + 41, 3, thin, t);
+		}
+		for (int64_t k = 0; k < FLOATS; k++) {
+			if (!want[k])
+				continue;
+			assert_true(state_list_written(&list, tokens, at++, &r));
+			assert_int_equal(r.first, k);
+			for (int64_t i = 0; i < r.count; i++)
+				assert_true(want[k + i]);
+		}
+		assert_false(state_list_written(&list, tokens, at, &r));
+		assert_int_equal(state_list_written_floats(&list, tokens), at);
+	}
+	state_list_free(&list);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(tokens_change_their_ring_entries_and_all_of_other_states),
+	    cmocka_unit_test(the_floats_that_tokens_have_written_are_found_in_order),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

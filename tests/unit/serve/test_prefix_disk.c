@@ -18,7 +18,8 @@ typedef struct disk_fixture {
 	fixture f;
 	void (*write)(const char *folder, backend *b, uint64_t seed);
 	char folder[64], kept[96];
-	int64_t limit;
+	int64_t limit, least_free;
+	prefix_models models; /* of the next start */
 	prefix_disk *disk;
 } disk_fixture;
 
@@ -44,7 +45,7 @@ static void serve(disk_fixture *x)
 {
 	scheduler_limits limits = roomy;
 	error err = ERROR_INIT;
-	if (prefix_disk_open(&x->disk, x->kept, x->limit, &err) != STATUS_OK)
+	if (prefix_disk_open(&x->disk, x->kept, x->limit, x->least_free, &x->models, &err) != STATUS_OK)
 		fail_msg("%s", err.message);
 	limits.prefix_bytes = 1 << 20;
 	limits.prefix_disk = x->disk;
@@ -276,6 +277,24 @@ static void a_removed_model_has_no_states(void **state)
 	assert_int_equal(ask(x, PROMPT, "a"), 0);
 }
 
+/* As after a kill between the removal of a model and that of its files. */
+static void the_start_removes_files_of_models_that_do_not_exist(void **state)
+{
+	disk_fixture *x = *state;
+	const char *const names[] = {"m", "other"};
+	int64_t bytes;
+	for (int i = 0; i < 2; i++) {
+		leave(x, 70, NULL);
+		stop(x);
+		x->models.names = malloc(sizeof *x->models.names);
+		x->models.names[x->models.n++] = prefix_disk_name(names[i]);
+		serve(x);
+		assert_int_equal(count_files(x, &bytes), i == 0);
+		prefix_disk_remove_model(x->disk, "m");
+		settle(x);
+	}
+}
+
 static void damage(const disk_fixture *x, void (*how)(const char *path, int64_t bytes))
 {
 	char path[256];
@@ -418,6 +437,26 @@ static void a_disk_that_cannot_be_written_fails_nothing(void **state)
 	assert_int_equal(count_files(x, &bytes), 0);
 }
 
+/* Files are removed while the file system is nearly full, and no state is written. */
+static void a_full_disk_gets_its_room_back(void **state)
+{
+	disk_fixture *x = *state;
+	int64_t bytes;
+	leave(x, 43, NULL);
+	assert_true(count_files(x, &bytes) > 0);
+	x->least_free = INT64_MAX / 2;
+	restart(x);
+	while (stats_of(x).states > 0)
+		usleep(1000);
+	settle(x);
+	assert_int_equal(count_files(x, &bytes), 0);
+	ask(x, PROMPT, NULL);
+	prefixes_free(&x->f.scheduler->prefixes, x->f.model);
+	assert_int_equal(settle(x).writes, 0);
+	assert_true(stats_of(x).unwritten > 0);
+	assert_int_equal(ask(x, PROMPT, NULL), 0);
+}
+
 /* A state that is faster to compute than to read is neither written nor read. */
 static void a_state_that_saves_no_time_is_not_used(void **state)
 {
@@ -526,12 +565,15 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(an_owner_reads_its_own_states_only, setup_disk, teardown_disk),
 	    cmocka_unit_test_setup_teardown(a_removed_owner_has_no_states, setup_disk, teardown_disk),
 	    cmocka_unit_test_setup_teardown(a_removed_model_has_no_states, setup_disk, teardown_disk),
+	    cmocka_unit_test_setup_teardown(the_start_removes_files_of_models_that_do_not_exist, setup_disk,
+	                                    teardown_disk),
 	    cmocka_unit_test_setup_teardown(a_damaged_state_is_not_used, setup_disk, teardown_disk),
 	    cmocka_unit_test_setup_teardown(a_state_under_another_name_is_not_used, setup_disk, teardown_disk),
 	    cmocka_unit_test_setup_teardown(other_files_in_the_folder_are_removed, setup_disk, teardown_disk),
 	    cmocka_unit_test_setup_teardown(the_least_recently_used_files_leave_the_limit, setup_disk, teardown_disk),
 	    cmocka_unit_test_setup_teardown(a_smaller_limit_removes_files_at_the_start, setup_disk, teardown_disk),
 	    cmocka_unit_test_setup_teardown(a_disk_that_cannot_be_written_fails_nothing, setup_disk, teardown_disk),
+	    cmocka_unit_test_setup_teardown(a_full_disk_gets_its_room_back, setup_disk, teardown_disk),
 	    cmocka_unit_test_setup_teardown(a_state_that_saves_no_time_is_not_used, setup_disk, teardown_disk),
 	    cmocka_unit_test_setup_teardown(a_prompt_does_not_wait_for_a_slow_disk, setup_disk, teardown_disk),
 	    cmocka_unit_test_setup_teardown(a_read_in_progress_is_cancelled_with_its_model, setup_disk, teardown_disk),
