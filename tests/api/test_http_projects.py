@@ -94,7 +94,7 @@ def absent(id):
 
 
 def refusal(answer, id):
-    """What the answer says, without the id."""
+    """The answer's status and body, without the id."""
     return answer.status, answer.body.replace(id.encode(), b"ID")
 
 

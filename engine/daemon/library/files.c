@@ -114,7 +114,7 @@ void files_create(stream *s)
 	if (given && (!checksum_read(given, expected, &end) || *end))
 		stream_refuse(s, STATUS_INVALID, "invalid_value", "checksum",
 		              "'checksum' must be 64 hex digits, the SHA-256 of the file");
-	else if (check_quota(s, 1, &err) != STATUS_OK) /* of the size that is not known yet, at least */
+	else if (check_quota(s, 1, &err) != STATUS_OK) /* the size is not known yet */
 		stream_error(s, &err, NULL);
 	else
 		upload_begin(s, &what);

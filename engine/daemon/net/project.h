@@ -31,7 +31,7 @@ typedef enum project_quota {
 extern const char *const project_quota_names[QUOTAS];
 
 typedef struct project_scope {
-	char project[PROJECT_BYTES]; /* of what the request creates; "": the default */
+	char project[PROJECT_BYTES]; /* project of what the request creates; "": the default */
 	bool all;                    /* the request sees every project */
 	int64_t quotas[QUOTAS];      /* 0: no limit */
 } project_scope;

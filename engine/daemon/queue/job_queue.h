@@ -41,7 +41,7 @@ typedef struct job_parts {
 	int threads;              /* 0: all cores */
 	int retain_days;          /* retention of checkpoints of ended jobs (engine_options) */
 	int64_t retain_bytes;
-	struct job_queue *queues; /* of all kinds, linked by `sibling` */
+	struct job_queue *queues; /* one of each kind, linked by `sibling` */
 } job_parts;
 
 /* First member of a kind's jobs that have not ended. */

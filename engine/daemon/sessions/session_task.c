@@ -224,8 +224,7 @@ status session_task_make(stream *s, sessions *all, const model_entry *c, session
 		TRY(catalog_check_explains(c, false, "explain", err));
 	const int64_t every = json_integer_value(json_object_get(s->params, "snapshot_every"));
 	TRY(sessions_check_snapshot_every(all, c, &options, every, err));
-	TRY(sessions_add(all, c, &options, json_is_integer(ttl) ? json_integer_value(ttl) : -1,
-	                 s, out, err));
+	TRY(sessions_add(all, c, &options, json_is_integer(ttl) ? json_integer_value(ttl) : -1, s, out, err));
 	sessions_set_snapshot_every(*out, every);
 	*ticket = (session_ticket){.options = options, .create = true};
 	snprintf(ticket->id, sizeof ticket->id, "%s", sessions_id(*out));

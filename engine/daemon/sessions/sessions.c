@@ -256,10 +256,10 @@ static status add(sessions *all, const model_entry *c, const session_options *o,
 	e->ttl = ttl;
 	e->busy = true;
 	e->hidden = !s;
-	const status begun = begin_entry(all, e, c->id, project, preferred, err);
-	if (begun != STATUS_OK) {
+	const status added = begin_entry(all, e, c->id, project, preferred, err);
+	if (added != STATUS_OK) {
 		free_entry(e);
-		return begun;
+		return added;
 	}
 	touch(all, e);
 	*out = e;

@@ -105,8 +105,8 @@ status sessions_return(sessions *all, session_entry **taken, const session_ticke
                        error *err);
 /* Copy the change to the entry, which stays busy. */
 void sessions_adopt(sessions *all, session_entry *e, const session_change *change);
-/* Count the bytes that the session will have on the disk with a state of this size, and its snapshots. STATUS_RATE_LIMITED: they
- * grow beyond the request's quota. sessions_settled or sessions_revert follows. */
+/* Count the bytes that the session will have on the disk with a state of this size, and its snapshots.
+ * STATUS_RATE_LIMITED: they grow beyond the request's quota. sessions_settled or sessions_revert follows. */
 status sessions_reserve_bytes(session_entry *e, const stream *s, int64_t bytes, error *err);
 /* Release an entry whose state of this size has been stored. */
 void sessions_settled(sessions *all, session_entry *e, int64_t bytes);

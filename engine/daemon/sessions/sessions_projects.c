@@ -67,7 +67,7 @@ static int64_t snapshot_bytes(const snapshot_list *list)
 	return bytes;
 }
 
-static void count(session_entry *e, int64_t bytes)
+static void set_counted(session_entry *e, int64_t bytes)
 {
 	e->project->bytes += bytes - e->counted;
 	e->counted = bytes;
@@ -75,7 +75,7 @@ static void count(session_entry *e, int64_t bytes)
 
 void sessions_count_bytes(session_entry *e)
 {
-	count(e, e->stored_state + snapshot_bytes(&e->snapshots));
+	set_counted(e, e->stored_state + snapshot_bytes(&e->snapshots));
 }
 
 status sessions_reserve_bytes(session_entry *e, const stream *s, int64_t bytes, error *err)
@@ -83,7 +83,7 @@ status sessions_reserve_bytes(session_entry *e, const stream *s, int64_t bytes, 
 	const int64_t next = bytes + snapshot_bytes(&e->snapshots) + snapshot_bytes(&e->adding);
 	if (next > e->counted)
 		TRY(project_check_quota(&s->scope, QUOTA_SESSION_BYTES, e->project->bytes, next - e->counted, err));
-	count(e, next);
+	set_counted(e, next);
 	return STATUS_OK;
 }
 
