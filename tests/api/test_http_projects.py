@@ -7,7 +7,7 @@ import pytest
 
 from engine_client import TEXT, job_params, own_daemon  # noqa: F401
 from http_support import wait_for
-from test_http_keys import OPERATIONS, SPEC, bearer, service  # noqa: F401
+from test_http_keys import OPERATIONS, SPEC, Service, service  # noqa: F401
 
 FORM = {"Content-Type": "multipart/form-data; boundary=part"}
 
@@ -99,9 +99,9 @@ def refusal(answer, id):
 
 
 def body_of(operation):
-    """An example of the body: (body, headers)."""
+    """An example of the body, or None."""
     content = operation.get("requestBody", {}).get("content", {})
-    return (content["application/json"].get("example", {}) if "application/json" in content else None), {}
+    return content["application/json"].get("example", {}) if "application/json" in content else None
 
 
 def test_no_route_with_an_id_reaches_another_project(service, projects):  # noqa: F811
@@ -112,9 +112,8 @@ def test_no_route_with_an_id_reaches_another_project(service, projects):  # noqa
     tried = 0
     for verb, path, operation in routes:
         for id in b.ids_of(path):
-            body, headers = body_of(operation)
             where = path.format(id="{id}", **others)
-            theirs, none = [a.request(verb, where.replace("{id}", x), body, **headers) for x in (id, absent(id))]
+            theirs, none = [a.request(verb, where.replace("{id}", x), body_of(operation)) for x in (id, absent(id))]
             if operation["x-role"] == "admin":
                 assert theirs.status == 403, (verb, path)
                 continue
@@ -166,7 +165,7 @@ def names_in(schema, found):
 def test_no_field_of_a_request_names_an_object_of_another_project(service, projects):  # noqa: F811
     a, b = projects
     cases = list(named(service.model, b))
-    requests = {name: schema for name, schema in SPEC["components"]["schemas"].items() if name.endswith("Request") or name in ("TrainingOptions",)}
+    requests = {name: schema for name, schema in SPEC["components"]["schemas"].items() if name.endswith("Request")}
     assert names_in(requests, set()) <= {field for _, field, _, _ in cases}
     mine = a.upload()
     for path, field, body, id in cases:
@@ -390,3 +389,28 @@ def test_a_key_has_no_more_jobs_at_once_than_its_quota(service):  # noqa: F811
     a.ok("POST", f"/v1/fine_tuning/jobs/{other}/cancel")
     a.ok("POST", f"/v1/fine_tuning/jobs/{job}/resume")
     a.ok("POST", f"/v1/fine_tuning/jobs/{job}/cancel")
+
+
+def test_a_ledger_that_is_made_again_from_the_blobs_has_their_projects(service, projects):  # noqa: F811
+    _, b = projects
+    service.daemon.kill()
+    for name in ("ledger.sqlite-wal", "ledger.sqlite-shm"):
+        (service.daemon.folder / name).unlink(missing_ok=True)
+    (service.daemon.folder / "ledger.sqlite").write_bytes(b"x" * 8192)
+    service.daemon.start()
+    with service.daemon.connect() as e:
+        def ids(method):
+            return {x["id"] for x in e.begin(method, {"project": "b"}, key="file").result()["data"]}
+        assert {b.file, b.output} <= ids("file.list") and b.job in ids("job.list")
+        assert ids("session.list") == {b.session} and b.model in ids("model.list")
+        assert e.begin("model.get", {"id": b.checkpoint}, key="file").result()["additive"]["project"] == "b"
+
+
+def test_another_project_does_not_learn_that_a_response_has_existed(own_daemon):  # noqa: F811
+    service = Service(own_daemon("--responses-seconds", 1))
+    service.first()
+    a, b = Project(service, "a"), Project(service, "b")
+    made = b.ok("POST", "/v1/responses", {"model": service.model, "input": "a", "store": True, "max_output_tokens": 2})["id"]
+    wait_for(lambda: b.request("GET", f"/v1/responses/{made}").status == 410, 30)
+    assert refusal(a.request("GET", f"/v1/responses/{made}"), made) == refusal(a.request("GET", f"/v1/responses/{absent(made)}"), absent(made))
+    service.close()
