@@ -17,6 +17,7 @@ static int keys_list(cli *c)
 {
 	static const show_column columns[] = {{"ID", "id", SHOW_PLAIN},
 	                                      {"ROLE", "role", SHOW_PLAIN},
+	                                      {"PROJECT", "project", SHOW_PLAIN},
 	                                      {"USED", "last_used_at", SHOW_TIME},
 	                                      {"EXPIRES", "expires_at", SHOW_TIME},
 	                                      {"REVOKED", "revoked_at", SHOW_TIME},
@@ -88,6 +89,6 @@ const command keys_commands[] = {
      "The secret cannot be shown again. To keep it off the screen: additive keys create NAME >FILE",
      create_options, keys_create},
     {"keys show", "ID", 1, 1, "show a key", NULL, NULL, keys_show},
-    {"keys update", "ID", 1, 1, "change a key's role, limits or weight", NULL, update_options, keys_update},
+    {"keys update", "ID", 1, 1, "change a key's role, limits, quotas or weight", NULL, update_options, keys_update},
     {"keys revoke", "ID", 1, 1, "revoke a key; its streams end", NULL, NULL, keys_revoke},
     {NULL, NULL, 0, 0, NULL, NULL, NULL, NULL}};

@@ -141,6 +141,8 @@ status store_file_use(store *s, const char *id, store_file *out, error *err);
 /* Verify its blob. STATUS_STORAGE: missing or damaged. */
 status store_file_check(store *s, const char *id, error *err);
 status store_file_delete(store *s, const char *id, error *err);
+/* Set *out to the bytes of the files of a project; "": the default. */
+status store_file_bytes(store *s, const char *project, int64_t *out, error *err);
 /* Append the ids of expired files to the array. */
 status store_files_expired(store *s, int64_t now, json_t *ids, error *err);
 

@@ -7,7 +7,7 @@ import pytest
 
 from engine_client import TEXT, job_params, own_daemon  # noqa: F401
 from http_support import wait_for
-from test_http_keys import OPERATIONS, SPEC, bearer, service  # noqa: F401
+from test_http_keys import OPERATIONS, SPEC, Service, service  # noqa: F401
 
 FORM = {"Content-Type": "multipart/form-data; boundary=part"}
 
@@ -26,7 +26,8 @@ class Project:
     """A key of a project, and one object of each kind that it has made."""
 
     def __init__(self, service, name, role="trainer", **limits):
-        self.service, self.key = service, service.create(service.admin, role=role, project=name, **limits)["secret"]
+        made = service.create(service.admin, role=role, project=name, **limits)
+        self.service, self.key, self.key_id = service, made["secret"], made["id"]
         wait_for(lambda: self.request("GET", "/v1/models").status == 200)
 
     def request(self, method, path, body=None, **headers):
@@ -76,8 +77,9 @@ class Project:
         (ids,) = [ids for prefix, ids in kinds.items() if path.startswith(prefix + "{id}")]
         return ids
 
-    def everything(self):
-        return {v for v in vars(self).values() if isinstance(v, str) and v not in (self.key,)}
+    def limit(self, **limits):
+        answer = self.service.request("POST", f"/v1/keys/{self.key_id}", limits, self.service.admin)
+        assert answer.status == 200 and limits.items() <= answer.json.items(), answer.body
 
 
 @pytest.fixture
@@ -92,14 +94,14 @@ def absent(id):
 
 
 def refusal(answer, id):
-    """What the answer says, without the id."""
+    """The answer's status and body, without the id."""
     return answer.status, answer.body.replace(id.encode(), b"ID")
 
 
 def body_of(operation):
-    """An example of the body: (body, headers)."""
+    """An example of the body, or None."""
     content = operation.get("requestBody", {}).get("content", {})
-    return (content["application/json"].get("example", {}) if "application/json" in content else None), {}
+    return content["application/json"].get("example", {}) if "application/json" in content else None
 
 
 def test_no_route_with_an_id_reaches_another_project(service, projects):  # noqa: F811
@@ -110,9 +112,8 @@ def test_no_route_with_an_id_reaches_another_project(service, projects):  # noqa
     tried = 0
     for verb, path, operation in routes:
         for id in b.ids_of(path):
-            body, headers = body_of(operation)
             where = path.format(id="{id}", **others)
-            theirs, none = [a.request(verb, where.replace("{id}", x), body, **headers) for x in (id, absent(id))]
+            theirs, none = [a.request(verb, where.replace("{id}", x), body_of(operation)) for x in (id, absent(id))]
             if operation["x-role"] == "admin":
                 assert theirs.status == 403, (verb, path)
                 continue
@@ -120,7 +121,6 @@ def test_no_route_with_an_id_reaches_another_project(service, projects):  # noqa
             assert refusal(theirs, id) == refusal(none, absent(id)), (verb, path)
             tried += 1
     assert tried > 50
-    assert not {id for id in b.everything() if id in json.dumps([service.request("GET", "/metrics", key=a.key).body.decode()])} - {b.job}
     for verb, path, operation in routes:  # and all of it is still there
         for id in b.ids_of(path) if verb == "GET" else []:
             mine = b.request(verb, path.format(id=id, **others))
@@ -165,7 +165,7 @@ def names_in(schema, found):
 def test_no_field_of_a_request_names_an_object_of_another_project(service, projects):  # noqa: F811
     a, b = projects
     cases = list(named(service.model, b))
-    requests = {name: schema for name, schema in SPEC["components"]["schemas"].items() if name.endswith("Request") or name in ("TrainingOptions",)}
+    requests = {name: schema for name, schema in SPEC["components"]["schemas"].items() if name.endswith("Request")}
     assert names_in(requests, set()) <= {field for _, field, _, _ in cases}
     mine = a.upload()
     for path, field, body, id in cases:
@@ -281,3 +281,136 @@ def test_the_project_of_a_key_cannot_be_changed(service):  # noqa: F811
     assert (refused.status, refused.error["param"]) == (400, "project")
     listed = service.request("GET", "/v1/keys?project=a", key=service.admin).json["data"]
     assert [k["id"] for k in listed] == [key["id"]]
+
+
+# --- quotas ---------------------------------------------------------------------------------------
+
+
+def is_refused(answer, quota):
+    return (answer.status, answer.error["code"], answer.error["param"]) == (429, "rate_limit_exceeded", quota)
+
+
+def test_a_key_opens_no_more_sessions_than_its_quota(service):  # noqa: F811
+    service.first()
+    a, free, other = Project(service, "a", max_sessions=2), Project(service, "a"), Project(service, "b", max_sessions=2)
+    body = {"model": service.model, "durable": True, "prompt": "abc"}
+    first, second = [who.ok("POST", "/v1/sessions", body)["id"] for who in (a, free)]
+    state = a.request("GET", f"/v1/sessions/{first}/state").body
+
+    def tries():
+        yield a.request("POST", "/v1/sessions", body)
+        yield a.request("POST", f"/v1/sessions/{first}/fork", {})
+        yield a.request("POST", f"/v1/sessions?model={service.model}", state, **{"Content-Type": "application/octet-stream"})
+
+    assert all(is_refused(answer, "max_sessions") for answer in tries())
+    assert other.ok("POST", "/v1/sessions", body)["project"] == "b"
+    text = {"model": service.model, "prompt": "a", "max_tokens": 1, "return_state": True}
+    assert a.ok("POST", "/v1/completions", text)["usage"]["completion_tokens"] == 1  # its state is no session
+    service.restart()
+    assert all(is_refused(answer, "max_sessions") for answer in tries())
+    assert sorted(pages(a, "/v1/sessions")) == sorted([first, second])
+    a.ok("DELETE", f"/v1/sessions/{second}")
+    assert a.ok("POST", f"/v1/sessions/{first}/fork", {})["project"] == "a"
+    assert is_refused(a.request("POST", "/v1/sessions", body), "max_sessions")
+    free.ok("POST", "/v1/sessions", body)
+
+
+def test_stored_sessions_take_no_more_bytes_than_the_quota(service):  # noqa: F811
+    service.first()
+    a = Project(service, "a")
+    body = {"model": service.model, "durable": True, "prompt": "abc"}
+    first = a.ok("POST", "/v1/sessions", body)["id"]
+    bytes = len(a.request("GET", f"/v1/sessions/{first}/state").body)
+    a.limit(max_session_bytes=2 * bytes)
+    second = a.ok("POST", "/v1/sessions", body)["id"]
+
+    def are_refused():
+        before = a.ok("GET", f"/v1/sessions/{first}")
+        assert is_refused(a.request("POST", "/v1/sessions", body), "max_session_bytes")
+        assert is_refused(a.request("POST", f"/v1/sessions/{first}/fork", {}), "max_session_bytes")
+        assert is_refused(a.request("POST", f"/v1/sessions/{first}/snapshots", {}), "max_session_bytes")
+        after = a.ok("GET", f"/v1/sessions/{first}")
+        assert {**after, "expires_at": 0} == {**before, "expires_at": 0} and a.ok("GET", f"/v1/sessions/{first}/snapshots")["data"] == []
+        assert sorted(pages(a, "/v1/sessions")) == sorted([first, second])
+
+    are_refused()
+    service.restart()
+    are_refused()
+    # A state grows with the tokens that it knows: the session continues with room, as it was before.
+    assert is_refused(a.request("POST", f"/v1/sessions/{first}/append", {"text": "x" * 100}), "max_session_bytes")
+    assert is_refused(a.request("POST", f"/v1/sessions/{first}/generate", {"max_tokens": 100, "logit_bias": {"1": -100}}), "max_session_bytes")
+    a.ok("DELETE", f"/v1/sessions/{second}")
+    assert a.ok("POST", f"/v1/sessions/{first}/append", {"text": "x"})["tokens"] == 4
+    a.limit(max_session_bytes=4 * bytes)
+    snapshot = a.ok("POST", f"/v1/sessions/{first}/snapshots", {})["id"]
+    a.limit(max_session_bytes=1)
+    a.ok("DELETE", f"/v1/sessions/{first}/snapshots/{snapshot}")
+    assert a.ok("POST", "/v1/sessions", {**body, "durable": False})["project"] == "a"
+
+
+def test_files_take_no_more_bytes_than_the_quota(service):  # noqa: F811
+    service.first()
+    a = Project(service, "a", max_file_bytes=10)
+    other = Project(service, "b")
+    other.upload("x" * 100)
+    first = a.upload("x" * 6)
+    too_large = a.request("POST", "/v1/files", form(purpose="fine-tune", file=b"x" * 5), **FORM)
+    assert is_refused(too_large, "max_file_bytes") and pages(a, "/v1/files") == [first]
+    second = a.upload("x" * 4)
+    service.restart()
+    assert is_refused(a.request("POST", "/v1/files", form(purpose="fine-tune", file=b"x"), **FORM), "max_file_bytes")
+    a.ok("DELETE", f"/v1/files/{first}")
+    third = a.upload("x" * 6)
+    assert pages(a, "/v1/files") == [third, second]
+
+
+def test_a_key_has_no_more_jobs_at_once_than_its_quota(service):  # noqa: F811
+    service.first()
+    a = Project(service, "a", max_jobs=1)
+    file = a.upload()
+    job = a.ok("POST", "/v1/fine_tuning/jobs", job_params(file, 1000000, checkpoint_every=1))["id"]
+    evaluation = {"model": service.model, "file": file}
+    batch = a.upload(json.dumps({"custom_id": "1", "method": "POST", "url": "/v1/completions", "body": {}}), "batch")
+
+    def tries():
+        yield a.request("POST", "/v1/fine_tuning/jobs", job_params(file))
+        yield a.request("POST", "/v1/evaluations", evaluation)
+        yield a.request("POST", "/v1/explain/evaluate", evaluation)
+        yield a.request("POST", "/v1/batches", {"input_file_id": batch, "endpoint": "/v1/completions", "completion_window": "1h"})
+
+    assert all(is_refused(answer, "max_jobs") for answer in tries())
+    assert a.request("POST", "/v1/explain/evaluate", {"model": service.model, "input": "abcdef"}).status == 200  # no job
+    service.restart()
+    assert all(is_refused(answer, "max_jobs") for answer in tries())
+    wait_for(lambda: a.ok("GET", f"/v1/fine_tuning/jobs/{job}/checkpoints")["data"], 60)
+    a.ok("POST", f"/v1/fine_tuning/jobs/{job}/cancel")
+    other = a.ok("POST", "/v1/fine_tuning/jobs", job_params(file, 1000000))["id"]
+    assert is_refused(a.request("POST", f"/v1/fine_tuning/jobs/{job}/resume"), "max_jobs")
+    a.ok("POST", f"/v1/fine_tuning/jobs/{other}/cancel")
+    a.ok("POST", f"/v1/fine_tuning/jobs/{job}/resume")
+    a.ok("POST", f"/v1/fine_tuning/jobs/{job}/cancel")
+
+
+def test_a_ledger_that_is_made_again_from_the_blobs_has_their_projects(service, projects):  # noqa: F811
+    _, b = projects
+    service.daemon.kill()
+    for name in ("ledger.sqlite-wal", "ledger.sqlite-shm"):
+        (service.daemon.folder / name).unlink(missing_ok=True)
+    (service.daemon.folder / "ledger.sqlite").write_bytes(b"x" * 8192)
+    service.daemon.start()
+    with service.daemon.connect() as e:
+        def ids(method):
+            return {x["id"] for x in e.begin(method, {"project": "b"}, key="file").result()["data"]}
+        assert {b.file, b.output} <= ids("file.list") and b.job in ids("job.list")
+        assert ids("session.list") == {b.session} and b.model in ids("model.list")
+        assert e.begin("model.get", {"id": b.checkpoint}, key="file").result()["additive"]["project"] == "b"
+
+
+def test_another_project_does_not_learn_that_a_response_has_existed(own_daemon):  # noqa: F811
+    service = Service(own_daemon("--responses-seconds", 1))
+    service.first()
+    a, b = Project(service, "a"), Project(service, "b")
+    made = b.ok("POST", "/v1/responses", {"model": service.model, "input": "a", "store": True, "max_output_tokens": 2})["id"]
+    wait_for(lambda: b.request("GET", f"/v1/responses/{made}").status == 410, 30)
+    assert refusal(a.request("GET", f"/v1/responses/{made}"), made) == refusal(a.request("GET", f"/v1/responses/{absent(made)}"), absent(made))
+    service.close()

@@ -255,22 +255,6 @@ def test_an_id_is_only_known_under_its_path(front, model):
         "id": made["id"], "object": "chat.completion.deleted", "deleted": True}
 
 
-def test_another_key_finds_nothing(daemon, model, tmp_path):
-    keys = tmp_path / "keys"
-    keys.write_text("first-key\nsecond-key\n")
-    front = Front(daemon.address, "--api-key-file", keys, connected=False)
-    first, second = ({"Authorization": f"Bearer {key}-key"} for key in ("first", "second"))
-    wait_for(lambda: front.get("/readyz").status == 200, what="readiness")
-    made = front.post("/v1/responses", request_of("/v1/responses", model, 1, store=True), headers=first).json
-    where = f"/v1/responses/{made['id']}"
-    for method, path in (("GET", where), ("DELETE", where), ("POST", where + "/cancel"), ("GET", where + "/input_items")):
-        assert front.request(method, path, headers=second).status == 404
-    more = request_of("/v1/responses", model, 1, previous_response_id=made["id"])
-    assert front.post("/v1/responses", more, headers=second).error["param"] == "previous_response_id"
-    assert front.get(where, headers=first).json == made
-    front.close()
-
-
 def test_after_kill_9_complete_responses_are_there_and_interrupted_ones_have_failed(tmp_path):
     daemon = Daemon(tmp_path / "data")
     with daemon.connect() as e:

@@ -253,6 +253,8 @@ static bool match(void *context, const json_t *row)
 	return !find->found;
 }
 
+#define UNKNOWN_PROJECT "?" /* no project's name */
+
 static status no_checkpoint(error *err, const char *id)
 {
 	return error_set(err, STATUS_NOT_FOUND, "model", "there is no checkpoint \"%.64s\"", id);
@@ -261,14 +263,17 @@ static status no_checkpoint(error *err, const char *id)
 static status locate_checkpoint(catalog *all, model_entry *m, const char *job, int64_t step, error *err)
 {
 	bool more;
-	json_t *owner;
+	json_t *owner = NULL;
 	store *s = all->store;
 	search find = {.id = m->id};
 	TRY(store_list(s, STORE_CHECKPOINTS, &(store_page){.parent = job}, match, &find, &more, err));
 	if (!find.found)
 		return no_checkpoint(err, m->id);
-	TRY(store_job_get(s, job, &owner, err));
-	const char *project = job_document_text(owner, "project");
+	const status found = store_job_get(s, job, &owner, NULL);
+	if (found != STATUS_OK && found != STATUS_STORAGE)
+		return error_settle(err, found);
+	/* The project is unknown if the job's row is damaged: only admins may use the checkpoint. */
+	const char *project = found == STATUS_OK ? job_document_text(owner, "project") : UNKNOWN_PROJECT;
 	snprintf(m->project, sizeof m->project, "%s", project ? project : "");
 	json_decref(owner);
 	snprintf(m->owned_by, sizeof m->owned_by, "%s", job);

@@ -82,9 +82,8 @@ status catalog_open(catalog *all, const char *id, model_entry **out, error *err)
 status catalog_open_generative(catalog *all, const char *id, model_entry **out, error *err);
 /* Open a model for requests that only show or delete; a damaged model has an entry with its `problem`. */
 status catalog_inspect(catalog *all, const char *id, model_entry **out, error *err);
-/* STATUS_NOT_FOUND, as if it did not exist, if requests of the project may not use the model: it belongs to another one,
- * and is no model of the default project, which all may use. Checkpoints belong to the project of their job alone.
- * STATUS_OK for a name that is no model's. */
+/* STATUS_NOT_FOUND, as if it did not exist, if requests of the project may not use the model. All projects may use the
+ * models of the default one. A checkpoint belongs to its job's project alone. STATUS_OK if no model has the name. */
 status catalog_check_project(catalog *all, const char *id, const char *project, error *err);
 /* Return why the model cannot be used; NULL: no fault is known. */
 const char *catalog_problem(const model_entry *m);

@@ -57,8 +57,7 @@ status carried_state_begin(stream *s, choices_plan *p, error *err)
 		return STATUS_OK;
 	if (several)
 		return error_set(err, STATUS_INVALID, several, "cannot be used with state or return_state");
-	TRY(sessions_add(generation_room_of(s)->sessions, p->model, &o, -1, s->scope.project, &p->session, err));
-	sessions_hide(p->session);
+	TRY(sessions_add_hidden(generation_room_of(s)->sessions, p->model, &o, &p->session, err));
 	p->state.hidden = true;
 	p->ticket = (session_ticket){.options = o, .create = true};
 	snprintf(p->ticket.id, sizeof p->ticket.id, "%s", sessions_id(p->session));

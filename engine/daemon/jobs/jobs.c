@@ -228,6 +228,8 @@ static void resume_ended(stream *s, jobs *all)
 	status result = job_queue_document(&all->queue, s->target, &document, &err);
 	if (result == STATUS_OK)
 		result = check_resumable(all, document, &err);
+	if (result == STATUS_OK)
+		result = job_queue_check_quota(&all->queue, s, &err);
 	job *j = result == STATUS_OK ? (job *)job_queue_make(&all->queue, s->target, document) : NULL;
 	json_decref(document);
 	if (!j) {

@@ -61,7 +61,7 @@ typedef struct training_plan {
 	const store *store;     /* used for paths of checkpoints only, which is legal on any thread */
 	char job[STORE_ID_BYTES];
 	char name[STORE_ID_BYTES];    /* name of the finished model */
-	char project[STORE_ID_BYTES]; /* of the job */
+	char project[STORE_ID_BYTES]; /* the job's */
 	char result[PATH_MAX];        /* folder for the finished model */
 	/* Receives reports. Loop thread. False after EVALUATED: the ledger does not have its row yet. */
 	bool (*report)(void *context, const training_report *r);

@@ -115,11 +115,13 @@ static json_t *new_document(const json_t *params, const char *hash)
 {
 	char id[STORE_ID_BYTES];
 	store_new_id(id, "key-");
-	json_t *document = json_pack("{s:s, s:s, s:s, s:s, s:s, s:n, s:i, s:i, s:i, s:I, s:n, s:n, s:n, s:s}", "id", id,
-	                             "object", "api_key", "name", "", "role", "user", "project", PROJECT_DEFAULT,
-	                             "models", "requests_per_minute", 0, "tokens_per_minute", 0, "weight", 1, "created_at", (json_int_t)clock_unix(),
+	json_t *document = json_pack("{s:s, s:s, s:s, s:s, s:n, s:i, s:i, s:i, s:I, s:n, s:n, s:n, s:s}", "id", id,
+	                             "object", "api_key", "name", "", "role", "user", "models",
+	                             "requests_per_minute", 0, "tokens_per_minute", 0, "weight", 1, "created_at",
+	                             (json_int_t)clock_unix(),
 	                             "expires_at", "last_used_at", "revoked_at", "hash", hash);
-	if (document && json_object_update(document, (json_t *)(uintptr_t)params) == 0)
+	if (document && json_object_update(document, (json_t *)(uintptr_t)params) == 0 &&
+	    keys_complete(document) == STATUS_OK)
 		return document;
 	json_decref(document);
 	return NULL;

@@ -32,11 +32,13 @@ static void free_key(access_key *x)
 	free(x);
 }
 
-/* Members that keys of earlier versions lack. */
-static status complete(json_t *document)
+status keys_complete(json_t *document)
 {
 	json_t *defaults = json_pack("{s:s}", "project", PROJECT_DEFAULT);
-	const bool whole = json_object_update_missing(document, defaults) == 0;
+	bool whole = defaults;
+	for (int i = 0; i < QUOTAS && whole; i++)
+		whole = json_object_set_new(defaults, project_quota_names[i], json_integer(0)) == 0;
+	whole = whole && json_object_update_missing(document, defaults) == 0;
 	json_decref(defaults);
 	return whole ? STATUS_OK : STATUS_NOMEM;
 }
@@ -82,7 +84,7 @@ static bool read_key(void *context, const json_t *object)
 {
 	reading *r = context;
 	json_t *document = json_incref((json_t *)(uintptr_t)object);
-	r->result = complete(document);
+	r->result = keys_complete(document);
 	if (r->result == STATUS_OK)
 		r->result = take_document(r->keys, document);
 	else
@@ -225,6 +227,8 @@ status keys_admit(keys *k, stream *s, const char *method, error *err)
 	s->access = x;
 	project_set(&s->scope, key_text(x, "project"));
 	s->scope.all = strcmp(key_text(x, "role"), "admin") == 0;
+	for (int i = 0; i < QUOTAS; i++)
+		s->scope.quotas[i] = key_number(x, project_quota_names[i]);
 	s->access_next = x->streams;
 	if (x->streams)
 		x->streams->access_at = &s->access_next;

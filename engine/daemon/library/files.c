@@ -70,6 +70,16 @@ static status seal(const stream *s, const char *folder, store_file *out, error *
 	                 out->sha256);
 }
 
+/* STATUS_RATE_LIMITED: the project may not have that many bytes more. */
+static status check_quota(const stream *s, int64_t bytes, error *err)
+{
+	int64_t has;
+	if (s->scope.quotas[QUOTA_FILE_BYTES] == 0)
+		return STATUS_OK;
+	TRY(store_file_bytes(library_of(s)->store, s->scope.project, &has, err));
+	return project_check_quota(&s->scope, QUOTA_FILE_BYTES, has, bytes, err);
+}
+
 static void received(stream *s, const char *folder)
 {
 	error err = ERROR_INIT;
@@ -77,7 +87,9 @@ static void received(stream *s, const char *folder)
 	char path[PATH_MAX + 8];
 	json_t *result = NULL;
 	snprintf(path, sizeof path, "%s/file", folder);
-	status ended = idempotency_begin(s, &err);
+	status ended = check_quota(s, f->bytes, &err);
+	if (ended == STATUS_OK)
+		ended = idempotency_begin(s, &err);
 	if (ended == STATUS_OK) {
 		ended = store_file_add(library_of(s)->store, f, path, &err);
 		result = ended == STATUS_OK ? from_file(f) : NULL;
@@ -98,9 +110,12 @@ void files_create(stream *s)
 	static const upload_plan what = {.parts = parts, .seal = seal, .finished = received};
 	const char *given = json_string_value(json_object_get(s->params, "checksum")), *end;
 	char expected[CHECKSUM_TEXT_BYTES];
+	error err = ERROR_INIT;
 	if (given && (!checksum_read(given, expected, &end) || *end))
 		stream_refuse(s, STATUS_INVALID, "invalid_value", "checksum",
 		              "'checksum' must be 64 hex digits, the SHA-256 of the file");
+	else if (check_quota(s, 1, &err) != STATUS_OK) /* the size is not known yet */
+		stream_error(s, &err, NULL);
 	else
 		upload_begin(s, &what);
 }

@@ -3,6 +3,11 @@
 #include <stdio.h>
 #include <string.h>
 
+const char *const project_quota_names[QUOTAS] = {[QUOTA_SESSIONS] = "max_sessions",
+                                                 [QUOTA_SESSION_BYTES] = "max_session_bytes",
+                                                 [QUOTA_FILE_BYTES] = "max_file_bytes",
+                                                 [QUOTA_JOBS] = "max_jobs"};
+
 /* The default has two names: "" in memory, and the API's. */
 static const char *short_name(const char *name)
 {
@@ -37,4 +42,18 @@ bool project_sees(const project_scope *x, const char *project)
 bool project_lists(const project_scope *x, const char *filter, const char *project)
 {
 	return project_sees(x, project) && (!filter || strcmp(short_name(filter), short_name(project)) == 0);
+}
+
+status project_check_quota(const project_scope *x, project_quota q, int64_t has, int64_t more, error *err)
+{
+	static const char *const units[QUOTAS] = {[QUOTA_SESSIONS] = "sessions",
+	                                          [QUOTA_SESSION_BYTES] = "bytes of stored sessions",
+	                                          [QUOTA_FILE_BYTES] = "bytes of files",
+	                                          [QUOTA_JOBS] = "jobs that have not ended"};
+	const int64_t most = x->quotas[q];
+	if (most == 0 || (has <= most && more <= most - has))
+		return STATUS_OK;
+	return error_set(err, STATUS_RATE_LIMITED, project_quota_names[q],
+	                 "the project has %lld %s, and this request would add %lld; %s of the key is %lld", (long long)has,
+	                 units[q], (long long)more, project_quota_names[q], (long long)most);
 }

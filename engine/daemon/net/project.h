@@ -4,19 +4,36 @@
  * key sees the objects of its key's project alone; another project's object is answered as if it did not exist. Requests
  * of admins, and those without a key, see every project.
  *
+ * A key may have quotas: its request fails if the request's project would then have more than the quota. Objects that are
+ * made with another key of the project count, but are not refused.
+ *
  * Documents name their project in the member "project". Without the member an object belongs to the project "default". */
 #ifndef ENGINE_DAEMON_NET_PROJECT_H
 #define ENGINE_DAEMON_NET_PROJECT_H
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stdint.h>
+
+#include "engine/base/error.h"
 
 #define PROJECT_DEFAULT "default"
 enum { PROJECT_BYTES = 64 };
 
+typedef enum project_quota {
+	QUOTA_SESSIONS,
+	QUOTA_SESSION_BYTES, /* stored states of durable sessions and their snapshots */
+	QUOTA_FILE_BYTES,
+	QUOTA_JOBS, /* that have not ended */
+	QUOTAS
+} project_quota;
+/* The members of a key that set them. */
+extern const char *const project_quota_names[QUOTAS];
+
 typedef struct project_scope {
-	char project[PROJECT_BYTES]; /* of what the request creates; "": the default */
+	char project[PROJECT_BYTES]; /* project of what the request creates; "": the default */
 	bool all;                    /* the request sees every project */
+	int64_t quotas[QUOTAS];      /* 0: no limit */
 } project_scope;
 
 /* Set the project by its name. */
@@ -31,5 +48,7 @@ bool project_mark(const project_scope *x, json_t *document);
 bool project_sees(const project_scope *x, const char *project);
 /* True if a list that is limited to `filter` (NULL: no limit) has objects of the project. */
 bool project_lists(const project_scope *x, const char *filter, const char *project);
+/* Check that a project that has `has` may get `more`. STATUS_RATE_LIMITED, with the quota's name as param. */
+status project_check_quota(const project_scope *x, project_quota q, int64_t has, int64_t more, error *err);
 
 #endif

@@ -76,7 +76,7 @@ struct stream {
 	char access_id[STREAM_OWNER_BYTES]; /* the request's API key, likewise */
 	struct access_key *access;          /* its entry (keys.h); NULL: none */
 	stream *access_next, **access_at;   /* in the list of the streams of that key */
-	project_scope scope;                /* what the request sees and creates; set with `access` */
+	project_scope scope;                /* objects that the request sees and creates; set with `access` */
 	int64_t tokens_reserved;            /* tokens taken from the key's limit */
 	bool revoked;                       /* cancelled because its key was revoked */
 	const char *method;                 /* its name; NULL: not known yet */

@@ -26,6 +26,8 @@ status job_machine_new(job_machine **out, const job_parts *parts, const job_kind
 		s = job_queue_new(&m->queues[m->n], &m->parts, kinds[m->n], err);
 		m->n++;
 		TRY(s);
+		m->queues[m->n - 1]->sibling = m->parts.queues;
+		m->parts.queues = m->queues[m->n - 1];
 	}
 	return STATUS_OK;
 }

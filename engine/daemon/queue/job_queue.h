@@ -41,6 +41,7 @@ typedef struct job_parts {
 	int threads;              /* 0: all cores */
 	int retain_days;          /* retention of checkpoints of ended jobs (engine_options) */
 	int64_t retain_bytes;
+	struct job_queue *queues; /* one of each kind, linked by `sibling` */
 } job_parts;
 
 /* First member of a kind's jobs that have not ended. */
@@ -116,6 +117,7 @@ typedef struct job_kind {
 struct job_queue {
 	const job_parts *parts;
 	const job_kind *kind;
+	job_queue *sibling;
 	queued_job *first;  /* jobs that have not ended */
 	int active;         /* their number */
 	int drafts;         /* requests for jobs in progress */
@@ -128,6 +130,10 @@ struct job_queue {
  * *out must be freed also after an error. */
 status job_queue_new(job_queue **out, const job_parts *parts, const job_kind *kind, error *err);
 void job_queue_free(job_queue *q);
+
+/* STATUS_RATE_LIMITED: the request's project has as many jobs that have not ended, of all kinds, as the request allows. Checked
+ * in the loop's turn in which a job is added. */
+status job_queue_check_quota(const job_queue *q, const stream *s, error *err);
 
 /* Return a job; NULL: it has ended or never existed. */
 queued_job *job_queue_find(const job_queue *q, const char *id);

@@ -178,7 +178,8 @@ static void session_settle_give_up(session_settlement *x, status result, error *
 	if (result == STATUS_NOT_FOUND) /* refers to the folder, not to anything that the client named */
 		result = err->status = STATUS_STORAGE;
 	error_set(err, result, NULL, "%s", status_text(result));
-	if (result != STATUS_UNAVAILABLE) /* the sweep logs a locked ledger once, not once per session */
+	/* The sweep logs a locked ledger once, not once per session. A quota is the client's matter. */
+	if (result != STATUS_UNAVAILABLE && result != STATUS_RATE_LIMITED)
 		log_request(LOG_ERROR, x->stream->request_id, "the state of %s is not stored: %s",
 		            sessions_id(x->entry), error_message(err));
 	x->error = *err; /* replaces an earlier error: the client has not seen the session's state */
@@ -207,7 +208,7 @@ static void written(uv_work_t *work, int cancelled)
 		session_settle_give_up(x, s, &err);
 		return;
 	}
-	sessions_settled(x->sessions, x->entry);
+	sessions_settled(x->sessions, x->entry, (int64_t)x->state.bytes);
 	if (x->error.status == STATUS_OK)
 		answer_result(x);
 	else
@@ -230,7 +231,11 @@ static void settle_durably(session_settlement *x)
 		const settled_snapshot *p = &x->snapshots[i];
 		result = sessions_begin_automatic(x->entry, p->id, p->tokens, (int64_t)p->state.bytes, x->version++);
 	}
-	if (result == STATUS_OK && !(x->document = sessions_document(x->entry)))
+	if (result == STATUS_OK)
+		result = sessions_reserve_bytes(x->entry, x->stream, (int64_t)x->state.bytes, &err);
+	if (result == STATUS_OK &&
+	    (!(x->document = sessions_document(x->entry)) ||
+	     json_object_set_new(x->document, "stored_bytes", json_integer((json_int_t)x->state.bytes)) != 0))
 		result = STATUS_NOMEM;
 	x->work.data = x;
 	if (result == STATUS_OK && uv_queue_work(x->stream->net->loop, &x->work, pool_write, written) != 0)

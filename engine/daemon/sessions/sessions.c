@@ -193,10 +193,13 @@ static status begin_entry(sessions *all, session_entry *e, const char *of, const
 	return error_set(err, s, NULL, "%s", status_text(s));
 }
 
+/* s: the request that the session counts for; NULL: it is hidden. */
 static status add(sessions *all, const model_entry *c, const session_options *o, int64_t ttl, const char *project,
-                  int preferred, session_entry **out, error *err)
+                  const stream *s, int preferred, session_entry **out, error *err)
 {
 	*out = NULL;
+	if (s)
+		TRY(sessions_check_quota(all, &s->scope, project, err));
 	int most = all->parts.max_known;
 	if (sessions_count(all) >= most)
 		return error_set(
@@ -214,20 +217,27 @@ static status add(sessions *all, const model_entry *c, const session_options *o,
 	e->created = clock_unix();
 	e->ttl = ttl;
 	e->busy = true;
-	status s = begin_entry(all, e, c->id, project, preferred, err);
-	if (s != STATUS_OK) {
+	e->hidden = !s;
+	const status added = begin_entry(all, e, c->id, project, preferred, err);
+	if (added != STATUS_OK) {
 		free_entry(e);
-		return s;
+		return added;
 	}
 	touch(all, e);
 	*out = e;
 	return STATUS_OK;
 }
 
-status sessions_add(sessions *all, const model_entry *c, const session_options *o, int64_t ttl, const char *project,
+status sessions_add(sessions *all, const model_entry *c, const session_options *o, int64_t ttl, const stream *s,
                     session_entry **out, error *err)
 {
-	return add(all, c, o, ttl, project, FLEET_ANY, out, err);
+	return add(all, c, o, ttl, s->scope.project, s, FLEET_ANY, out, err);
+}
+
+status sessions_add_hidden(sessions *all, const model_entry *c, const session_options *o, session_entry **out,
+                           error *err)
+{
+	return add(all, c, o, -1, "", NULL, FLEET_ANY, out, err);
 }
 
 status sessions_check_snapshot_every(const sessions *all, const model_entry *c, const session_options *o,
@@ -251,26 +261,22 @@ void sessions_set_snapshot_every(session_entry *e, int64_t tokens)
 	e->snapshot_every = tokens;
 }
 
-status sessions_add_like(sessions *all, const model_entry *c, session_entry *other, const char *from,
+status sessions_add_like(sessions *all, const model_entry *c, session_entry *other, const char *from, const stream *s,
                          session_entry **out, error *err)
 {
 	session_origin *origin = sessions_tree_new_origin(other->id, from, -1);
 	if (!origin)
 		return STATUS_NOMEM;
-	const status s = add(all, c, &other->options, other->ttl, other->project->name, other->device, out, err);
-	if (s != STATUS_OK) {
+	const status added =
+	    add(all, c, &other->options, other->ttl, other->project->name, s, other->device, out, err);
+	if (added != STATUS_OK) {
 		free(origin);
-		return s;
+		return added;
 	}
 	(*out)->snapshot_every = other->snapshot_every;
 	(*out)->origin = origin;
 	sessions_tree_link(all, *out);
 	return STATUS_OK;
-}
-
-void sessions_hide(session_entry *e)
-{
-	e->hidden = true;
 }
 
 const char *sessions_id(const session_entry *e)
@@ -410,11 +416,13 @@ status sessions_return(sessions *all, session_entry **taken, const session_ticke
 	return error_set(err, STATUS_NOT_FOUND, "id", "the session was lost when the compute device failed");
 }
 
-void sessions_settled(sessions *all, session_entry *e)
+void sessions_settled(sessions *all, session_entry *e, int64_t bytes)
 {
 	e->stored_tokens = e->tokens;
+	e->stored_state = bytes;
 	e->damaged = false;
 	sessions_keep_snapshots(all, e);
+	sessions_count_bytes(e);
 	set_free(all, e);
 }
 
@@ -432,6 +440,7 @@ void sessions_revert(sessions *all, session_entry *e)
 		tiers_discard(all, e);
 	e->tokens = e->stored_tokens;
 	sessions_cancel_snapshots(all, e);
+	sessions_count_bytes(e);
 	set_free(all, e);
 }
 
@@ -487,6 +496,8 @@ static status fill_entry(session_entry *e, const json_t *row, const char **of)
 	e->created = created;
 	e->ttl = ttl;
 	e->snapshot_every = json_integer_value(every);
+	const json_t *stored = json_object_get(row, "stored_bytes"); /* earlier versions did not write it */
+	e->stored_state = stored ? json_integer_value(stored) : state_bytes;
 	TRY(sessions_tree_read_origin(e, json_object_get(row, "origin")));
 	return snapshots_read(&e->snapshots, json_object_get(row, "snapshots"));
 }
@@ -517,6 +528,7 @@ static bool read_entry(void *context, const json_t *row)
 	}
 	s = link_entry(all, e, of, project_of(row));
 	if (s == STATUS_OK) {
+		sessions_count_bytes(e);
 		tiers_set_live(all, e, false);
 		if (e->ttl >= 0)
 			expiry_set(all, e, remaining(e, json_integer_value(json_object_get(row, "expires_at"))));

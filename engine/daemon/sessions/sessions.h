@@ -79,9 +79,12 @@ void sessions_stats_read(const sessions *all, sessions_stats *out);
 /* True if no session is in use, and the store has all of them but those that are lost. */
 bool sessions_are_stored(const sessions *all);
 
-/* Add a new session of a project, which is busy. */
-status sessions_add(sessions *all, const model_entry *c, const session_options *o, int64_t ttl, const char *project,
+/* Add a new session of the request's project, which is busy. STATUS_RATE_LIMITED. */
+status sessions_add(sessions *all, const model_entry *c, const session_options *o, int64_t ttl, const stream *s,
                     session_entry **out, error *err);
+/* Likewise a session that no other request finds, and that does not count. */
+status sessions_add_hidden(sessions *all, const model_entry *c, const session_options *o, session_entry **out,
+                           error *err);
 /* STATUS_INVALID "snapshot_every" if a session with these options cannot make automatic snapshots. */
 status sessions_check_snapshot_every(const sessions *all, const model_entry *c, const session_options *o,
                                      int64_t tokens, error *err);
@@ -89,7 +92,7 @@ status sessions_check_snapshot_every(const sessions *all, const model_entry *c, 
 void sessions_set_snapshot_every(session_entry *e, int64_t tokens);
 /* Add a fork: a session with the options, lifetime and project of another one. from: the id of that one's snapshot, or
  * NULL. */
-status sessions_add_like(sessions *all, const model_entry *c, session_entry *other, const char *from,
+status sessions_add_like(sessions *all, const model_entry *c, session_entry *other, const char *from, const stream *s,
                          session_entry **out, error *err);
 /* Take a session: it becomes busy; return it with its ticket and its model's entry. NULL: the stream has been answered
  * with the error, or its method will be called again when the session has moved. */
@@ -102,16 +105,17 @@ status sessions_return(sessions *all, session_entry **taken, const session_ticke
                        error *err);
 /* Copy the change to the entry, which stays busy. */
 void sessions_adopt(sessions *all, session_entry *e, const session_change *change);
-/* Release an entry whose state has been stored. */
-void sessions_settled(sessions *all, session_entry *e);
+/* Count the bytes that the session will have on the disk with a state of this size, and its snapshots.
+ * STATUS_RATE_LIMITED: they grow beyond the request's quota. sessions_settled or sessions_revert follows. */
+status sessions_reserve_bytes(session_entry *e, const stream *s, int64_t bytes, error *err);
+/* Release an entry whose state of this size has been stored. */
+void sessions_settled(sessions *all, session_entry *e, int64_t bytes);
 /* Free what memory has of a durable session without a slot, before another stored state replaces it. */
 void sessions_forget_away(sessions *all, session_entry *e, session_ticket *ticket);
 /* Reset a durable session to its stored state: free its slot, so the next use reads the stored state. */
 void sessions_revert(sessions *all, session_entry *e);
 /* Remove a session everywhere; only the caller's request may use it. */
 status sessions_remove(sessions *all, session_entry *e, error *err);
-/* Let no other request find the session. */
-void sessions_hide(session_entry *e);
 const char *sessions_id(const session_entry *e);
 /* Return the model of a session; NULL if the request sees no such session. */
 const char *sessions_model(const sessions *all, const stream *s, const char *id);

@@ -16,6 +16,7 @@ typedef struct model_use {
 typedef struct session_project {
 	string_node node;
 	session_entry *newest, *oldest;
+	int64_t sessions, bytes;  /* that are not hidden; on the disk, of durable ones */
 	char name[PROJECT_BYTES]; /* "": the default */
 } session_project;
 
@@ -60,6 +61,8 @@ struct session_entry {
 	session_options options;
 	int64_t tokens, source_tokens, state_bytes, created;
 	int64_t stored_tokens;  /* durable: tokens when last stored; -1: never */
+	int64_t stored_state;   /* durable: bytes of the stored state; 0: never stored */
+	int64_t counted;        /* bytes counted in its project */
 	int64_t ttl;            /* seconds of life without use; -1: SESSIONS_TTL_SECONDS, or unlimited for a durable
 	                         * session */
 	uint64_t expires_ns;    /* on the monotonic clock; 0: never */
@@ -116,6 +119,10 @@ session_entry *sessions_find(const sessions *all, const char *id);
 /* Add a new entry to its project's list, or remove it. STATUS_NOMEM. */
 status sessions_join_project(sessions *all, session_entry *e, const char *name);
 void sessions_leave_project(sessions *all, session_entry *e);
+/* STATUS_RATE_LIMITED: the project has as many sessions as the request allows. */
+status sessions_check_quota(const sessions *all, const project_scope *scope, const char *project, error *err);
+/* Count what the session has on the disk. */
+void sessions_count_bytes(session_entry *e);
 
 /* Make the automatic snapshots of a session that is not durable those that the scheduler has. */
 void sessions_sync_snapshots(session_entry *e, const session_info *info);

@@ -34,6 +34,7 @@ status sessions_join_project(sessions *all, session_entry *e, const char *name)
 	e->project_older = p->newest;
 	*(e->project_older ? &e->project_older->project_newer : &p->oldest) = e;
 	p->newest = e;
+	p->sessions += !e->hidden;
 	return STATUS_OK;
 }
 
@@ -42,10 +43,48 @@ void sessions_leave_project(sessions *all, session_entry *e)
 	session_project *p = e->project;
 	*(e->project_newer ? &e->project_newer->project_older : &p->newest) = e->project_older;
 	*(e->project_older ? &e->project_older->project_newer : &p->oldest) = e->project_newer;
+	p->sessions -= !e->hidden;
+	p->bytes -= e->counted;
 	if (p->newest)
 		return;
 	string_table_remove(&all->projects, &p->node);
 	free(p);
+}
+
+/* --- quotas --------------------------------------------------------------------------------------------- */
+
+status sessions_check_quota(const sessions *all, const project_scope *scope, const char *project, error *err)
+{
+	const session_project *p = find_project(all, project);
+	return project_check_quota(scope, QUOTA_SESSIONS, p ? p->sessions : 0, 1, err);
+}
+
+static int64_t snapshot_bytes(const snapshot_list *list)
+{
+	int64_t bytes = 0;
+	for (const snapshot *x = list->newest; x; x = x->older)
+		bytes += x->version && !x->leaving ? x->bytes : 0;
+	return bytes;
+}
+
+static void set_counted(session_entry *e, int64_t bytes)
+{
+	e->project->bytes += bytes - e->counted;
+	e->counted = bytes;
+}
+
+void sessions_count_bytes(session_entry *e)
+{
+	set_counted(e, e->stored_state + snapshot_bytes(&e->snapshots));
+}
+
+status sessions_reserve_bytes(session_entry *e, const stream *s, int64_t bytes, error *err)
+{
+	const int64_t next = bytes + snapshot_bytes(&e->snapshots) + snapshot_bytes(&e->adding);
+	if (next > e->counted)
+		TRY(project_check_quota(&s->scope, QUOTA_SESSION_BYTES, e->project->bytes, next - e->counted, err));
+	set_counted(e, next);
+	return STATUS_OK;
 }
 
 /* --- session.list ------------------------------------------------------------------------------------- */

@@ -150,8 +150,10 @@ status sessions_delete_snapshot(sessions *all, session_entry *e, const char *id,
 	x->leaving = false;
 	const status s = document ? store_session_keep(all->parts.store, e->id, version, document, err) : STATUS_NOMEM;
 	json_decref(document);
-	if (s == STATUS_OK)
+	if (s == STATUS_OK) {
 		sessions_remove_snapshot(all, e, id);
+		sessions_count_bytes(e);
+	}
 	return s;
 }
 
