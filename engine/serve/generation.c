@@ -583,6 +583,28 @@ status generation_deliver(generation *g, int32_t token, error *err)
 
 /* --- ending -------------------------------------------------------------------------- */
 
+/* Send the text that was held back. */
+static void generation_flush(generation *g)
+{
+	char characters[TEXT_STREAM_ROOM];
+	generation_event e = {.tokens = &g->next};
+	const size_t bytes = g->temporary ? text_stream_push(&g->text, NULL, 0, true, characters) : 0;
+	if (g->credit > 0 &&
+	    stop_filter_push(&g->stop, characters, bytes, true, &e.text, &e.text_bytes) == STATUS_OK && e.text_bytes > 0)
+		generation_emit(g, &e);
+}
+
+status generation_end_early(generation *g)
+{
+	if (!g->expired)
+		return STATUS_CANCELLED;
+	if (g->completed == 0 || g->beams)
+		return STATUS_TIMEOUT;
+	generation_flush(g);
+	g->finish = FINISH_TIMEOUT;
+	return STATUS_OK;
+}
+
 void generation_finish(generation *g, status s, const error *err)
 {
 	error reason = err ? *err : (error)ERROR_INIT;
@@ -625,4 +647,10 @@ void generation_cancel(generation *g)
 {
 	*g->cancellations += !g->cancelled;
 	g->cancelled = true;
+}
+
+void generation_expire(generation *g)
+{
+	g->expired = true;
+	generation_cancel(g);
 }

@@ -43,6 +43,7 @@ struct generation {
 	generation_phase phase;
 	finish_reason finish;
 	bool cancelled;
+	bool expired;    /* cancelled because its time is over */
 	bool background; /* requested */
 	bool held;       /* waits for work that is not in the background */
 	int64_t credit;  /* events that may still be sent */
@@ -110,6 +111,9 @@ void generation_discard(generation *g);
 status generation_tally(generation *g);
 /* True if the tally has all tokens; only then may the prompt be read. */
 bool generation_tallied(const generation *g);
+/* Return the status with which g, which is cancelled, ends. Of one that has expired, set `finish` and send the text that
+ * was held back. */
+status generation_end_early(generation *g);
 /* End g: call `finished` and free everything. err: NULL or the message of s. */
 void generation_finish(generation *g, status s, const error *err);
 

@@ -197,7 +197,7 @@ void scheduler_proceed(scheduler *s, generation *g, int32_t token, bool overtake
 	if (g->phase == GENERATION_CLOSE) {
 		scheduler_finish(s, g, g->finish == FINISH_NONE ? STATUS_CANCELLED : STATUS_OK, NULL);
 	} else if (g->cancelled && (!overtaken || g->temporary)) {
-		scheduler_finish(s, g, STATUS_CANCELLED, NULL);
+		scheduler_finish(s, g, generation_end_early(g), NULL);
 	} else if (g->max_tokens == 0 && !g->beams) {
 		g->finish = FINISH_LENGTH;
 		scheduler_finish(s, g, STATUS_OK, NULL);
@@ -428,12 +428,13 @@ static void reap(scheduler *s)
 	generation *g = s->n_cancelled > 0 ? s->first : NULL;
 	while (g) {
 		bool ended = g->cancelled && g->phase != GENERATION_CLOSE;
+		const status result = ended ? generation_end_early(g) : STATUS_OK;
 		if (ended && g->phase == GENERATION_DECODE && !g->temporary) {
 			g->phase = GENERATION_CLOSE;
 			ended = false;
 		}
 		if (ended)
-			scheduler_finish(s, g, STATUS_CANCELLED, NULL);
+			scheduler_finish(s, g, result, NULL);
 		g = ended ? s->first : g->following;
 	}
 }

@@ -231,7 +231,7 @@ status scheduler_session_sample(session *x, const sampling *s, int32_t *token, e
 
 /* --- generations --------------------------------------------------------- */
 
-typedef enum finish_reason { FINISH_NONE, FINISH_STOP, FINISH_LENGTH } finish_reason;
+typedef enum finish_reason { FINISH_NONE, FINISH_STOP, FINISH_LENGTH, FINISH_TIMEOUT } finish_reason;
 
 /* The attention weight with which the latest token reads an earlier one ("alpha" in the API). */
 typedef struct alpha_weight {
@@ -244,7 +244,7 @@ typedef struct alpha_weight {
 typedef struct generation_event {
 	const char *text; /* whole UTF-8 characters; empty while the text may be the start of a stop sequence */
 	size_t text_bytes;
-	const int32_t *tokens; /* sampled since the last event */
+	const int32_t *tokens; /* sampled since the last event; none in an event that only has text held back so far */
 	int n_tokens;
 	const token_logprob *logprobs; /* [n_tokens]; NULL unless requested */
 	const token_logprob *top;      /* [n_tokens][n_top] */
@@ -366,6 +366,10 @@ bool scheduler_prefix_ready(scheduler *s, const char *id, const generation_reque
 void generation_grant(generation *g, int64_t credits);
 /* Cancel g: `finished` is called with STATUS_CANCELLED before the next token. */
 void generation_cancel(generation *g);
+/* End g like generation_cancel because its time is over. If it has sampled tokens, its status is STATUS_OK with
+ * FINISH_TIMEOUT: text held back is sent first, if there is credit. Otherwise, and in a beam search, it is
+ * STATUS_TIMEOUT. */
+void generation_expire(generation *g);
 
 /* --- score tasks ------------------------------------------------------------- */
 

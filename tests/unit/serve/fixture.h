@@ -210,7 +210,7 @@ static inline int64_t client_event(void *context, const generation_event *e)
 	client *c = context;
 	assert_int_equal(c->finished, 0);
 	assert_true(c->credit > 0);
-	assert_true(e->n_tokens > 0 && c->n_tokens + e->n_tokens <= CLIENT_TOKENS);
+	assert_true((e->n_tokens > 0 || e->text_bytes > 0) && c->n_tokens + e->n_tokens <= CLIENT_TOKENS);
 	memcpy(c->tokens + c->n_tokens, e->tokens, (size_t)e->n_tokens * sizeof *e->tokens);
 	c->n_empty += e->text_bytes == 0;
 	memcpy(c->text + c->text_bytes, e->text, e->text_bytes);
