@@ -12,8 +12,9 @@
  * bits as alone: SCHEDULER_PREFILL_CHUNK tokens, whatever else the step reads. The bits of other models do not depend
  * on the pieces. On a device one of their prompts fills a step. On a CPU they read only SCHEDULER_PREFILL_SHORT tokens
  * a step while streams decode, because each stream waits for such a step for its next token. The same holds for a
- * prompt in the background, and for one of more than SCHEDULER_PREFILL_LONG tokens for SCHEDULER_SHORT_STEPS after a
- * short prompt arrived beside others, because the next request waits for the step. Beside 32 streams (d 128, 6 layers, two cores) a step takes 1.6 ms.
+ * prompt in the background, because the next request waits for its step. After a short prompt beside others, the next
+ * request is expected soon: a prompt of more than SCHEDULER_PREFILL_LONG tokens is then read so for
+ * SCHEDULER_SHORT_STEPS. Beside 32 streams (d 128, 6 layers, two cores) a step takes 1.6 ms.
  *
  * The step also reads the next token of every stream of the model, so that neither waits for the other and weights are
  * read once for both. The model has no decode steps of its own then. All of its streams that have a turn (shares.h)

@@ -16,7 +16,7 @@
 struct device {
 	atomic_uint_fast64_t foreground_ns, background_ns, foreground_turns, background_turns, most_budget;
 	atomic_uint_fast64_t unit_ns, op_ns; /* duration of a turn; 0: no work */
-	atomic_int slice; /* of a slice that waits for the test: WAITS, then the test sets GO; 0: none waits */
+	atomic_int slice; /* state of a slice that waits for the test: AWAITED, WAITS, then the test sets GO; 0: none */
 	uint64_t units;   /* foreground turns before that slice; then those between it and the next one */
 	atomic_int row, longest_row; /* slices since the latest foreground turn */
 	int order[64], n_order;
