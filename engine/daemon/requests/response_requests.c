@@ -103,7 +103,7 @@ static void fit_memory(response *r)
 }
 
 /* The response has ended, and is stored if it is kept; err: why it could not be. */
-static void finish(response *r, const error *err)
+static void response_ended(response *r, const error *err)
 {
 	if (err->status != STATUS_OK) {
 		log_line(LOG_WARN, "a response could not be stored: %s", error_message(err));
@@ -149,7 +149,7 @@ static void row_made(uv_work_t *work, int cancelled)
 	} else {
 		error_settle(&err, w->text ? store_response_put_text(r->all->net->store, r->id, w->text, &err)
 		                           : STATUS_NOMEM);
-		finish(r, &err);
+		response_ended(r, &err);
 	}
 	json_decref(w->outcome);
 	free(w->text);
@@ -187,7 +187,7 @@ static void settle(response *r)
 		return;
 	if (kept)
 		response_put(r, &err);
-	finish(r, &err);
+	response_ended(r, &err);
 }
 
 static void peer_forget(stream_peer *p, stream *s)
