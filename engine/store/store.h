@@ -235,6 +235,10 @@ status store_answers_expire(store *s, error *err);
 
 /* Responses: documents with an "id", without a blob. store_list reads them. */
 status store_response_put(store *s, const char *id, const json_t *document, error *err);
+/* As store_response_put, with the text of the document. */
+status store_response_put_text(store *s, const char *id, const char *text, error *err);
+/* Any thread: return the text of a document, malloc'ed; NULL: out of memory. */
+char *store_response_text(const json_t *document);
 /* STATUS_OK also if there is none. */
 status store_response_delete(store *s, const char *id, error *err);
 

@@ -92,7 +92,8 @@ typedef struct store_row {
 	char id[STORE_ID_BYTES], parent[STORE_ID_BYTES], state[STORE_STATE_BYTES];
 	int64_t number, bytes;
 	json_t *document;
-	char *manifest; /* NULL if it has none */
+	const char *text; /* to be stored as the document; NULL: `document` is */
+	char *manifest;   /* NULL if it has none */
 } store_row;
 
 /* Name of a table's kind in the ledger, in lost/ and in manifests: "file", "model", … */

@@ -3,13 +3,27 @@
 
 #include "engine/store/store_private.h"
 
-status store_response_put(store *s, const char *id, const json_t *document, error *err)
+static status put_response(store *s, const char *id, store_row row, error *err)
 {
-	store_row row = {.document = (json_t *)(uintptr_t)document};
 	if (!store_valid_name(id))
 		return error_set(err, STATUS_INVALID, "id", "not the id of a response");
 	snprintf(row.id, sizeof row.id, "%s", id);
 	return row_put(s, STORE_RESPONSES, &row, err);
+}
+
+status store_response_put(store *s, const char *id, const json_t *document, error *err)
+{
+	return put_response(s, id, (store_row){.document = (json_t *)(uintptr_t)document}, err);
+}
+
+status store_response_put_text(store *s, const char *id, const char *text, error *err)
+{
+	return put_response(s, id, (store_row){.text = text}, err);
+}
+
+char *store_response_text(const json_t *document)
+{
+	return store_text(document);
 }
 
 static status remove_response(store *s, const char *id, int64_t number, error *err)

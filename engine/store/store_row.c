@@ -88,7 +88,8 @@ status row_has_number(store *s, store_table table, const char *parent, int64_t n
 status row_put(store *s, store_table table, const store_row *row, error *err)
 {
 	TRY(store_writable(s, err));
-	char *text = store_text(row->document);
+	char *own = row->text ? NULL : store_text(row->document);
+	const char *text = row->text ? row->text : own;
 	if (!text)
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
 	status result = ledger_run(
@@ -98,7 +99,7 @@ status row_put(store *s, store_table table, const store_row *row, error *err)
 	    "ON CONFLICT(kind, id) DO UPDATE SET parent=excluded.parent, number=excluded.number, state=excluded.state,"
 	    " bytes=excluded.bytes, document=excluded.document, manifest=excluded.manifest, digest=excluded.digest",
 	    "tttititt", kinds[table], row->id, row->parent, row->number, row->state, row->bytes, text, row->manifest);
-	free(text);
+	free(own);
 	s->dirty = true;
 	return result;
 }

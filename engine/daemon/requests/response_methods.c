@@ -27,7 +27,7 @@ static const char *status_now(const response *r)
 
 static json_t *outcome_now(const response *r)
 {
-	return r->ended ? json_incref(r->outcome) : json_pack("{s:s}", "status", status_now(r));
+	return response_has_ended(r) ? json_incref(r->outcome) : json_pack("{s:s}", "status", status_now(r));
 }
 
 static void follower_send(follower *f)
@@ -44,7 +44,7 @@ static void follower_send(follower *f)
 		stream_event_text(s, line, n);
 		f->at += n + 1;
 	}
-	if (!f->opened || f->at < r->events_bytes || (f->waits && !r->ended))
+	if (!f->opened || f->at < r->events_bytes || (f->waits && !response_has_ended(r)))
 		return;
 	json_t *outcome = outcome_now(r);
 	stream_result(follower_end(f), outcome);
@@ -129,7 +129,7 @@ void responses_cancel(stream *s)
 	response *r = find_named(s);
 	if (!r)
 		return;
-	if (!r->background && !r->ended) {
+	if (!r->background && !response_has_ended(r)) {
 		stream_refuse(s, STATUS_CONFLICT, "not_in_background", "id",
 		              "the response is not in the background: its client cancels it by leaving");
 		return;

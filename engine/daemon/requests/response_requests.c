@@ -117,6 +117,77 @@ static void fit_memory(response *r)
 	response_charge(r, (int64_t)json_dumpb(r->outcome, NULL, 0, JSON_COMPACT));
 }
 
+/* The response has ended, and is stored if it is kept; err: why it could not be. */
+static void response_ended(response *r, const error *err)
+{
+	if (err->status != STATUS_OK) {
+		log_line(LOG_WARN, "a response could not be stored: %s", error_message(err));
+		response_fail(r, err);
+	}
+	if (!r->background && !response_is_completed(r)) {
+		response_refuse_all(r);
+		response_forget(r);
+		return;
+	}
+	fit_memory(r);
+	response_link(r);
+	response_send(r);
+}
+
+/* A row that the pool makes. What a deletion would replace meanwhile belongs to it. */
+typedef struct row_work {
+	uv_work_t work;
+	response *of;
+	json_t *outcome;
+	char *state, *text;
+} row_work;
+
+static void pool_make_row(uv_work_t *work)
+{
+	row_work *w = work->data;
+	reserve_forget();
+	json_t *row = response_row(w->of, w->state, w->outcome);
+	w->text = row ? store_response_text(row) : NULL;
+	json_decref(row);
+}
+
+static void row_made(uv_work_t *work, int cancelled)
+{
+	row_work *w = work->data;
+	response *r = w->of;
+	error err = ERROR_INIT;
+	(void)cancelled; /* cannot be cancelled */
+	r->storing = false;
+	r->state = w->state;
+	if (r->removed) {
+		response_free(r);
+	} else {
+		error_settle(&err, w->text ? store_response_put_text(r->all->net->store, r->id, w->text, &err)
+		                           : STATUS_NOMEM);
+		response_ended(r, &err);
+	}
+	json_decref(w->outcome);
+	free(w->text);
+	free(w);
+}
+
+/* False: the row must be made here. */
+static bool store_on_pool(response *r)
+{
+	row_work *w = r->events_bytes >= STREAM_LARGE ? memory_new(1, sizeof *w) : NULL;
+	if (!w)
+		return false;
+	*w = (row_work){.work.data = w, .of = r, .outcome = json_incref(r->outcome), .state = r->state};
+	if (uv_queue_work(r->all->net->loop, &w->work, pool_make_row, row_made) == 0) {
+		r->state = NULL;
+		r->storing = true;
+		return true;
+	}
+	json_decref(w->outcome);
+	free(w);
+	return false;
+}
+
 /* The generation of an accepted response has ended. */
 static void settle(response *r)
 {
@@ -127,18 +198,11 @@ static void settle(response *r)
 		response_fail(r, &r->lost);
 	response_end(r);
 	const bool kept = r->background || response_is_completed(r);
-	if (kept && response_put(r, &err) != STATUS_OK) {
-		log_line(LOG_WARN, "a response could not be stored: %s", error_message(&err));
-		response_fail(r, &err);
-	}
-	if (!r->background && !response_is_completed(r)) {
-		response_refuse_all(r);
-		response_forget(r);
+	if (kept && store_on_pool(r))
 		return;
-	}
-	fit_memory(r);
-	response_link(r);
-	response_send(r);
+	if (kept)
+		response_put(r, &err);
+	response_ended(r, &err);
 }
 
 static void peer_forget(stream_peer *p, stream *s)
@@ -165,7 +229,7 @@ static bool continue_previous(stream *s, const json_t *how)
 	const response *r = response_find(s, id, how, param);
 	if (!r)
 		return false;
-	if (!r->ended)
+	if (!response_has_ended(r))
 		stream_refuse(s, STATUS_CONFLICT, "response_in_progress", param, "the response has not ended yet");
 	else if (!response_is_completed(r))
 		stream_refuse(s, STATUS_CONFLICT, "response_failed", param,

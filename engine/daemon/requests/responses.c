@@ -83,7 +83,7 @@ void response_forget(response *r)
 	r->removed = true;
 	if (r->work)
 		response_cancel(r);
-	else
+	else if (!r->storing)
 		response_free(r);
 }
 
@@ -169,13 +169,17 @@ status response_reserve(response *r, int64_t bytes, error *err)
 
 /* --- rows ----------------------------------------------------------------------------- */
 
+json_t *response_row(const response *r, const char *state, json_t *outcome)
+{
+	return json_pack("{s:s, s:s, s:s, s:s, s:b, s:O, s:O*, s:I, s:I, s:s%, s:s*, s:O*}", "id", r->id, "key",
+	                 r->key, "owner", r->owner->name, "model", r->model, "background", r->background, "about",
+	                 r->about, "input", r->input, "created", (json_int_t)r->created, "ended", (json_int_t)r->ended,
+	                 "events", r->events ? r->events : "", r->events_bytes, "state", state, "outcome", outcome);
+}
+
 status response_put(response *r, error *err)
 {
-	json_t *row =
-	    json_pack("{s:s, s:s, s:s, s:s, s:b, s:O, s:O*, s:I, s:I, s:s%, s:s*, s:O*}", "id", r->id, "key", r->key,
-	              "owner", r->owner->name, "model", r->model, "background", r->background, "about", r->about,
-	              "input", r->input, "created", (json_int_t)r->created, "ended", (json_int_t)r->ended, "events",
-	              r->events ? r->events : "", r->events_bytes, "state", r->state, "outcome", r->outcome);
+	json_t *row = response_row(r, r->state, r->outcome);
 	status s = row ? store_response_put(r->all->net->store, r->id, row, err) : STATUS_NOMEM;
 	json_decref(row);
 	return error_settle(err, s);
@@ -357,6 +361,11 @@ void response_cancel(response *r)
 	s->cancelled = true;
 	if (s->watch && s->watch->cancel)
 		s->watch->cancel(s);
+}
+
+bool response_has_ended(const response *r)
+{
+	return r->ended && !r->storing;
 }
 
 bool response_is_completed(const response *r)

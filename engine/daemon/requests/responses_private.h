@@ -52,7 +52,8 @@ typedef struct response {
 	bool accepted; /* the request was not refused at once */
 	bool keeps_state;
 	bool cancelled; /* by a client */
-	bool removed;   /* freed when the generation has ended */
+	bool removed;   /* freed when the generation has ended, and its row is made */
+	bool storing;   /* the pool makes its row: `events` must not change, and it has not ended for clients */
 	char *note;     /* the latest note of its generation, while it has no follower; NULL: none */
 	error lost;     /* error for which the record cancelled the generation */
 	char id[STREAM_TARGET_BYTES], key[STREAM_OWNER_BYTES], model[STORE_ID_BYTES];
@@ -85,6 +86,10 @@ void response_forget(response *r);
 void response_free(response *r);
 /* Store its row. */
 status response_put(response *r, error *err);
+/* Return the row (new reference). state, outcome: the response's. NULL: out of memory. Any thread while `storing`. */
+json_t *response_row(const response *r, const char *state, json_t *outcome);
+/* True if clients may see its outcome. */
+bool response_has_ended(const response *r);
 /* Copy a text of an object; "" if it has none. */
 void response_copy_member(char *out, size_t size, const json_t *object, const char *key);
 /* Replace the outcome by this error. */

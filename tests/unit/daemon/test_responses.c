@@ -19,8 +19,35 @@ static int setup(void **state)
 	return 0;
 }
 
+enum { POOL_WORKS = 16 }; /* at least as many as the pool has threads */
+
+static uv_sem_t gate;
+static uv_work_t blocks[POOL_WORKS];
+static bool gate_is_closed;
+
+static void wait_at_gate(uv_work_t *work)
+{
+	(void)work;
+	uv_sem_wait(&gate);
+}
+
+static void passed_gate(uv_work_t *work, int cancelled)
+{
+	(void)work;
+	(void)cancelled;
+}
+
+static void open_gate(void)
+{
+	gate_is_closed = false;
+	for (int i = 0; i < POOL_WORKS; i++)
+		uv_sem_post(&gate);
+}
+
 static int teardown(void **state)
 {
+	if (gate_is_closed) /* a test has failed */
+		open_gate();
 	rig_free(*state);
 	return 0;
 }
@@ -225,6 +252,56 @@ static void a_deleted_response_is_gone_at_once(void **state)
 	refused(d, 404, "not_found", "id", "response.get", named("r1", "k"));
 }
 
+/* Let a response of more than STREAM_LARGE bytes be generated while the pool is blocked. Returns its client's call. */
+static rig_call *large_response(rig *d, const char *id)
+{
+	json_t *params = kept(id, 40, true, true);
+	json_object_set_new(params, "logprobs", json_integer(20));
+	json_object_set_new(params, "n", json_integer(3));
+	gate_is_closed = true;
+	for (int i = 0; i < POOL_WORKS; i++)
+		assert_int_equal(uv_queue_work(&d->engine.loop, &blocks[i], wait_at_gate, passed_gate), 0);
+	rig_call *c = rig_begin(d, "completion.create", params, 1000);
+	while (d->engine.net.streams > 1)
+		uv_run(&d->engine.loop, UV_RUN_ONCE);
+	char *text = json_dumps(c->events, 0);
+	assert_true(strlen(text) > STREAM_LARGE);
+	free(text);
+	return c;
+}
+
+static void a_large_response_has_ended_when_its_row_is_stored(void **state)
+{
+	rig *d = *state;
+	assert_int_equal(uv_sem_init(&gate, 0), 0);
+	rig_call *c = large_response(d, "r1");
+	assert_int_equal(c->answers, 0);
+	must_have_status(d, "response.get", "r1", "in_progress");
+	open_gate();
+	rig_wait(c);
+	assert_string_equal(status_of(c->answer), "completed");
+	rig_settle(d);
+	rig_reopen(d, NULL);
+	must_have_status(d, "response.get", "r1", "completed");
+	uv_sem_destroy(&gate);
+}
+
+static void a_large_response_can_be_deleted_while_its_row_is_made(void **state)
+{
+	rig *d = *state;
+	assert_int_equal(uv_sem_init(&gate, 0), 0);
+	rig_call *c = large_response(d, "r1");
+	json_decref(rig_ask(d, 0, "response.delete", named("r1", "k")));
+	assert_true(c->failed);
+	refused(d, 404, "not_found", "id", "response.get", named("r1", "k"));
+	open_gate();
+	while (uv_loop_alive(&d->engine.loop) && d->engine.loop.active_reqs.count > 0)
+		uv_run(&d->engine.loop, UV_RUN_ONCE);
+	rig_reopen(d, NULL);
+	refused(d, 404, "not_found", "id", "response.get", named("r1", "k"));
+	uv_sem_destroy(&gate);
+}
+
 static void an_interrupted_response_has_failed_after_the_restart(void **state)
 {
 	rig *d = *state;
@@ -415,6 +492,8 @@ int main(void)
 	    CASE(a_cancelled_response_stays_with_what_it_has),
 	    CASE(one_outside_the_background_is_cancelled_by_its_client_alone),
 	    CASE(a_deleted_response_is_gone_at_once),
+	    CASE(a_large_response_has_ended_when_its_row_is_stored),
+	    CASE(a_large_response_can_be_deleted_while_its_row_is_made),
 	    CASE(an_interrupted_response_has_failed_after_the_restart),
 	    CASE(the_oldest_of_an_owner_make_room),
 	    CASE(one_without_room_fails_alone),
