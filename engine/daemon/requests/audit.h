@@ -2,9 +2,10 @@
  * and with which result. Never a prompt, a text or a secret.
  *
  * A line is on disk before its request is answered. The pool writes the lines, in the order of the answers, and syncs
- * all that have gathered once, so the loop thread and other requests do not wait for the disk. Lines that wait are
+ * those that have gathered once. The loop thread and other requests do not wait for the disk. Lines that wait are
  * bounded by the unanswered requests. The file is opened for each write, so it may be renamed at any time. Loop thread
- * only. */
+ * only.
+ */
 #ifndef ENGINE_DAEMON_REQUESTS_AUDIT_H
 #define ENGINE_DAEMON_REQUESTS_AUDIT_H
 
