@@ -277,6 +277,29 @@ static void a_removed_model_has_no_states(void **state)
 	assert_int_equal(ask(x, PROMPT, "a"), 0);
 }
 
+/* The thread waits in a read, so the states are still queued. */
+static void what_is_queued_is_removed_with_its_model(void **state)
+{
+	disk_fixture *x = *state;
+	prefix_read r = {.key = {1, 1, 1, 1}};
+	char path[256];
+	int64_t bytes;
+	snprintf(path, sizeof path, "%s/%016x-%016x-%016x-1", x->kept, 1, 1, 1);
+	assert_int_equal(mkfifo(path, 0600), 0);
+	prefix_disk_read(x->disk, &r);
+	random_tokens(ids, LONG, 71);
+	ask(x, PROMPT, NULL);
+	prefixes_free(&x->f.scheduler->prefixes, x->f.model);
+	assert_true(stats_of(x).waiting > 0);
+	prefix_disk_remove_model(x->disk, "m");
+	FILE *file = fopen(path, "w"); /* ends the read */
+	fclose(file);
+	prefix_disk_cancel(x->disk, &r);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(settle(x).writes, 0);
+	assert_int_equal(count_files(x, &bytes), 0);
+}
+
 /* As after a kill between the removal of a model and that of its files. */
 static void the_start_removes_files_of_models_that_do_not_exist(void **state)
 {
@@ -400,6 +423,26 @@ static void the_least_recently_used_files_leave_the_limit(void **state)
 	x->limit = 0;
 	restart(x);
 	assert_int_equal(access(x->kept, F_OK), -1); /* off: nothing stays on the disk */
+}
+
+static void writing_keeps_the_limit(void **state)
+{
+	disk_fixture *x = *state;
+	int64_t bytes;
+	leave(x, 23, NULL);
+	count_files(x, &bytes);
+	x->limit = 2 * bytes;
+	restart(x);
+	for (int i = 0; i < 4; i++) {
+		ids[0] = 3 + i;
+		ask(x, PROMPT, NULL);
+		prefixes_free(&x->f.scheduler->prefixes, x->f.model);
+		const int64_t counted = settle(x).bytes;
+		count_files(x, &bytes);
+		assert_int_equal(bytes, counted);
+		assert_in_range(bytes, 1, x->limit);
+	}
+	assert_true(stats_of(x).writes >= 3);
 }
 
 /* A limit that shrinks applies at once. */
@@ -565,12 +608,14 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(an_owner_reads_its_own_states_only, setup_disk, teardown_disk),
 	    cmocka_unit_test_setup_teardown(a_removed_owner_has_no_states, setup_disk, teardown_disk),
 	    cmocka_unit_test_setup_teardown(a_removed_model_has_no_states, setup_disk, teardown_disk),
+	    cmocka_unit_test_setup_teardown(what_is_queued_is_removed_with_its_model, setup_disk, teardown_disk),
 	    cmocka_unit_test_setup_teardown(the_start_removes_files_of_models_that_do_not_exist, setup_disk,
 	                                    teardown_disk),
 	    cmocka_unit_test_setup_teardown(a_damaged_state_is_not_used, setup_disk, teardown_disk),
 	    cmocka_unit_test_setup_teardown(a_state_under_another_name_is_not_used, setup_disk, teardown_disk),
 	    cmocka_unit_test_setup_teardown(other_files_in_the_folder_are_removed, setup_disk, teardown_disk),
 	    cmocka_unit_test_setup_teardown(the_least_recently_used_files_leave_the_limit, setup_disk, teardown_disk),
+	    cmocka_unit_test_setup_teardown(writing_keeps_the_limit, setup_disk, teardown_disk),
 	    cmocka_unit_test_setup_teardown(a_smaller_limit_removes_files_at_the_start, setup_disk, teardown_disk),
 	    cmocka_unit_test_setup_teardown(a_disk_that_cannot_be_written_fails_nothing, setup_disk, teardown_disk),
 	    cmocka_unit_test_setup_teardown(a_full_disk_gets_its_room_back, setup_disk, teardown_disk),
