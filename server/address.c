@@ -84,6 +84,41 @@ void address_client(const address_bytes *a, char out[ADDRESS_TEXT_BYTES])
 	strncat(out, "/64", ADDRESS_TEXT_BYTES - 1 - strlen(out));
 }
 
+/* --- ranges -------------------------------------------------------------------------- */
+
+static void address_mask(address_bytes *a, unsigned bits)
+{
+	for (unsigned i = 0; i < sizeof a->bytes; i++, bits = bits > 8 ? bits - 8 : 0)
+		a->bytes[i] &= (unsigned char)(bits >= 8 ? 0xff : 0xff00 >> bits);
+}
+
+bool address_range_has(const address_range *range, const address_bytes *a)
+{
+	address_bytes masked = *a;
+	address_mask(&masked, range->bits);
+	return memcmp(masked.bytes, range->first.bytes, sizeof masked.bytes) == 0;
+}
+
+bool address_range_parse(address_range *out, const char *text)
+{
+	char address[ADDRESS_TEXT_BYTES];
+	const char *slash = strchr(text, '/'), *bits = slash ? slash + 1 : "";
+	struct sockaddr_in v4 = {.sin_family = AF_INET};
+	struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
+	if (!address_copy(address, sizeof address, text, slash ? (size_t)(slash - text) : strlen(text)))
+		return false;
+	const bool is_v4 = inet_pton(AF_INET, address, &v4.sin_addr) == 1;
+	if (!is_v4 && inet_pton(AF_INET6, address, &v6.sin6_addr) != 1)
+		return false;
+	const unsigned most = is_v4 ? 32 : 128;
+	if (slash && (strspn(bits, "0123456789") != strlen(bits) || strlen(bits) < 1 || strlen(bits) > 3))
+		return false;
+	const unsigned given = slash ? (unsigned)strtoul(bits, NULL, 10) : most;
+	out->first = address_of(is_v4 ? (const struct sockaddr *)&v4 : (const struct sockaddr *)&v6);
+	out->bits = given + 128 - most;
+	return given <= most && address_range_has(out, &out->first);
+}
+
 /* --- counts -------------------------------------------------------------------------- */
 
 typedef struct address_count {

@@ -26,6 +26,16 @@ void address_text(const address_bytes *a, char out[ADDRESS_TEXT_BYTES]);
 /* The client that an address belongs to, as text: an IPv4 address, or the /64 network of an IPv6 address. */
 void address_client(const address_bytes *a, char out[ADDRESS_TEXT_BYTES]);
 
+/* The addresses whose first `bits` bits are these. */
+typedef struct address_range {
+	address_bytes first;
+	unsigned bits;
+} address_range;
+
+/* Read ADDRESS or ADDRESS/BITS, of IPv4 or IPv6. False when malformed, or if a bit after them is set. */
+bool address_range_parse(address_range *out, const char *text);
+bool address_range_has(const address_range *range, const address_bytes *a);
+
 /* Number of connections of each address. Zero-initialise; without entries it holds no memory. */
 typedef struct address_counts {
 	void *root;

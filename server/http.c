@@ -420,6 +420,15 @@ void http_peer_address(const http_peer *p, char out[ADDRESS_TEXT_BYTES])
 	address_text(&p->address, out);
 }
 
+bool http_peer_trusted(const http_peer *p)
+{
+	const server *s = p->http->server;
+	for (int i = 0; i < s->n_proxies; i++)
+		if (address_range_has(&s->proxies[i], &p->address))
+			return true;
+	return false;
+}
+
 bool http_peer_loopback(const http_peer *p)
 {
 	return p->loopback;

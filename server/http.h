@@ -45,6 +45,8 @@ struct request *http_peer_request(const http_peer *p);
 void http_peer_client(const http_peer *p, char out[ADDRESS_TEXT_BYTES]);
 /* The client's whole address, as address_text writes it. */
 void http_peer_address(const http_peer *p, char out[ADDRESS_TEXT_BYTES]);
+/* True if the address is one of --trusted-proxies. */
+bool http_peer_trusted(const http_peer *p);
 /* True if the connection came in on a loopback address. */
 bool http_peer_loopback(const http_peer *p);
 /* head_scan.h */

@@ -5,6 +5,7 @@
 
 #include <uv.h>
 
+#include "server/address.h"
 #include "server/engine_keys.h"
 #include "server/engine_link.h"
 #include "server/metrics.h"
@@ -32,6 +33,8 @@ typedef struct server {
 	auth *auth;           /* keys of the file; NULL: there is none */
 	engine_keys keys;     /* without a file and without these, every request is allowed */
 	site_list sites;      /* allowed as Host and Origin, without keys; their pages may read answers */
+	address_range *proxies; /* peers that may name a tenant (call_headers.h) */
+	int n_proxies;
 	double generation_ms; /* mean duration of recent generations, from request to answer */
 	uint64_t buffered;    /* bytes of JSON bodies in memory now */
 	bool draining;        /* shutting down: running requests may end, new ones are refused */

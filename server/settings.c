@@ -65,6 +65,29 @@ static settings_result settings_load_sites(server *s, const options *o)
 	return SETTINGS_OK;
 }
 
+static settings_result settings_load_proxies(server *s, const options *o)
+{
+	address_range *list = calloc((size_t)o->n_given + 1, sizeof *list);
+	int n = 0;
+	if (!list)
+		return SETTINGS_FAILED;
+	for (int i = 0; i < o->n_given; i++) {
+		const char *text = o->given[i].value;
+		if (strcmp(o->given[i].row->name, "trusted-proxies") != 0)
+			continue;
+		if (!address_range_parse(&list[n++], text)) {
+			log_line(LOG_ERROR,
+			         "--trusted-proxies %s: expected an address, or ADDRESS/BITS without other bits set", text);
+			free(list);
+			return SETTINGS_USAGE;
+		}
+	}
+	free(s->proxies);
+	s->proxies = list;
+	s->n_proxies = n;
+	return SETTINGS_OK;
+}
+
 static bool settings_load_keys(server *s, const options *o)
 {
 	const char *file = options_text(o, "api-key-file");
@@ -95,6 +118,8 @@ settings_result settings_load(server *s, const options *o)
 	settings_result r = settings_check(o);
 	if (r == SETTINGS_OK)
 		r = settings_load_sites(s, o);
+	if (r == SETTINGS_OK)
+		r = settings_load_proxies(s, o);
 	if (r != SETTINGS_OK)
 		return r;
 	settings_set_limits(s, o);
@@ -114,6 +139,9 @@ void settings_free(server *s)
 	engine_keys_free(&s->keys);
 	free(s->sites.sites);
 	s->sites = (site_list){0};
+	free(s->proxies);
+	s->proxies = NULL;
+	s->n_proxies = 0;
 	tls_unload();
 }
 
@@ -122,6 +150,7 @@ void settings_free(server *s)
 static bool settings_is_limit(const char *name)
 {
 	static const char *const limits[] = {"allow-host",
+	                                     "trusted-proxies",
 	                                     "max-connections-per-ip",
 	                                     "max-upload-bytes",
 	                                     "request-timeout",
@@ -148,7 +177,8 @@ static bool settings_is_file(const char *name, const options *started, const opt
 bool settings_reload(server *s, const option_row *rows, const options *started, const options *latest,
                      const options *next)
 {
-	if (settings_check(next) != SETTINGS_OK || settings_load_sites(s, next) != SETTINGS_OK) {
+	if (settings_check(next) != SETTINGS_OK || settings_load_sites(s, next) != SETTINGS_OK ||
+	    settings_load_proxies(s, next) != SETTINGS_OK) {
 		log_line(LOG_ERROR, "reload: nothing is changed");
 		return false;
 	}

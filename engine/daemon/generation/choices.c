@@ -180,7 +180,7 @@ static void choices_enter_device(choices *c)
 	c->executor = fleet_executor(f, c->at);
 }
 
-static void choices_refuse(choices *c, status result, const char *words)
+static void choices_refuse(choices *c, error *err, status result)
 {
 	sessions *all = generation_room_of(c->stream)->sessions;
 	choices_leave(c);
@@ -188,7 +188,8 @@ static void choices_refuse(choices *c, status result, const char *words)
 		sessions_remove(all, c->plan.session, NULL);
 	else if (c->plan.session)
 		sessions_release(all, c->plan.session);
-	stream_refuse(c->stream, result, NULL, NULL, "%s", words);
+	error_set(err, result, NULL, "%s", status_text(result));
+	stream_error(c->stream, err, NULL);
 	choices_free(c);
 }
 
@@ -278,11 +279,14 @@ static status enter(choices *c, error *err)
 	                      .background = s->background,
 	                      .most_tokens = most * c->n,
 	                      .evict = choices_credit_evict};
-	c->plan.sampling.request.owner = s->owner; /* the stream outlives the generations */
+	snprintf(c->owner, sizeof c->owner, s->fairness[0] ? "%s %s" : "%s", s->owner, s->fairness);
+	c->plan.sampling.request.owner = c->owner;
+	c->plan.sampling.request.priority = (int)json_integer_value(json_object_get(s->params, "priority"));
+	TRY(keys_check_priority(s, c->plan.sampling.request.priority, err));
 	c->plan.sampling.request.background = s->background;
 	c->plan.sampling.request.weight = keys_weight(s);
 	choices_credit_look(c);
-	return admission_enter(generation_room_of(s)->admission, &c->place, s->owner, uv_now(s->net->loop),
+	return admission_enter(generation_room_of(s)->admission, &c->place, c->owner, uv_now(s->net->loop),
 	                       &s->retry_after, err);
 }
 
@@ -368,14 +372,14 @@ void choices_begin(choices *c)
 	c->n = c->plan.prompt.n * c->plan.sampling.samples;
 	c->items = memory_new((size_t)c->n, sizeof *c->items);
 	s->context = c;
+	error err = ERROR_INIT;
 	if (!c->items) {
-		choices_refuse(c, STATUS_NOMEM, "out of memory");
+		choices_refuse(c, &err, STATUS_NOMEM);
 		return;
 	}
-	error err = ERROR_INIT;
 	status result = enter(c, &err);
 	if (result != STATUS_OK) {
-		choices_refuse(c, result, error_message(&err));
+		choices_refuse(c, &err, result);
 		return;
 	}
 	choices_enter_device(c);
@@ -392,7 +396,7 @@ void choices_begin(choices *c)
 	    !session_ticket_has_work(&c->plan.ticket))
 		submit(c);
 	else if (uv_queue_work(s->net->loop, &c->read, choices_pool_read, prompts_read) != 0)
-		choices_refuse(c, STATUS_NOMEM, "out of memory");
+		choices_refuse(c, &err, STATUS_NOMEM);
 }
 
 stream *choices_stream(const choices *c)

@@ -3,12 +3,28 @@
 #include "engine/daemon/generation/generation.h"
 #include "engine/daemon/keys/keys.h"
 
+/* If the time was over when some choices had tokens, the others are part of the answer, without text. */
+static void settle_expired(choices *c)
+{
+	bool any = false;
+	for (int i = 0; i < c->started; i++)
+		any |= c->items[i].result.status == STATUS_OK;
+	for (int i = 0; any && i < c->started; i++) {
+		generation_result *r = &c->items[i].result;
+		if (r->status != STATUS_TIMEOUT)
+			continue;
+		r->status = STATUS_OK;
+		r->finish = FINISH_TIMEOUT;
+	}
+}
+
 /* Choose the error of the answer: why the set could not start, otherwise the first failure. A cancellation caused by
  * another failure is never the first. */
 static void choose_error(choices *c)
 {
 	if (c->start_error.status != STATUS_OK)
 		c->error = c->start_error;
+	settle_expired(c);
 	for (int i = 0; i < c->started && c->error.status == STATUS_OK; i++) {
 		const generation_result *r = &c->items[i].result;
 		if (r->status != STATUS_OK)

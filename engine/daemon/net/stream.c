@@ -115,8 +115,27 @@ static void stream_drop_params(stream *s)
 	json_decref(s->params);
 }
 
+void stream_stop(stream *s, bool *reason)
+{
+	const bool continues = !s->cancelled || stream_detached(s);
+	*reason = true;
+	if (continues)
+		stream_cancel_again(s);
+}
+
+void stream_remove_deadline(stream *s)
+{
+	if (!s->deadline_at)
+		return;
+	*s->deadline_at = s->deadline_next;
+	if (s->deadline_next)
+		s->deadline_next->deadline_at = s->deadline_at;
+	s->deadline_at = NULL;
+}
+
 static void stream_end(stream *s)
 {
+	stream_remove_deadline(s);
 	if (s->peer)
 		s->peer->forget(s->peer, s);
 	s->net->streams--;
@@ -193,6 +212,10 @@ void stream_error(stream *s, const error *err, const char *code)
 	}
 	if (result == STATUS_CANCELLED && s->revoked) {
 		stream_refuse(s, STATUS_UNAUTHORIZED, NULL, NULL, "the key has been revoked");
+		return;
+	}
+	if (s->expired && (result == STATUS_CANCELLED || (result == STATUS_TIMEOUT && !err->param[0]))) {
+		stream_refuse(s, STATUS_TIMEOUT, NULL, "timeout", "the request was not done in the time that it allows");
 		return;
 	}
 	if (status_http(result) == 500 || status_http(result) == 507)

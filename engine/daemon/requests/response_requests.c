@@ -242,7 +242,9 @@ static bool take_request(response *r, stream *s)
 	w->digest = s->digest;
 	w->large = s->large;
 	w->background = s->background;
+	w->timeout = s->timeout;
 	memcpy(w->owner, s->owner, sizeof w->owner);
+	memcpy(w->fairness, s->fairness, sizeof w->fairness);
 	memcpy(w->access_id, s->access_id, sizeof w->access_id);
 	memcpy(w->request_id, s->request_id, sizeof w->request_id);
 	s->params = NULL;

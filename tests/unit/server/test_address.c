@@ -115,9 +115,33 @@ static void addresses_are_counted_separately(void **state)
 	assert_null(c.root);
 }
 
+static void a_range_has_the_addresses_that_begin_with_its_bits(void **state)
+{
+	static const char *const bad[] = {"",          "10.0.0",      "10.0.0.1/",   "10.0.0.0/33", "10.0.0.1/8", "::/129",
+	                                  "::1/64",    "10.0.0.0/+8", "10.0.0.0/8 ", "name",        "/8",         "::ffff:10.0.0.1/95",
+	                                  "10.0.0.0/0008"};
+	static const struct {
+		const char *range, *in, *out;
+	} cases[] = {{"10.0.0.0/8", "10.255.1.2", "11.0.0.0"},       {"10.1.2.3", "10.1.2.3", "10.1.2.2"},
+	             {"10.1.2.128/25", "10.1.2.255", "10.1.2.127"},  {"2001:db8::/33", "2001:db8:7fff::1", "2001:db8:8000::"},
+	             {"0.0.0.0/0", "255.255.255.255", "2001:db8::1"}, {"::/0", "10.0.0.1", NULL}};
+	address_range r;
+	(void)state;
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+		if (address_range_parse(&r, bad[i]))
+			fail_msg("accepted: %s", bad[i]);
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		const address_bytes in = parse(cases[i].in), out = cases[i].out ? parse(cases[i].out) : in;
+		assert_true(address_range_parse(&r, cases[i].range));
+		assert_true(address_range_has(&r, &in));
+		assert_true(!cases[i].out || !address_range_has(&r, &out));
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_range_has_the_addresses_that_begin_with_its_bits),
 	    cmocka_unit_test(an_address_is_host_and_port),
 	    cmocka_unit_test(a_port_alone_is_on_loopback),
 	    cmocka_unit_test(loopback_addresses_are_recognized_in_both_families),
