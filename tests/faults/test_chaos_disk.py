@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from control import Faults
+from control import Faults, wait_until
 from scenarios import KNOWN
 from engine_client import BIN, PATIENCE, SANITIZED, TEXT, Closed, Daemon, Engine, EngineError, job_params
 
@@ -223,9 +223,11 @@ def undisturbed(tmp_path, params):
         return weights(engine, done["fine_tuned_model"])
 
 
-def disturb(daemon, faults, kills, chance):
-    """Kill and fill the disk at random moments; the disk is never full for long, and not at the end."""
-    for _ in range(kills):
+def disturb(daemon, faults, kills, chance, everyone):
+    """Kill and fill the disk at random moments; the disk is never full for long, and not at the end. Clients get on between
+    two kills, however slow the machine is."""
+    for kill in range(1, kills + 1):
+        wait_until(lambda: sum(c.acknowledged for c in everyone) > 2 * kill or any(c.wrong for c in everyone), PATIENCE)
         time.sleep(chance.random() * 0.4)
         if chance.random() < 0.6:
             faults.full = True
@@ -261,7 +263,7 @@ def chaos(tmp_path, kills, clients, steps):
     for thread in [job, *everyone]:
         thread.start()
     seed = int(os.environ.get("CHAOS_SEED", "1"))
-    disturb(daemon, faults, kills, random.Random(seed))
+    disturb(daemon, faults, kills, random.Random(seed), everyone)
     stop.set()
     for thread in [job, *everyone]:
         thread.join(2 * PATIENCE)
@@ -275,7 +277,7 @@ def chaos(tmp_path, kills, clients, steps):
         judge(daemon, job, everyone, expected)
     finally:
         daemon.stop() if daemon.process.poll() is None else None
-    assert counts["acknowledged"] > 2 * kills and faults.refused > 0  # fewer on a busy machine
+    assert faults.refused > 0
 
 
 def judge(daemon, job, everyone, expected):
