@@ -1,4 +1,4 @@
-/* test_project.c - what a request sees, and what its quotas allow. */
+/* test_project.c - projects that a request sees, and the quotas of its key. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
