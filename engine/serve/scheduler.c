@@ -586,7 +586,7 @@ static void time_rows(const inflight_step *f, uint64_t ns)
 	note_least(&f->model->row_ns, ns / (uint64_t)f->n);
 }
 
-/* The same of a step of prompts, for each of its tokens. */
+/* Note the time of a step of prompts for each of its tokens. */
 static void time_tokens(const inflight_step *f, uint64_t ns)
 {
 	int64_t tokens = 0;
