@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 #include "engine/base/clock.h"
-#include "engine/base/death_log.h"
 #include "engine/base/digest.h"
 #include "engine/base/file.h"
 #include "engine/base/log.h"
@@ -132,7 +131,7 @@ static void touch(prefix_disk *d, disk_file *f)
 	link_newest(d, f);
 }
 
-static void add_file(prefix_disk *d, disk_file *f)
+static void add_entry(prefix_disk *d, disk_file *f)
 {
 	disk_file **to = bucket(d, f->key.hash);
 	f->next = *to;
@@ -201,7 +200,7 @@ static bool read_state(prefix_disk *d, prefix_read *r, uint64_t *ns)
 
 static void run_read(prefix_disk *d)
 {
-	enum { SHARE = 8 }; /* of the latest read in the average */
+	enum { SHARE = 8 }; /* weight of an earlier average against the latest read */
 	prefix_read *r = d->reads;
 	uint64_t ns;
 	d->reads = r->next;
@@ -287,7 +286,7 @@ static void run_write(prefix_disk *d)
 	d->writing = NULL;
 	if (f && s == STATUS_OK) {
 		d->stats.writes++;
-		add_file(d, f);
+		add_entry(d, f);
 		if (q->unwanted)
 			remove_file(d, f);
 	} else {
@@ -354,7 +353,7 @@ static void list_folder(prefix_disk *d)
 		qsort(all, n, sizeof *all, by_use);
 	pthread_mutex_lock(&d->mutex);
 	for (size_t i = 0; i < n; i++) {
-		add_file(d, all[i].file);
+		add_entry(d, all[i].file);
 		if (lost_owner(d, all[i].file->key.owner) || !is_known(&d->models, all[i].file->key.model))
 			remove_file(d, all[i].file);
 	}
@@ -388,7 +387,6 @@ static void wait_for_work(prefix_disk *d)
 static void *disk_thread(void *argument)
 {
 	prefix_disk *d = argument;
-	death_log_guard_thread();
 	list_folder(d);
 	pthread_mutex_lock(&d->mutex);
 	for (;;) {

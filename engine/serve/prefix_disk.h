@@ -40,7 +40,7 @@ typedef struct prefix_disk prefix_disk;
 
 typedef struct prefix_key {
 	uint64_t model, owner; /* digests of the model's id and of the owner; 0: no owner */
-	uint64_t hash;         /* of all tokens, prefix_disk_hash */
+	uint64_t hash;         /* hash of all tokens (prefix_disk_hash) */
 	int64_t tokens;
 } prefix_key;
 

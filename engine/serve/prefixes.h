@@ -17,9 +17,9 @@
  * (prefix_disk.h), if there is one. A state there returns to memory before its prompt begins, in the `prepare` of the
  * task (prefixes_ready): never in a step.
  *
- * Reading is cheaper than computing if the tokens that it saves, each at the least time of late in a step of prompts,
- * take longer than its bytes at the speed of the last reads. Otherwise a state is neither read nor written. While one
- * of both is not known, it is. A prompt waits PREFIXES_WAIT_NS at most, and then is computed. Executor thread only. */
+ * A state is read or written only if reading it takes less time than computing the tokens that it saves. The first is
+ * estimated from the speed of the latest reads, the second from the fastest steps of prompts of late. Before the first
+ * such step every state is. A prompt waits PREFIXES_WAIT_NS at most, and then is computed. Executor thread only. */
 #ifndef ENGINE_SERVE_PREFIXES_H
 #define ENGINE_SERVE_PREFIXES_H
 
@@ -45,7 +45,7 @@ typedef struct prefix_cache {
 	prefix *newest, *oldest;        /* by last use */
 	int64_t bytes, limit;           /* limit 0: nothing is kept */
 	prefix_disk *disk;              /* NULL: states are freed when they leave memory */
-	uint64_t program;               /* the same for programs and devices that compute the same bits */
+	uint64_t program;               /* equal for programs and devices that compute the same bits */
 	uint64_t removed_owners;        /* prefix_disk_removed_owners at the last look */
 	prefix_read read;               /* one at a time, */
 	const served_model *read_model; /* for this model */

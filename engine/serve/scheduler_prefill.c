@@ -107,7 +107,7 @@ static status resume_some(scheduler *s, generation *g)
 	return STATUS_OK;
 }
 
-/* Note the time of a step of prompts, for each of its tokens. */
+/* Note the time of a step of prompts for each of its tokens. */
 static void time_tokens(const inflight_step *f, uint64_t ns)
 {
 	int64_t tokens = 0;

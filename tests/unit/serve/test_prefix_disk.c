@@ -1,5 +1,5 @@
-/* States after the beginnings of prompts on the disk: they return with the same bits, to their owner only, within the
- * limits, and a damaged one is as good as none. */
+/* States after the beginnings of prompts on the disk return with the same bits, and to their owner only. They keep the
+ * limits. A damaged one is as good as none. */
 #include "tests/unit/serve/fixture.h"
 
 #include <dirent.h>
@@ -19,7 +19,7 @@ typedef struct disk_fixture {
 	void (*write)(const char *folder, backend *b, uint64_t seed);
 	char folder[64], kept[96];
 	int64_t limit, least_free;
-	prefix_models models; /* of the next start */
+	prefix_models models; /* given to the next start */
 	prefix_disk *disk;
 } disk_fixture;
 
