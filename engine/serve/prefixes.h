@@ -34,7 +34,7 @@ enum {
 	PREFIXES_STATE_BYTES = 4 << 20, /* maximum without its tokens; copying a larger state exceeds a turn */
 	PREFIXES_TOKENS = 1 << 20       /* maximum */
 };
-#define PREFIXES_WAIT_NS 100000000u
+#define PREFIXES_WAIT_NS 1000000000u
 
 typedef struct prefix prefix;
 
