@@ -279,14 +279,14 @@ static void a_large_response_can_be_deleted_while_its_row_is_made(void **state)
 	rig *d = *state;
 	assert_int_equal(uv_sem_init(&gate, 0), 0);
 	rig_call *c = large_response(d, "r1");
-	json_decref(rig_ask(d, 0, "response.delete", named("r1", "k")));
+	json_decref(rig_ask(d, 0, "response.delete", named("r1")));
 	assert_true(c->failed);
-	refused(d, 404, "not_found", "id", "response.get", named("r1", "k"));
+	refused(d, 404, "not_found", "id", "response.get", named("r1"));
 	open_gate();
 	while (uv_loop_alive(&d->engine.loop) && d->engine.loop.active_reqs.count > 0)
 		uv_run(&d->engine.loop, UV_RUN_ONCE);
 	rig_reopen(d, NULL);
-	refused(d, 404, "not_found", "id", "response.get", named("r1", "k"));
+	refused(d, 404, "not_found", "id", "response.get", named("r1"));
 	uv_sem_destroy(&gate);
 }
 
