@@ -37,7 +37,7 @@ static void trust(chat_builder *b, size_t first, size_t bytes)
 }
 
 /* The name of a token in place of a character of a form's text; NULL: the character is itself. */
-static const char *name_of(const chat_builder *b, char c)
+static const char *token_name_of(const chat_builder *b, char c)
 {
 	return c == *CHAT_BEGIN ? b->begin : c == *CHAT_END ? b->end : NULL;
 }
@@ -46,7 +46,7 @@ void chat_builder_markup(chat_builder *b, const char *text)
 {
 	size_t first = b->out.bytes;
 	for (; text && *text; text++) {
-		const char *name = name_of(b, *text);
+		const char *name = token_name_of(b, *text);
 		/* Append what the template adds, within a bound. */
 		const size_t bytes = name ? strlen(name) : 1;
 		b->added += bytes;
@@ -61,7 +61,7 @@ size_t chat_builder_common(const chat_builder *b, size_t first, const char *text
 {
 	size_t at = first;
 	for (; text && *text; text++) {
-		const char *name = name_of(b, *text);
+		const char *name = token_name_of(b, *text);
 		const size_t bytes = name ? strlen(name) : 1;
 		if (b->failed || b->out.bytes - at < bytes || memcmp(b->out.text + at, name ? name : text, bytes) != 0)
 			break;
