@@ -41,6 +41,10 @@ def number(x):
     return repr(x) if abs(x) < 1 << 63 else repr(float(x))
 
 
+# Headers that the front end puts beside the params of a REQUEST.
+FRAMED = ("X-Request-Timeout", "x-llm-d-inference-fairness-id")
+
+
 class Tables:
     """The text of schemas.c. Choices, elements and alternatives that several fields share are written once."""
 
@@ -219,7 +223,7 @@ class Methods:
         return symbol
 
     def derived(self, path, operation, kind, parameters):
-        if kind not in (None, "application/json") or parameters.keys() - {"id", "Idempotency-Key"}:
+        if kind not in (None, "application/json") or parameters.keys() - {"id", "Idempotency-Key", *FRAMED}:
             raise ValueError(f"{operation['operationId']}: engine.yaml must have the parameters of {operation['x-engine-method']}")
         symbol = self.tables.schema(operation["schema"]["$ref"].rsplit("/", 1)[1]) if kind else None
         return self.row(symbol, id="{id}" in path, keyed="Idempotency-Key" in parameters)

@@ -232,11 +232,17 @@ json_t *generation_answer_message(const generation_answer *a, const char *status
 	                 "assistant", "content", content);
 }
 
-const char *generation_answer_status(const json_t *result)
+/* True if the first choice of a result ended for this reason. */
+static bool ended_by(const json_t *result, const char *reason)
 {
 	const json_t *choice = json_array_get(json_object_get(result, "choices"), 0);
-	const char *reason = json_string_value(json_object_get(choice, "finish_reason"));
-	return reason && strcmp(reason, "length") == 0 ? "incomplete" : "completed";
+	const char *found = json_string_value(json_object_get(choice, "finish_reason"));
+	return found && strcmp(found, reason) == 0;
+}
+
+const char *generation_answer_status(const json_t *result)
+{
+	return ended_by(result, "length") || ended_by(result, "timeout") ? "incomplete" : "completed";
 }
 
 json_t *generation_answer_response(const generation_answer *a, const char *status, json_t *message,
@@ -258,7 +264,7 @@ json_t *generation_answer_response(const generation_answer *a, const char *statu
 	                              "output_tokens_details", "reasoning_tokens", 0, "total_tokens",
 	                              json_object_get(usage, "total_tokens")));
 	if (strcmp(status, "incomplete") == 0)
-		json_object_set_new(json, "incomplete_details", json_pack("{s:s}", "reason", "max_output_tokens"));
+		json_object_set_new(json, "incomplete_details", json_pack("{s:s}", "reason", ended_by(result, "timeout") ? "timeout" : "max_output_tokens"));
 	return json;
 }
 

@@ -545,15 +545,24 @@ static char *link_print_request(const char *method, const engine_caller *from, j
 	return text && members && members->used > 0 ? json_body_join(text, members) : text;
 }
 
+/* Print the payload of a REQUEST. Returns its bytes, or more than `size` if it does not fit. */
+static int link_print_context(char *out, size_t size, const engine_caller *from)
+{
+	const char *tenant = from->fairness_id ? from->fairness_id : "";
+	char timeout[48] = "";
+	if (from->timeout > 0)
+		snprintf(timeout, sizeof timeout, ",\"timeout\":%.9g", from->timeout);
+	return snprintf(out, size, "{\"request_id\":\"%s\"%s%s%s%s%s}", from->request_id,
+	                from->times ? ",\"times\":true" : "", timeout, *tenant ? ",\"fairness_id\":\"" : "", tenant,
+	                *tenant ? "\"" : "");
+}
+
 static bool link_send_request(engine_link *l, uint64_t id, const char *method, const engine_caller *caller,
                               json_t *params, const buffer *members, uint32_t credit, bool upload)
 {
 	char *text = link_print_request(method, caller, params, members);
-	char context[FRAME_REQUEST_ID_BYTES + 48];
-	const int context_bytes =
-	    caller->request_id ? snprintf(context, sizeof context, "{\"request_id\":\"%s\"%s}", caller->request_id,
-	                                  caller->times ? ",\"times\":true" : "")
-	                       : 0;
+	char context[256];
+	const int context_bytes = caller->request_id ? link_print_context(context, sizeof context, caller) : 0;
 	assert(context_bytes >= 0 && (size_t)context_bytes < sizeof context);
 	frame f = {.type = FRAME_REQUEST,
 	           .stream = id,

@@ -42,6 +42,8 @@ typedef struct engine_caller {
 	const char *owner;      /* the API key or address that it counts for; NULL: the shared owner */
 	const char *key;        /* id of its key, or "file"; NULL: none */
 	const char *request_id; /* named in the engine's log; it must be valid (frame.h). NULL: none, and no times */
+	double timeout;         /* seconds until the engine ends it; 0: no limit */
+	const char *fairness_id; /* its tenant, without characters that need escapes in JSON; NULL: none */
 	engine_times *times;    /* set before `end` is called, if the engine reports them; NULL: not requested */
 } engine_caller;
 

@@ -16,6 +16,7 @@
 #include <sys/random.h>
 
 #include "proto/json_memory.h"
+#include "server/call_headers.h"
 #include "server/cors.h"
 #include "server/idempotency.h"
 #include "server/log.h"
@@ -279,7 +280,7 @@ static void request_begin(request *r, const char *method, const char *version)
 	const char *coding = request_header_value(r, MHD_HTTP_HEADER_CONTENT_ENCODING);
 	if (coding && strcasecmp(coding, "identity") != 0)
 		reply_refuse(r, 415, "unsupported_encoding", NULL, "bodies must not be compressed");
-	else if (!query_check(r) || !idempotency_check(r))
+	else if (!query_check(r) || !idempotency_check(r) || !call_headers_check(r))
 		return;
 	else if (request_length(r) > request_body_limit(r))
 		request_refuse_size(r);
@@ -557,6 +558,8 @@ bool request_call(request *r, const char *method, json_t *params, uint32_t credi
 	                                     : r->key[0]    ? r->key
 	                                                    : NULL,
 	                              .request_id = r->id,
+	                              .timeout = call_headers_timeout(r),
+	                              .fairness_id = call_headers_fairness_id(r),
 	                              .times = r->trace.sampled ? &r->times : NULL};
 	r->times = (engine_times){.called_ns = uv_hrtime()};
 	if (r->unchecked)

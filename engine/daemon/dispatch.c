@@ -19,6 +19,7 @@
 #include "engine/daemon/metrics.h"
 #include "engine/daemon/queue/job_machine.h"
 #include "engine/daemon/requests/audit.h"
+#include "engine/daemon/requests/deadline.h"
 #include "engine/daemon/requests/idempotency.h"
 #include "engine/daemon/requests/responses.h"
 #include "engine/daemon/rooms.h"
@@ -233,6 +234,8 @@ static void begin_method(stream *s, void *context)
 		return;
 	s->upload = d->contract->upload;
 	s->begin = d->handler.row ? d->handler.row->begin : NULL;
+	if (d->handler.row && d->handler.row->room == ROOM_GENERATION)
+		deadline_begin(s);
 	if (s->begin)
 		s->begin(s);
 	else

@@ -67,6 +67,7 @@ static void close_loop(running *r)
 	engine *e = &r->engine;
 	fleet_stop(e->fleet);
 	uv_close((uv_handle_t *)&r->tick, NULL);
+	uv_close((uv_handle_t *)&e->net.deadline, NULL);
 	uv_close((uv_handle_t *)&r->before_sleep, NULL);
 	uv_close((uv_handle_t *)&r->after_sleep, NULL);
 	uv_close((uv_handle_t *)&r->terminate, NULL);
@@ -288,6 +289,8 @@ static status listen_and_watch(running *r, error *err)
 	uv_prepare_start(&r->before_sleep, on_prepare);
 	uv_check_start(&r->after_sleep, on_check);
 	uv_timer_init(&e->loop, &r->tick);
+	uv_timer_init(&e->loop, &e->net.deadline);
+	e->net.deadline.data = &e->net;
 	uv_signal_init(&e->loop, &r->terminate);
 	uv_signal_init(&e->loop, &r->interrupt);
 	if (uv_timer_start(&r->tick, on_tick, ENGINE_TICK_MS, ENGINE_TICK_MS) != 0 ||

@@ -13,8 +13,31 @@ static share *following(const owner_shares *s, const share *x)
 	return STRING_TABLE_OWNER(string_table_next(&s->table, x ? &x->node : NULL), share, node);
 }
 
+static void remove_share(owner_shares *s, share *x)
+{
+	string_table_remove(&s->table, &x->node);
+	free(x);
+}
+
+/* Remove the share without a generation that has been left the longest, if there are SHARES_IDLE. */
+static void limit_idle(owner_shares *s)
+{
+	share *oldest = NULL;
+	int idle = 0;
+	for (share *x = following(s, NULL); x; x = following(s, x)) {
+		if (x->generations > 0)
+			continue;
+		idle++;
+		oldest = !oldest || x->left_ns < oldest->left_ns ? x : oldest;
+	}
+	if (idle >= SHARES_IDLE)
+		remove_share(s, oldest);
+}
+
 static share *add_share(owner_shares *s, const char *owner)
 {
+	if (s->table.count >= SHARES_IDLE)
+		limit_idle(s);
 	share *x = memory_new(1, sizeof *x);
 	if (!x)
 		return NULL;
@@ -37,12 +60,6 @@ share *shares_enter(owner_shares *s, const char *owner, int weight)
 	x->weight = weight > 0 ? weight : 1;
 	x->served = x->served < s->floor ? s->floor : x->served;
 	return x;
-}
-
-static void remove_share(owner_shares *s, share *x)
-{
-	string_table_remove(&s->table, &x->node);
-	free(x);
 }
 
 void share_leave(share *x, uint64_t now_ns)

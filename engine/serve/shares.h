@@ -1,7 +1,7 @@
 /* shares.h - divides steps among owners, so that one owner's requests do not delay another's by more than a constant.
  *
  * The owner of a generation (generation_request.owner) is an API key or an address, with a weight from 1 on. There is a
- * share for each owner that has a generation or had one in the last SHARES_KEPT_SECONDS.
+ * share for each owner that has a generation, and for SHARES_IDLE at most that had one in the last SHARES_KEPT_SECONDS.
  *
  * Decode steps: if several owners have streams of a model, each gets rows in proportion to its weight. One unit of
  * weight has as many rows as the owner with the fewest streams for its weight. Each owner gets at least
@@ -21,14 +21,14 @@
 
 #include "engine/base/string_table.h"
 
-enum { SHARES_OWNER_BYTES = 64, SHARES_HOST_ROWS = 4, SHARES_DEVICE_ROWS = 64 };
-enum { SHARES_KEPT_SECONDS = 10, SHARES_STEP_NS = 4000000, SHARES_OLDEST_EVERY = 4 };
+enum { SHARES_OWNER_BYTES = 128, SHARES_HOST_ROWS = 4, SHARES_DEVICE_ROWS = 64 };
+enum { SHARES_KEPT_SECONDS = 10, SHARES_STEP_NS = 4000000, SHARES_OLDEST_EVERY = 4, SHARES_IDLE = 256 };
 
 typedef struct share {
 	string_node node;
 	char owner[SHARES_OWNER_BYTES];
 	int generations;
-	int prioritized;  /* of them, those whose priority is not 0 */
+	int prioritized;  /* number of them whose priority is not 0 */
 	unsigned turns;   /* steps of prompts that began with one of its prompts */
 	uint64_t left_ns; /* when the last generation ended */
 	int weight;       /* that of the latest request */

@@ -559,3 +559,30 @@ def test_an_answer_that_only_calls_has_no_content(front, engine):
 
     message = front.post("/v1/chat/completions", {"model": "m", "messages": [{"role": "user", "content": "x"}]}).json["choices"][0]["message"]
     assert message["content"] is None and len(message["tool_calls"]) == 1
+
+
+# --- what a request asks of the engine besides its body ----------------------------------------
+
+TENANT = "x-llm-d-inference-fairness-id"
+
+
+def test_a_limit_of_time_in_a_header_reaches_the_engine(front, engine):
+    front.post("/v1/completions", REQUEST, headers={"X-Request-Timeout": "2.5"})
+    assert engine.calls[-1].context["timeout"] == 2.5
+    for wrong in ("", "0", "-1", "x", "1e3", "inf", "0x10", "86401", "1 2"):
+        assert front.post("/v1/completions", REQUEST, headers={"X-Request-Timeout": wrong}).error["param"] == "X-Request-Timeout"
+    front.post("/v1/completions", REQUEST)
+    assert set(engine.calls[-1].context) == {"request_id"}
+
+
+def test_only_a_trusted_proxy_names_a_tenant(start, engine):
+    trusting, other = start("--trusted-proxies", "10.0.0.0/8", "--trusted-proxies", "127.0.0.0/8"), start("--trusted-proxies", "10.0.0.0/8")
+    other.post("/v1/completions", REQUEST, headers={TENANT: "team-1"})
+    assert "fairness_id" not in engine.calls[-1].context
+    trusting.post("/v1/completions", REQUEST, headers={TENANT: "team-1"})
+    assert engine.calls[-1].context["fairness_id"] == "team-1"
+    trusting.post("/v1/completions", REQUEST, headers={"x-gateway-inference-fairness-id": "team-2", "X-Request-Timeout": "7"})
+    assert (engine.calls[-1].context["fairness_id"], engine.calls[-1].context["timeout"]) == ("team-2", 7)
+    for wrong in ("", "a b", 'a"b', "a\\b", "x" * 64):
+        assert trusting.post("/v1/completions", REQUEST, headers={TENANT: wrong}).error["param"] == TENANT
+    assert other.post("/v1/completions", REQUEST, headers={TENANT: "x" * 64}).status == 200

@@ -209,6 +209,20 @@ def test_keys_and_revocations_survive_kill_9(service):
     assert service.request("POST", f"/v1/keys/{gone['id']}", {"name": "back"}, admin).status == 409
 
 
+def test_a_key_limits_the_priority_of_its_requests(service):
+    assert service.complete(None, priority=-1000000).status == 200
+    admin = service.first()
+    key = service.create(admin)
+    assert key["min_priority"] == 0
+    wait_for(lambda: service.complete(key["secret"], priority=7).status == 200)
+    for _ in range(2):
+        refused = service.complete(key["secret"], priority=-1)
+        assert (refused.status, refused.error["param"]) == (400, "priority") and "min_priority" in refused.error["message"]
+    service.request("POST", f"/v1/keys/{key['id']}", {"min_priority": -5}, admin)
+    service.restart()
+    assert [service.complete(key["secret"], priority=p).status for p in (-5, -6)] == [200, 400]
+
+
 def test_a_revocation_ends_the_requests_of_the_key_at_every_front_end(service):
     with service.daemon.connect() as e:
         endless = train(e, architecture="rwkv")

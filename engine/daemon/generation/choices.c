@@ -329,12 +329,28 @@ void choices_free(choices *c)
 	free(c);
 }
 
+/* If the time was over when some choices had tokens, the others are part of the answer, without text. */
+static void settle_expired(choices *c)
+{
+	bool any = false;
+	for (int i = 0; i < c->started; i++)
+		any |= c->items[i].result.status == STATUS_OK;
+	for (int i = 0; any && i < c->started; i++) {
+		generation_result *r = &c->items[i].result;
+		if (r->status != STATUS_TIMEOUT)
+			continue;
+		r->status = STATUS_OK;
+		r->finish = FINISH_TIMEOUT;
+	}
+}
+
 /* Choose the error of the answer: why the set could not start, otherwise the first failure. A cancellation caused by
  * another failure is never the first. */
 static void choose_error(choices *c)
 {
 	if (c->start_error.status != STATUS_OK)
 		c->error = c->start_error;
+	settle_expired(c);
 	for (int i = 0; i < c->started && c->error.status == STATUS_OK; i++) {
 		const generation_result *r = &c->items[i].result;
 		if (r->status != STATUS_OK)
@@ -515,7 +531,7 @@ static void start_done(task *t)
 
 /* --- beginning -------------------------------------------------------------------------- */
 
-static void choices_refuse(choices *c, status result, const char *words)
+static void choices_refuse(choices *c, error *err, status result)
 {
 	sessions *all = generation_room_of(c->stream)->sessions;
 	choices_leave(c);
@@ -523,7 +539,8 @@ static void choices_refuse(choices *c, status result, const char *words)
 		sessions_remove(all, c->plan.session, NULL);
 	else if (c->plan.session)
 		sessions_release(all, c->plan.session);
-	stream_refuse(c->stream, result, NULL, NULL, "%s", words);
+	error_set(err, result, NULL, "%s", status_text(result));
+	stream_error(c->stream, err, NULL);
 	choices_free(c);
 }
 
@@ -583,11 +600,14 @@ static status enter(choices *c, error *err)
 	                      .background = s->background,
 	                      .most_tokens = most * c->n,
 	                      .evict = choices_credit_evict};
-	c->plan.sampling.request.owner = s->owner; /* the stream outlives the generations */
+	snprintf(c->owner, sizeof c->owner, s->fairness[0] ? "%s %s" : "%s", s->owner, s->fairness);
+	c->plan.sampling.request.owner = c->owner;
+	c->plan.sampling.request.priority = (int)json_integer_value(json_object_get(s->params, "priority"));
+	TRY(keys_check_priority(s, c->plan.sampling.request.priority, err));
 	c->plan.sampling.request.background = s->background;
 	c->plan.sampling.request.weight = keys_weight(s);
 	choices_credit_look(c);
-	return admission_enter(generation_room_of(s)->admission, &c->place, s->owner, uv_now(s->net->loop),
+	return admission_enter(generation_room_of(s)->admission, &c->place, c->owner, uv_now(s->net->loop),
 	                       &s->retry_after, err);
 }
 
@@ -670,14 +690,14 @@ void choices_begin(choices *c)
 	c->n = c->plan.prompt.n * c->plan.sampling.samples;
 	c->items = memory_new((size_t)c->n, sizeof *c->items);
 	s->context = c;
+	error err = ERROR_INIT;
 	if (!c->items) {
-		choices_refuse(c, STATUS_NOMEM, "out of memory");
+		choices_refuse(c, &err, STATUS_NOMEM);
 		return;
 	}
-	error err = ERROR_INIT;
 	status result = enter(c, &err);
 	if (result != STATUS_OK) {
-		choices_refuse(c, result, error_message(&err));
+		choices_refuse(c, &err, result);
 		return;
 	}
 	choices_enter_device(c);
@@ -694,7 +714,7 @@ void choices_begin(choices *c)
 	    !session_ticket_has_work(&c->plan.ticket))
 		submit(c);
 	else if (uv_queue_work(s->net->loop, &c->read, choices_pool_read, prompts_read) != 0)
-		choices_refuse(c, STATUS_NOMEM, "out of memory");
+		choices_refuse(c, &err, STATUS_NOMEM);
 }
 
 stream *choices_stream(const choices *c)

@@ -14,7 +14,9 @@ static void run_control(task *t, device *d)
 		if (x->running && x->handed)
 			generation_grant(x->running, x->handed);
 		x->handed = 0;
-		if (x->running && c->control_cancels)
+		if (x->running && c->control_expires)
+			generation_expire(x->running);
+		else if (x->running && c->control_cancels)
 			generation_cancel(x->running);
 	}
 }
@@ -42,6 +44,7 @@ void choices_credit_send(choices *c)
 	}
 	c->control_under_way = true;
 	c->control_cancels = c->cancelled;
+	c->control_expires = c->cancelled && c->stream->expired && c->error.status == STATUS_OK;
 	c->control = (task){.run = run_control, .done = control_done};
 	executor_control(c->executor, &c->control);
 }

@@ -39,7 +39,8 @@ struct choices {
 	int turn;        /* the choice that receives credit next */
 	int64_t granted; /* sum over the choices */
 	bool start_done, cancelled, control_under_way;
-	bool control_cancels; /* `control` includes the cancellation */
+	bool control_cancels, control_expires; /* `control` includes the cancellation; because the time is over */
+	char owner[2 * STREAM_OWNER_BYTES];    /* its owner in the shares of slots and steps */
 	error error;          /* the first error, which is answered */
 	admitted place;
 	int at;             /* number of its device in the fleet */

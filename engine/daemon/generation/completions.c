@@ -303,9 +303,11 @@ static json_t *choice_object(choices *c, int i, int index)
 {
 	json_t *last;
 	bool whole = choices_take_last(c, i, &last);
-	const char *reason = choices_result(c, i)->finish != FINISH_STOP ? "length"
-	                     : choices_called(c, i)                      ? "tool_calls"
-	                                                                 : "stop";
+	const finish_reason finish = choices_result(c, i)->finish;
+	const char *reason = finish == FINISH_TIMEOUT  ? "timeout"
+	                     : finish != FINISH_STOP   ? "length"
+	                     : choices_called(c, i)    ? "tool_calls"
+	                                               : "stop";
 	json_t *object = json_pack("{s:i, s:s}", "index", index, "finish_reason", reason);
 	if (index != i)
 		whole &= json_object_set_new(object, "sample", json_integer(i)) == 0;

@@ -227,6 +227,15 @@ bool keys_allow_model(const stream *s, const char *id)
 	return false;
 }
 
+status keys_check_priority(const stream *s, int64_t priority, error *err)
+{
+	const int64_t least = s->access ? key_number(s->access, "min_priority") : INT64_MIN;
+	return priority >= least ? STATUS_OK
+	                         : error_set(err, STATUS_INVALID, "priority",
+	                                     "must be at least %lld with this key (its min_priority)",
+	                                     (long long)least);
+}
+
 int keys_weight(const stream *s)
 {
 	return s->access ? (int)key_number(s->access, "weight") : 1;

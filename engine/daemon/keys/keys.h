@@ -41,6 +41,8 @@ void keys_leave(stream *s);
 
 /* True if the key of s may use the model; NULL: none is named. */
 bool keys_allow_model(const stream *s, const char *id);
+/* STATUS_INVALID "priority": less than its key allows. */
+status keys_check_priority(const stream *s, int64_t priority, error *err);
 /* Weight of its key in the shares of steps; 1 without a key. */
 int keys_weight(const stream *s);
 

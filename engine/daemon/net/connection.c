@@ -414,6 +414,9 @@ static bool take_context(stream *s, const frame *f)
 	if (valid && id)
 		strcpy(s->request_id, json_string_value(id));
 	s->times.requested = valid && json_is_true(json_object_get(context, "times"));
+	s->timeout = valid ? json_number_value(json_object_get(context, "timeout")) : 0;
+	const char *fairness = valid ? json_string_value(json_object_get(context, "fairness_id")) : NULL;
+	snprintf(s->fairness, sizeof s->fairness, "%s", fairness ? fairness : "");
 	json_decref(context);
 	return sound;
 }

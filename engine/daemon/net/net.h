@@ -36,6 +36,8 @@ typedef struct net {
 	uint64_t requests, failures; /* answered with RESULT, with ERROR */
 	int streams;                 /* unanswered, including those of closed connections */
 	/* Private: */
+	struct stream *deadlines;     /* those with a limit of time (deadline.h) */
+	uv_timer_t deadline;          /* set up by the owner, its data being this struct */
 	struct connection *unflushed; /* connections that have gathered frames */
 	struct connection *broken;    /* connections to drop */
 	char read_buffer[64 << 10];   /* shared by all reads */

@@ -92,8 +92,30 @@ static void note_answer(stream *s, status result, const char *text)
 		s->net->answered(s, result, text);
 }
 
+void stream_stop(stream *s, bool *reason)
+{
+	const bool continues = !s->cancelled || stream_detached(s);
+	*reason = true;
+	if (!continues)
+		return;
+	s->cancelled = true;
+	if (s->watch && s->watch->cancel)
+		s->watch->cancel(s);
+}
+
+void stream_remove_deadline(stream *s)
+{
+	if (!s->deadline_at)
+		return;
+	*s->deadline_at = s->deadline_next;
+	if (s->deadline_next)
+		s->deadline_next->deadline_at = s->deadline_at;
+	s->deadline_at = NULL;
+}
+
 static void stream_end(stream *s)
 {
+	stream_remove_deadline(s);
 	if (s->peer)
 		s->peer->forget(s->peer, s);
 	s->net->streams--;
@@ -141,6 +163,10 @@ void stream_error(stream *s, const error *err, const char *code)
 	}
 	if (result == STATUS_CANCELLED && s->revoked) {
 		stream_refuse(s, STATUS_UNAUTHORIZED, NULL, NULL, "the key has been revoked");
+		return;
+	}
+	if (s->expired && (result == STATUS_CANCELLED || (result == STATUS_TIMEOUT && !err->param[0]))) {
+		stream_refuse(s, STATUS_TIMEOUT, NULL, "timeout", "the request was not done in the time that it allows");
 		return;
 	}
 	if (status_http(result) == 500 || status_http(result) == 507)

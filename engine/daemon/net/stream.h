@@ -73,6 +73,11 @@ struct stream {
 	char access_id[STREAM_OWNER_BYTES]; /* the request's API key, likewise */
 	struct access_key *access;          /* its entry (keys.h); NULL: none */
 	stream *access_next, **access_at;   /* in the list of the streams of that key */
+	char fairness[STREAM_OWNER_BYTES];  /* the tenant of the owner that it is for; "": none */
+	double timeout;                     /* seconds that its REQUEST allows; 0: no limit */
+	uint64_t deadline_ms;               /* end of its time (deadline.h), by the loop's clock */
+	stream *deadline_next, **deadline_at; /* in the list of those with an end; NULL: it has none */
+	bool expired;                       /* cancelled because its time is over */
 	int64_t tokens_reserved;            /* tokens taken from the key's limit */
 	bool revoked;                       /* cancelled because its key was revoked */
 	const char *method;                 /* its name; NULL: not known yet */
@@ -111,6 +116,10 @@ void stream_refuse_stopping(stream *s);
 void stream_refuse(stream *s, status result, const char *code, const char *param, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 
+/* Cancel s for a reason, and set *reason, a member of s. A request that continues without its client ends, too. */
+void stream_stop(stream *s, bool *reason);
+/* Remove s from the list of streams with a limit of time; it may be in none. */
+void stream_remove_deadline(stream *s);
 /* True if the request continues without its client. */
 bool stream_detached(const stream *s);
 /* Return the frames that may be sent now: 0 without credit, while the peer reads too slowly, or after it has

@@ -319,7 +319,7 @@ static void key_end(stream *s)
 static bool key_detached(const stream *s)
 {
 	const request_key *k = s->key;
-	return k->running && (s->cancelled || !s->peer) && !s->net->draining && !s->revoked;
+	return k->running && (s->cancelled || !s->peer) && !s->net->draining && !s->revoked && !s->expired;
 }
 
 static const stream_record record = {key_event, key_result, key_part, key_bytes, key_detached, key_end};

@@ -179,8 +179,10 @@ static bool take_request(response *r, stream *s)
 	              .params = s->params,
 	              .digest = s->digest,
 	              .large = s->large,
+	              .timeout = s->timeout,
 	              .background = s->background};
 	memcpy(w->owner, s->owner, sizeof w->owner);
+	memcpy(w->fairness, s->fairness, sizeof w->fairness);
 	memcpy(w->access_id, s->access_id, sizeof w->access_id);
 	memcpy(w->request_id, s->request_id, sizeof w->request_id);
 	s->params = NULL;

@@ -1,4 +1,4 @@
-/* A generation whose time is over ends in the next tick, keeps what it has generated, and leaves nothing behind. */
+/* A generation whose time is over ends in the next tick, keeps what it has generated, and no part of it stays. */
 #include "tests/unit/serve/fixture.h"
 
 enum { TOKENS = 30, AFTER = 9 };
@@ -23,23 +23,23 @@ static void assert_nothing_is_left(fixture *f)
 static void one_that_has_generated_nothing_fails(void **state)
 {
 	fixture *f = *state;
-	client waiting, begun;
+	client waiting, started;
 	int32_t ids[40];
 	random_tokens(ids, 40, 1);
 	f->model->chunk = 10;
-	generation_request r = request(&begun, ids, 40, TOKENS);
-	start(f, NULL, &begun, &r);
+	generation_request r = request(&started, ids, 40, TOKENS);
+	start(f, NULL, &started, &r);
 	assert_int_equal(scheduler_tick(f->scheduler), STATUS_OK); /* reads a part of the prompt */
 	r = request(&waiting, ids, 30, TOKENS);
 	start(f, NULL, &waiting, &r);
 	generation_expire(waiting.generation);
-	generation_expire(begun.generation);
+	generation_expire(started.generation);
 	assert_int_equal(scheduler_tick(f->scheduler), STATUS_OK);
 	assert_int_equal(waiting.finished, 1);
 	assert_int_equal(waiting.result.status, STATUS_TIMEOUT);
-	assert_int_equal(begun.finished, 1);
-	assert_int_equal(begun.result.status, STATUS_TIMEOUT);
-	assert_int_equal(begun.result.finish, FINISH_NONE);
+	assert_int_equal(started.finished, 1);
+	assert_int_equal(started.result.status, STATUS_TIMEOUT);
+	assert_int_equal(started.result.finish, FINISH_NONE);
 	assert_nothing_is_left(f);
 }
 

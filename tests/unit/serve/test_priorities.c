@@ -115,20 +115,20 @@ static void a_prompt_is_overtaken_a_limited_number_of_times(void **state)
 {
 	fixture *f = *state;
 	client late, c[4];
-	int begun = 0;
-	for (int i = 0; i < 4; i++, begun++)
+	int started = 0;
+	for (int i = 0; i < 4; i++, started++)
 		begin(f, &c[i], "a", -1, 20, 1);
 	begin(f, &late, "a", 1, PROMPT, 1);
 	while (!late.finished) {
-		assert_true(begun < 10 * SCHEDULER_OVERTAKES);
+		assert_true(started < 10 * SCHEDULER_OVERTAKES);
 		for (int i = 0; i < 4; i++)
 			if (c[i].finished) {
 				begin(f, &c[i], "a", -1, 20, 1);
-				begun++;
+				started++;
 			}
 		tick(f);
 	}
-	assert_in_range(begun, SCHEDULER_OVERTAKES, SCHEDULER_OVERTAKES + 32);
+	assert_in_range(started, SCHEDULER_OVERTAKES, SCHEDULER_OVERTAKES + 32);
 	drain(f);
 }
 
@@ -137,19 +137,19 @@ static void the_oldest_prompt_of_each_owner_has_its_turn(void **state)
 	fixture *f = *state;
 	client longest[2], c[2];
 	static const char *const owners[] = {"a", "b"};
-	int begun = 0;
+	int started = 0;
 	f->model->chunk = 10;
 	for (int i = 0; i < 2; i++)
 		begin(f, &longest[i], owners[i], 0, PROMPT, 1);
 	for (int i = 0; i < 2; i++)
 		begin(f, &c[i], owners[i], 0, 10, 1);
 	while (!longest[0].finished || !longest[1].finished) { /* with equal turns of both owners */
-		assert_true(begun < 200);
+		assert_true(started < 200);
 		tick(f);
 		for (int i = 0; i < 2; i++)
 			if (c[i].finished) {
 				begin(f, &c[i], owners[i], 0, 10, 1);
-				begun++;
+				started++;
 			}
 	}
 	drain(f);

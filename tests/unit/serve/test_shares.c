@@ -93,6 +93,24 @@ static void an_owner_cannot_save_up_turns(void **state)
 	shares_fini(&s);
 }
 
+static void owners_that_are_gone_are_limited(void **state)
+{
+	owner_shares s = {0};
+	char name[16];
+	(void)state;
+	share *lasting = shares_enter(&s, "lasting", 0);
+	for (int i = 0; i < 2 * SHARES_IDLE; i++) {
+		snprintf(name, sizeof name, "%d", i);
+		share_leave(shares_enter(&s, name, 0), (uint64_t)i + 1);
+	}
+	assert_int_equal(s.table.count, SHARES_IDLE + 1);
+	assert_ptr_equal(shares_enter(&s, "lasting", 0), lasting);
+	share_charge(shares_enter(&s, name, 0), 5); /* the latest is kept */
+	assert_int_equal(s.table.count, SHARES_IDLE + 1);
+	share_leave(shares_enter(&s, name, 0), 1);
+	shares_fini(&s);
+}
+
 enum { MANY = 12 };
 
 /* Start MANY generations of owner "many", and run until all decode. */
@@ -202,6 +220,7 @@ int main(void)
 	    cmocka_unit_test(a_step_is_divided_by_the_fewest_streams),
 	    cmocka_unit_test(rows_and_turns_are_divided_by_weight),
 	    cmocka_unit_test(an_owner_cannot_save_up_turns),
+	    cmocka_unit_test(owners_that_are_gone_are_limited),
 	    cmocka_unit_test_setup_teardown(a_stream_beside_many_of_another_owner_is_in_every_step, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_prompt_is_read_before_the_waiting_ones_of_another_owner, setup, teardown),
 	    cmocka_unit_test_setup_teardown(owners_change_no_token, setup, teardown),
