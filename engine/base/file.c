@@ -1,6 +1,7 @@
 /* nftw(3) walks with FTW_PHYS, so a link inside a removed tree is unlinked,
  * never entered. */
 #include "engine/base/file.h"
+#include "engine/base/path.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -79,8 +80,7 @@ status file_sync_folder(const char *path, error *err)
 status file_write(const char *path, const file_part *parts, size_t count, error *err)
 {
 	char temporary[PATH_MAX], parent[PATH_MAX];
-	if ((size_t)snprintf(temporary, sizeof temporary, "%s" FILE_TEMPORARY "XXXXXX", path) >= sizeof temporary)
-		return error_set(err, STATUS_INVALID, NULL, "path too long");
+	TRY(path_extend(temporary, path, FILE_TEMPORARY "XXXXXX", err));
 	int fd = mkostemp(temporary, O_CLOEXEC);
 	if (fd < 0)
 		return file_error(err, path, "cannot create");

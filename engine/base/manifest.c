@@ -21,6 +21,7 @@
 #include "engine/base/json_read.h"
 #include "engine/base/json_text.h"
 #include "engine/base/memory.h"
+#include "engine/base/path.h"
 
 #define SEAL_BEFORE ",\"seal\":\""
 #define SEAL_AFTER "\"}\n"
@@ -163,10 +164,11 @@ static status add_folder(json_t *files, const char *folder, error *err)
 		return file_error(err, folder, "cannot read folder");
 	for (int i = 0; i < n; i++) {
 		const char *name = names[i]->d_name;
-		if (s == STATUS_OK && name[0] != '.' && strcmp(name, MANIFEST_NAME) != 0)
-			s = (size_t)snprintf(path, sizeof path, "%s/%s", folder, name) < sizeof path
-			        ? add_file(files, path, name, err)
-			        : error_set(err, STATUS_INVALID, NULL, "path too long");
+		if (s == STATUS_OK && name[0] != '.' && strcmp(name, MANIFEST_NAME) != 0) {
+			s = path_join(path, folder, name, err);
+			if (s == STATUS_OK)
+				s = add_file(files, path, name, err);
+		}
 		free(names[i]);
 	}
 	free(names);
@@ -176,8 +178,7 @@ static status add_folder(json_t *files, const char *folder, error *err)
 status manifest_write(const char *folder, const char *kind, const char *id, const json_t *about, error *err)
 {
 	char path[PATH_MAX];
-	if ((size_t)snprintf(path, sizeof path, "%s/" MANIFEST_NAME, folder) >= sizeof path)
-		return error_set(err, STATUS_INVALID, NULL, "path too long");
+	TRY(path_join(path, folder, MANIFEST_NAME, err));
 	json_t *files = json_array();
 	status s = files ? add_folder(files, folder, err) : STATUS_NOMEM;
 	if (s == STATUS_OK)
@@ -190,8 +191,7 @@ status manifest_write_file(const char *path, const char *name, const char *kind,
                            error *err)
 {
 	char beside[PATH_MAX];
-	if ((size_t)snprintf(beside, sizeof beside, "%s" MANIFEST_SUFFIX, path) >= sizeof beside)
-		return error_set(err, STATUS_INVALID, NULL, "path too long");
+	TRY(path_extend(beside, path, MANIFEST_SUFFIX, err));
 	json_t *files = json_array();
 	status s = files ? add_file(files, path, name, err) : STATUS_NOMEM;
 	if (s == STATUS_OK)
@@ -279,8 +279,7 @@ status manifest_open_folder(manifest **out, const char *folder, error *err)
 	char path[PATH_MAX];
 	error cause = ERROR_INIT;
 	*out = NULL;
-	if ((size_t)snprintf(path, sizeof path, "%s/" MANIFEST_NAME, folder) >= sizeof path)
-		return error_set(err, STATUS_INVALID, NULL, "path too long");
+	TRY(path_join(path, folder, MANIFEST_NAME, err));
 	status s = manifest_open(out, path, &cause);
 	return s == STATUS_OK || s == STATUS_NOT_FOUND ? STATUS_OK
 	                                               : error_set(err, s, NULL, "%s", error_message(&cause));
@@ -408,8 +407,7 @@ status manifest_read(const manifest *m, const char *folder, const char *name, si
 	error cause = ERROR_INIT;
 	*out = NULL;
 	*bytes = 0;
-	if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, name) >= sizeof path)
-		return error_set(err, STATUS_INVALID, NULL, "path too long");
+	TRY(path_join(path, folder, name, err));
 	status s = file_read(path, limit, out, bytes, &cause);
 	bool listed = m && find_file(m, name);
 	if (listed && s == STATUS_NOT_FOUND)
@@ -435,8 +433,7 @@ static status open_listed(const char *folder, const json_t *file, int *fd, error
 	status s;
 	error cause = ERROR_INIT;
 	*fd = -1;
-	if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, file_name(file)) >= sizeof path)
-		return error_set(err, STATUS_INVALID, NULL, "path too long");
+	TRY(path_join(path, folder, file_name(file), err));
 	*fd = open_regular(path, &bytes, &s, &cause);
 	if (s == STATUS_NOT_FOUND)
 		return error_set(err, STATUS_STORAGE, NULL, "%s is missing", file_name(file));

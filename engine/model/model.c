@@ -12,6 +12,7 @@
 #include "engine/base/file.h"
 #include "engine/base/json_text.h"
 #include "engine/base/memory.h"
+#include "engine/base/path.h"
 #include "engine/base/workers.h"
 #include "engine/model/attribution.h"
 #include "engine/model/class_names.h"
@@ -138,13 +139,6 @@ static float *staging_new(const model *m)
 	return memory_new((size_t)largest, sizeof(float));
 }
 
-static status model_join(char path[PATH_MAX], const char *folder, const char *name, error *err)
-{
-	if ((size_t)snprintf(path, PATH_MAX, "%s/%s", folder, name) >= PATH_MAX)
-		return error_set(err, STATUS_INVALID, NULL, "path too long");
-	return STATUS_OK;
-}
-
 /* --- reading a folder ----------------------------------------------------------------- */
 
 /* b may be NULL. */
@@ -262,7 +256,7 @@ status model_set_counts(model *m, const int64_t *counts, error *err)
 static status model_write_config(const model *m, const char *folder, error *err)
 {
 	char path[PATH_MAX];
-	TRY(model_join(path, folder, "config.json", err));
+	TRY(path_join(path, folder, "config.json", err));
 	json_t *json = whole_config(m);
 	char *text = json_text(json, JSON_INDENT(2) | JSON_REAL_PRECISION(REAL_DIGITS));
 	json_decref(json);
@@ -302,7 +296,7 @@ static status store_all(const model *m, float *weights, error *err)
 static status write_weights(const model *m, const char *folder, float *weights, error *err)
 {
 	char path[PATH_MAX];
-	TRY(model_join(path, folder, "model.safetensors", err));
+	TRY(path_join(path, folder, "model.safetensors", err));
 	TRY(store_all(m, weights, err));
 	safetensors_item *items = memory_new(2 * (size_t)m->parameters.count, sizeof *items);
 	json_t *metadata = json_pack("{s:s}", "format", "pt");

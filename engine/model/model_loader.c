@@ -17,6 +17,7 @@
 #include "engine/base/digest.h"
 #include "engine/base/manifest.h"
 #include "engine/base/memory.h"
+#include "engine/base/path.h"
 #include "engine/base/workers.h"
 #include "engine/model/model_folder.h"
 #include "engine/model/model_private.h"
@@ -220,8 +221,7 @@ static status model_loader_prepare(model_loader *l, const char *folder, dtype we
 {
 	char path[PATH_MAX];
 	const backend *b = l->backend;
-	if ((size_t)snprintf(path, sizeof path, "%s/" WEIGHTS, folder) >= sizeof path)
-		return error_set(err, STATUS_INVALID, NULL, "path too long");
+	TRY(path_join(path, folder, WEIGHTS, err));
 	TRY(manifest_open_folder(&l->manifest, folder, err));
 	TRY(model_loader_read_config(&l->model, l->manifest, folder, weights, err));
 	TRY(open_weights(l, path, err));

@@ -13,6 +13,7 @@
 #include "engine/base/file.h"
 #include "engine/base/json_read.h"
 #include "engine/base/memory.h"
+#include "engine/base/path.h"
 #include "engine/model/safetensors.h"
 
 enum { PIECE = 1 << 20 };
@@ -33,13 +34,6 @@ static status shards_no_memory(error *err)
 	return error_set(err, STATUS_NOMEM, NULL, "out of memory to join files of weights");
 }
 
-static status join_path(const shards *s, const char *name, char path[PATH_MAX], error *err)
-{
-	if ((size_t)snprintf(path, PATH_MAX, "%s/%s", s->folder, name) >= PATH_MAX)
-		return error_set(err, STATUS_INVALID, NULL, "path too long");
-	return STATUS_OK;
-}
-
 /* --- the index ------------------------------------------------------------------------------------ */
 
 /* *found false: there is no index. */
@@ -49,7 +43,7 @@ static status read_index(shards *s, bool *found, error *err)
 	size_t bytes;
 	json_error_t reason;
 	error failure = ERROR_INIT;
-	TRY(join_path(s, SHARDS_INDEX, path, err));
+	TRY(path_join(path, s->folder, SHARDS_INDEX, err));
 	status result = file_read(path, SHARDS_MAX_INDEX, &text, &bytes, &failure);
 	*found = result != STATUS_NOT_FOUND;
 	if (!*found)
@@ -115,7 +109,7 @@ static status shards_add_file(shards *s, const char *file, error *err)
 	char path[PATH_MAX];
 	safetensors *st;
 	error reason = ERROR_INIT;
-	TRY(join_path(s, file, path, err));
+	TRY(path_join(path, s->folder, file, err));
 	status result = safetensors_open_verified(&st, path, NULL, &reason);
 	if (result == STATUS_NOT_FOUND)
 		return error_set(err, STATUS_INVALID, file, "%.64s is missing, which " SHARDS_INDEX " names", file);
@@ -182,7 +176,7 @@ static status shards_append(shards *s, const void *data, size_t bytes, error *er
 static status copy_file(shards *s, const char *file, int64_t bytes, error *err)
 {
 	char path[PATH_MAX];
-	TRY(join_path(s, file, path, err));
+	TRY(path_join(path, s->folder, file, err));
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	status result =
 	    fd < 0 || lseek(fd, (off_t)-bytes, SEEK_END) < 0 ? file_error(err, path, "cannot read") : STATUS_OK;
@@ -221,15 +215,15 @@ static status copy_files(shards *s, error *err)
 static status write_whole(shards *s, error *err)
 {
 	char temporary[PATH_MAX], path[PATH_MAX];
-	TRY(join_path(s, "model.safetensors" FILE_TEMPORARY "joined", temporary, err));
-	TRY(join_path(s, "model.safetensors", path, err));
+	TRY(path_join(temporary, s->folder, "model.safetensors" FILE_TEMPORARY "joined", err));
+	TRY(path_join(path, s->folder, "model.safetensors", err));
 	s->fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (s->fd < 0)
 		return file_error(err, path, "cannot write");
 	TRY(copy_files(s, err));
 	if (rename(temporary, path) != 0)
 		return file_error(err, path, "cannot write");
-	TRY(join_path(s, SHARDS_INDEX, path, err));
+	TRY(path_join(path, s->folder, SHARDS_INDEX, err));
 	return unlink(path) == 0 ? STATUS_OK : file_error(err, path, "cannot remove");
 }
 

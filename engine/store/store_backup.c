@@ -14,6 +14,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
+#include "engine/base/path.h"
 #include "engine/store/maintenance.h"
 #include "engine/store/store_private.h"
 
@@ -34,9 +35,8 @@ static status store_backup_take(backup *b, const char *path, error *err)
 {
 	char from[PATH_MAX], to[PATH_MAX];
 	error cause = ERROR_INIT;
-	if ((size_t)snprintf(from, sizeof from, "%s/%s", b->data, path) >= sizeof from ||
-	    (size_t)snprintf(to, sizeof to, "%s/%s", b->made->folder, path) >= sizeof to)
-		return error_set(err, STATUS_INVALID, NULL, "path too long");
+	TRY(path_join(from, b->data, path, err));
+	TRY(path_join(to, b->made->folder, path, err));
 	status result = tree_take(from, to, b->copy, &b->counts, &cause);
 	if (result == STATUS_OK || result == STATUS_NOT_FOUND)
 		return STATUS_OK;
@@ -46,8 +46,7 @@ static status store_backup_take(backup *b, const char *path, error *err)
 static status make_folder(const backup *b, const char *path, error *err)
 {
 	char whole[PATH_MAX];
-	if ((size_t)snprintf(whole, sizeof whole, "%s/%s", b->made->folder, path) >= sizeof whole)
-		return error_set(err, STATUS_INVALID, NULL, "path too long");
+	TRY(path_join(whole, b->made->folder, path, err));
 	return mkdir(whole, 0700) == 0 || errno == EEXIST ? STATUS_OK : file_error(err, whole, "cannot create folder");
 }
 
@@ -77,8 +76,7 @@ static status take_file(backup *b, const store_row *row, error *err)
 static status take_listed(backup *b, const char *folder, const manifest *m, error *err)
 {
 	char path[PATH_MAX];
-	if ((size_t)snprintf(path, sizeof path, "%s/%s", b->data, folder) >= sizeof path)
-		return error_set(err, STATUS_INVALID, NULL, "path too long");
+	TRY(path_join(path, b->data, folder, err));
 	DIR *dir = opendir(path);
 	status result = STATUS_OK;
 	for (struct dirent *e; result == STATUS_OK && dir && (e = readdir(dir));) {
@@ -224,8 +222,7 @@ static status store_backup_fill(backup *b, const char *folder, json_t *report, b
 {
 	char ledger[PATH_MAX], copy[PATH_MAX];
 	snprintf(ledger, sizeof ledger, "%s/ledger.sqlite", b->data);
-	if ((size_t)snprintf(copy, sizeof copy, "%s/ledger.sqlite", folder) >= sizeof copy)
-		return error_set(err, STATUS_INVALID, NULL, "path too long");
+	TRY(path_join(copy, folder, "ledger.sqlite", err));
 	b->counts = (tree_counts){0};
 	TRY(verify_open(&b->made, folder, ledger, copy, err));
 	status result = make_folders(b, err);
@@ -294,8 +291,7 @@ static status store_backup_make(backup *b, const char *to, json_t *report, error
 	snprintf(name, sizeof name, "%s", to);
 	for (size_t n = strlen(name); n > 1 && name[n - 1] == '/';)
 		name[--n] = 0;
-	if ((size_t)snprintf(temporary, sizeof temporary, "%s" FILE_TEMPORARY "XXXXXX", name) >= sizeof temporary)
-		return error_set(err, STATUS_INVALID, NULL, "path too long");
+	TRY(path_extend(temporary, name, FILE_TEMPORARY "XXXXXX", err));
 	if (!mkdtemp(temporary) || rmdir(temporary) != 0)
 		return file_error(err, to, "cannot create");
 	status result = fill_until_steady(b, temporary, report, err);

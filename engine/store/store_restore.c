@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "engine/base/file.h"
+#include "engine/base/path.h"
 #include "engine/store/maintenance.h"
 #include "engine/store/store_private.h"
 
@@ -51,8 +52,7 @@ static status verify_backup(const char *from, json_t *report, bool *usable, erro
 	store *s;
 	error cause = ERROR_INIT;
 	*usable = false;
-	if ((size_t)snprintf(ledger, sizeof ledger, "%s/ledger.sqlite", from) >= sizeof ledger)
-		return error_set(err, STATUS_INVALID, NULL, "path too long");
+	TRY(path_join(ledger, from, "ledger.sqlite", err));
 	status result = verify_open(&s, from, ledger, ":memory:", &cause);
 	if (result == STATUS_NOMEM || result == STATUS_UNSUPPORTED)
 		return error_set(err, result, NULL, "%s", error_message(&cause));
@@ -112,9 +112,8 @@ static status copy_blobs(const char *from, const char *data, tree_counts *counte
 {
 	char source[PATH_MAX], target[PATH_MAX];
 	for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
-		if ((size_t)snprintf(source, sizeof source, "%s/%s", from, folders[i]) >= sizeof source ||
-		    (size_t)snprintf(target, sizeof target, "%s/%s", data, folders[i]) >= sizeof target)
-			return error_set(err, STATUS_INVALID, NULL, "path too long");
+		TRY(path_join(source, from, folders[i], err));
+		TRY(path_join(target, data, folders[i], err));
 		if (access(source, F_OK) == 0)
 			TRY(tree_copy(source, target, counted, err));
 	}
@@ -126,9 +125,8 @@ static status copy_ledger_to(const char *from, const char *data, error *err)
 {
 	char source[PATH_MAX], target[PATH_MAX], last[PATH_MAX];
 	sqlite3 *db;
-	if ((size_t)snprintf(source, sizeof source, "%s/ledger.sqlite", from) >= sizeof source ||
-	    (size_t)snprintf(target, sizeof target, "%s/%s", data, half) >= sizeof target)
-		return error_set(err, STATUS_INVALID, NULL, "path too long");
+	TRY(path_join(source, from, "ledger.sqlite", err));
+	TRY(path_join(target, data, half, err));
 	snprintf(last, sizeof last, "%s/ledger.sqlite", data);
 	TRY(ledger_copy(&db, source, target, err));
 	ledger_run(db, NULL, NULL, "PRAGMA journal_mode=DELETE", "");

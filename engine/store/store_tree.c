@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "engine/base/file.h"
+#include "engine/base/path.h"
 #include "engine/store/store_private.h"
 
 enum { TREE_BUFFER = 1 << 20 };
@@ -74,9 +75,8 @@ static status copy_entry(const char *from, const char *to, const char *name, tre
 {
 	char source[PATH_MAX], target[PATH_MAX];
 	struct stat st;
-	if ((size_t)snprintf(source, sizeof source, "%s/%s", from, name) >= sizeof source ||
-	    (size_t)snprintf(target, sizeof target, "%s/%s", to, name) >= sizeof target)
-		return error_set(err, STATUS_INVALID, NULL, "path too long");
+	TRY(path_join(source, from, name, err));
+	TRY(path_join(target, to, name, err));
 	if (lstat(source, &st) != 0)
 		return file_error(err, source, "cannot read");
 	if (S_ISDIR(st.st_mode))

@@ -13,6 +13,7 @@
 #include "engine/base/json_text.h"
 #include "engine/base/manifest.h"
 #include "engine/base/memory.h"
+#include "engine/base/path.h"
 #include "engine/text/long_text.h"
 #include "engine/text/tokenizer_share.h"
 
@@ -154,8 +155,7 @@ status tokenizer_save(const tokenizer *t, const char *folder, error *err)
 	char path[PATH_MAX];
 	for (int i = 0; i < t->n_files; i++) {
 		const tokenizer_file_data *f = &t->files[i];
-		if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, f->name) >= sizeof path)
-			return error_set(err, STATUS_INVALID, NULL, "path too long");
+		TRY(path_join(path, folder, f->name, err));
 		TRY(file_write(path, &(file_part){f->data, f->bytes}, 1, err));
 	}
 	return STATUS_OK;

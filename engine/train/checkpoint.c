@@ -13,6 +13,7 @@
 #include "engine/base/json_read.h"
 #include "engine/base/json_text.h"
 #include "engine/base/manifest.h"
+#include "engine/base/path.h"
 #include "engine/train/optimizer_file.h"
 
 #define CARRIED "carried.safetensors"
@@ -20,19 +21,12 @@
 #define TRAINED "trained.safetensors"
 enum { STATE_MAX_BYTES = 16 << 20, CONFIG_DIGITS = 15 };
 
-static status checkpoint_join(char out[PATH_MAX], const char *folder, const char *name, error *err)
-{
-	if ((size_t)snprintf(out, PATH_MAX, "%s/%s", folder, name) >= PATH_MAX)
-		return error_set(err, STATUS_INVALID, NULL, "path too long");
-	return STATUS_OK;
-}
-
 /* --- writing --------------------------------------------------------------------- */
 
 static status write_state(const char *folder, const optimizer *o, const json_t *state, error *err)
 {
 	char path[PATH_MAX];
-	TRY(checkpoint_join(path, folder, "trainer.json", err));
+	TRY(path_join(path, folder, "trainer.json", err));
 	status s = STATUS_NOMEM;
 	char *text = NULL;
 	json_t *all = json_pack("{s:s, s:i, s:I}", "format", "additive-trainer", "version", 1, "updates",
@@ -50,7 +44,7 @@ static status write_state(const char *folder, const optimizer *o, const json_t *
 static status write_kept(const char *folder, const char *name, const kept_weights *k, error *err)
 {
 	char path[PATH_MAX];
-	TRY(checkpoint_join(path, folder, name, err));
+	TRY(path_join(path, folder, name, err));
 	return kept_weights_write(k, path, err);
 }
 
@@ -77,7 +71,7 @@ static status checkpoint_write_all(const char *folder, const checkpoint_parts *p
 	TRY(optimizer_file_write(folder, p->optimizer, err));
 	if (p->carry) {
 		char path[PATH_MAX];
-		TRY(checkpoint_join(path, folder, CARRIED, err));
+		TRY(path_join(path, folder, CARRIED, err));
 		TRY(carry_write(p->carry, p->step, path, err));
 	}
 	if (p->best)
@@ -112,8 +106,7 @@ status checkpoint_write(const char *folder, const checkpoint_parts *parts, const
                         const char *id, const json_t *about, error *err)
 {
 	char temporary[PATH_MAX];
-	if ((size_t)snprintf(temporary, sizeof temporary, "%s" FILE_TEMPORARY "XXXXXX", folder) >= sizeof temporary)
-		return error_set(err, STATUS_INVALID, NULL, "path too long");
+	TRY(path_extend(temporary, folder, FILE_TEMPORARY "XXXXXX", err));
 	if (!mkdtemp(temporary))
 		return error_set(err, STATUS_IO, NULL, "cannot create the checkpoint folder: %s", strerror(errno));
 	status s = checkpoint_write_all(temporary, parts, tok, state, err);
@@ -219,7 +212,7 @@ status checkpoint_load(const char *folder, const json_t *state, model *m, optimi
 /* Open one file other than the model's. */
 static status open_part(const char *folder, const char *name, char path[PATH_MAX], manifest **about, error *err)
 {
-	TRY(checkpoint_join(path, folder, name, err));
+	TRY(path_join(path, folder, name, err));
 	return manifest_open_folder(about, folder, err);
 }
 

@@ -8,22 +8,16 @@
 #include <unistd.h>
 
 #include "engine/base/memory.h"
+#include "engine/base/path.h"
 #include "engine/model/safetensors.h"
 #include "engine/train/optimizer_kind.h"
-
-static status optimizer_file_join(char out[PATH_MAX], const char *folder, error *err)
-{
-	if ((size_t)snprintf(out, PATH_MAX, "%s/" OPTIMIZER_FILE, folder) >= PATH_MAX)
-		return error_set(err, STATUS_INVALID, NULL, "path too long");
-	return STATUS_OK;
-}
 
 /* --- writing --------------------------------------------------------------------- */
 
 status optimizer_file_write(const char *folder, const optimizer *o, error *err)
 {
 	char path[PATH_MAX];
-	TRY(optimizer_file_join(path, folder, err));
+	TRY(path_join(path, folder, OPTIMIZER_FILE, err));
 	safetensors_item items[OPTIMIZER_MAX_STATES] = {0};
 	float *state[OPTIMIZER_MAX_STATES] = {0};
 	char updates[24];
@@ -89,7 +83,7 @@ static status open_file(const char *folder, bool optional, manifest **about, saf
 	char path[PATH_MAX];
 	*file = NULL;
 	*about = NULL;
-	TRY(optimizer_file_join(path, folder, err));
+	TRY(path_join(path, folder, OPTIMIZER_FILE, err));
 	TRY(manifest_open_folder(about, folder, err));
 	if (optional && !(*about && manifest_file_bytes(*about, OPTIMIZER_FILE) >= 0) && access(path, F_OK) != 0)
 		return STATUS_OK;

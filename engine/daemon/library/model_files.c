@@ -11,6 +11,7 @@
 
 #include "engine/base/checksum.h"
 #include "engine/base/file.h"
+#include "engine/base/path.h"
 #include "engine/model/shards.h"
 #include "proto/model_files.h"
 
@@ -54,13 +55,6 @@ int64_t model_files_accept(const char *name)
 	                                                : -1;
 }
 
-static status join_path(const char *folder, const char *name, char path[PATH_MAX], error *err)
-{
-	if ((size_t)snprintf(path, PATH_MAX, "%s/%s", folder, name) >= PATH_MAX)
-		return error_set(err, STATUS_INVALID, NULL, "path too long");
-	return STATUS_OK;
-}
-
 /* --- checksums ------------------------------------------------------------------------------------- */
 
 static status check_sum(const char *folder, const char *name, const char *expected, error *err)
@@ -68,7 +62,7 @@ static status check_sum(const char *folder, const char *name, const char *expect
 	char path[PATH_MAX], found[CHECKSUM_TEXT_BYTES];
 	if (strchr(name, '/') || model_files_accept(name) < 0)
 		return STATUS_OK; /* listed, but the file was not kept */
-	TRY(join_path(folder, name, path, err));
+	TRY(path_join(path, folder, name, err));
 	if (access(path, F_OK) != 0)
 		return error_set(err, STATUS_INVALID, name, "%s is missing, which " MODEL_SUMS " lists", name);
 	TRY(checksum_file(path, found, err));
@@ -98,7 +92,7 @@ static status check_sums(const char *folder, error *err)
 	char path[PATH_MAX], *lines, *rest;
 	size_t bytes;
 	error reason = ERROR_INIT;
-	TRY(join_path(folder, MODEL_SUMS, path, err));
+	TRY(path_join(path, folder, MODEL_SUMS, err));
 	status s = file_read(path, MAX_SUMS, &lines, &bytes, &reason);
 	if (s == STATUS_NOT_FOUND)
 		return STATUS_OK;
@@ -117,7 +111,7 @@ static status check_sums(const char *folder, error *err)
 static status require(const char *folder, const char *name, const char *part, const char *more, error *err)
 {
 	char path[PATH_MAX];
-	TRY(join_path(folder, name, path, err));
+	TRY(path_join(path, folder, name, err));
 	return access(path, F_OK) == 0
 	           ? STATUS_OK
 	           : error_set(err, STATUS_INVALID, part, "%s is missing among the files that were sent%s", name, more);
@@ -144,8 +138,8 @@ static status name_tokenizer(const char *folder, error *err)
 {
 	char from[PATH_MAX], to[PATH_MAX];
 	int first;
-	TRY(join_path(folder, "tokenizer.json", from, err));
-	TRY(join_path(folder, "tokenizer.model", to, err));
+	TRY(path_join(from, folder, "tokenizer.json", err));
+	TRY(path_join(to, folder, "tokenizer.model", err));
 	FILE *f = fopen(from, "rb");
 	if (!f)
 		return errno == ENOENT ? STATUS_OK : file_error(err, from, "cannot read");
