@@ -3,6 +3,7 @@
 import json
 
 import jsonschema
+import openai
 import pytest
 
 from conftest import SMALL
