@@ -1,6 +1,6 @@
 /* sample: logits [B, V], setting [B, SAMPLE_WORDS], adjust [A, 3], maxima? -> token [B].
  *
- * The maxima of a row's blocks (maxima.h) give the largest logit and, with top-k, a bound that about k logits reach.
+ * A mask first shortens the row to the tokens that it leaves. The maxima of a row's blocks (maxima.h) give the largest logit and, with top-k, a bound that about k logits reach.
  * They come from linear, or from one pass over the row. Only blocks whose maximum reaches it are read again; a search
  * for the k-th largest logit leaves k tokens, which are weighed exactly and replace the row (sample_list.h). Without
  * top-k all tokens count, and floats are nearly always certain of the outcome (sample_estimate.h); if not, all are
@@ -32,8 +32,7 @@ typedef struct row {
 
 static const float *adjust(const row *r, const float *logits, int64_t vocab, const sample_adjust *rows)
 {
-	const uint32_t *mask = sample_mask(r->setting, rows);
-	if (r->setting->count <= 0 && !mask)
+	if (r->setting->count <= 0)
 		return logits;
 	float *adjusted = r->memory.adjusted;
 	memcpy(adjusted, logits, (size_t)vocab * sizeof *logits);
@@ -42,9 +41,28 @@ static const float *adjust(const row *r, const float *logits, int64_t vocab, con
 		if (a->token >= 0 && a->token < vocab)
 			adjusted[a->token] = sample_adjusted(logits[a->token], r->setting, a);
 	}
-	for (int64_t i = 0; mask && i < vocab; i++)
-		adjusted[i] = sample_is_left(mask, i) ? adjusted[i] : -INFINITY;
 	return adjusted;
+}
+
+/* List the tokens that the mask leaves in memory.left, and their logits in memory.adjusted; returns how many there
+ * are. */
+static int64_t sample_leave_masked(const row *r, const uint32_t *mask, const float *x, int64_t vocab)
+{
+	int64_t n = 0;
+	for (int64_t i = 0; i < vocab; i += SAMPLE_LANES) {
+		uint32_t bits = mask[i >> 5] >> (i & 31) & 0xffff;
+		if (vocab - i < SAMPLE_LANES)
+			bits &= (1u << (vocab - i)) - 1;
+		if (bits && vocab - i >= SAMPLE_LANES)
+			n = sample_append_bits(x, i, bits, r->memory.adjusted, r->memory.left, n);
+		else
+			for (int64_t j = i; j < vocab && bits >> (j - i); j++)
+				if (bits >> (j - i) & 1) {
+					r->memory.adjusted[n] = x[j];
+					r->memory.left[n++] = (int32_t)j;
+				}
+	}
+	return n;
 }
 
 /* Shorten the list for top-k: to the k tokens that rank first, or to all that may have weight, which end 28 nats below
@@ -129,30 +147,38 @@ static int64_t weigh_and_draw(const row *r)
 	return sample_draw(r, sample_share(sample_random(s), mass(r)));
 }
 
-/* maxima: those of the logits' blocks, as linear gives them; NULL: unknown. */
-static int32_t sample(row *r, const float *logits, const float *maxima, int64_t vocab, const sample_adjust *rows)
+/* maxima: those of the logits' blocks, as linear gives them; NULL: unknown. Returns an index in x. */
+static int64_t sample_from(row *r, const float *x, const float *maxima, int64_t n)
 {
 	const sample_setting *s = r->setting;
-	if (!s->active)
-		return -1;
-	const float *x = adjust(r, logits, vocab, rows);
-	const float *top = maxima;
-	if (!maxima || x != logits)
-		top = maxima_of_blocks(x, vocab, r->memory.estimate);
-	const int32_t best = sample_best(x, vocab, top);
+	const float *top = maxima ? maxima : maxima_of_blocks(x, n, r->memory.estimate);
+	const int32_t best = sample_best(x, n, top);
 	if (best < 0 || !(s->temperature > 0) || s->top_k == 1)
 		return best;
 	r->max = x[best];
-	r->list = (sample_list){.x = x, .n = vocab};
+	r->list = (sample_list){.x = x, .n = n};
 	r->bracket = sample_anywhere;
 	int64_t drawn = -1;
-	if (s->top_k > 0 && s->top_k < vocab)
+	if (s->top_k > 0 && s->top_k < n)
 		sample_shorten(r, top);
 	else
 		drawn = sample_estimated(&r->list, &r->memory, r->max, s, &r->bracket);
 	if (drawn < 0)
 		drawn = weigh_and_draw(r);
-	return r->list.id ? r->list.id[drawn] : (int32_t)drawn;
+	return r->list.id ? r->list.id[drawn] : drawn;
+}
+
+static int32_t sample(row *r, const float *logits, const float *maxima, int64_t vocab, const sample_adjust *rows)
+{
+	if (!r->setting->active)
+		return -1;
+	const float *x = adjust(r, logits, vocab, rows);
+	const uint32_t *mask = sample_mask(r->setting, rows);
+	if (!mask)
+		return (int32_t)sample_from(r, x, x == logits ? maxima : NULL, vocab);
+	const int64_t n = sample_leave_masked(r, mask, x, vocab); /* in the same order, so the outcome is the same */
+	const int64_t found = sample_from(r, r->memory.adjusted, NULL, n);
+	return found < 0 ? -1 : r->memory.left[found];
 }
 
 /* --- the call ------------------------------------------------------------------- */

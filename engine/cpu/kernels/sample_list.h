@@ -59,17 +59,34 @@ static inline bool sample_between(const float *x, float low, float high)
 }
 #endif
 
-/* Append the tokens among x[i … i + LANES - 1] with low <= x < high to to_x and to_id; returns the new count. */
-static inline int64_t sample_append(const float *x, int64_t i, float low, float high, float *to_x, int32_t *to_id,
-                                    int64_t n)
+/* Append the tokens among x[i … i + LANES - 1] whose bits are set to to_x and to_id; returns the new count. to_x may be
+ * x if n <= i. */
+static inline int64_t sample_append_bits(const float *x, int64_t i, uint32_t bits, float *to_x, int32_t *to_id,
+                                         int64_t n)
 {
 #ifdef __AVX512F__
-	const __mmask16 in = sample_between(x + i, low, high);
+	const __mmask16 in = (__mmask16)bits;
 	const __m512i count = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
 	const __m512i id = _mm512_add_epi32(_mm512_set1_epi32((int32_t)i), count);
 	_mm512_storeu_ps(to_x + n, _mm512_maskz_compress_ps(in, _mm512_loadu_ps(x + i)));
 	_mm512_storeu_si512(to_id + n, _mm512_maskz_compress_epi32(in, id));
 	return n + __builtin_popcount(in);
+#else
+	for (int l = 0; l < SAMPLE_LANES; l++) {
+		to_x[n] = x[i + l];
+		to_id[n] = (int32_t)(i + l);
+		n += bits >> l & 1;
+	}
+	return n;
+#endif
+}
+
+/* The same of the tokens with low <= x < high. */
+static inline int64_t sample_append(const float *x, int64_t i, float low, float high, float *to_x, int32_t *to_id,
+                                    int64_t n)
+{
+#ifdef __AVX512F__
+	return sample_append_bits(x, i, sample_between(x + i, low, high), to_x, to_id, n);
 #else
 	for (int l = 0; l < SAMPLE_LANES; l++) {
 		to_x[n] = x[i + l];
@@ -229,7 +246,7 @@ static inline int64_t sample_find_cut(const float *x, const uint64_t *weight, in
 typedef struct sample_memory {
 	uint64_t *weight;
 	float *adjusted, *listed, *estimate;
-	int32_t *id, *item;
+	int32_t *id, *item, *left; /* left: the tokens that a mask leaves */
 } sample_memory;
 
 static inline int64_t sample_padded(int64_t vocab)
@@ -239,7 +256,7 @@ static inline int64_t sample_padded(int64_t vocab)
 
 static inline size_t sample_memory_bytes(int64_t vocab)
 {
-	return (size_t)sample_padded(vocab) * (sizeof(uint64_t) + 3 * sizeof(float) + 2 * sizeof(int32_t));
+	return (size_t)sample_padded(vocab) * (sizeof(uint64_t) + 3 * sizeof(float) + 3 * sizeof(int32_t));
 }
 
 static inline sample_memory sample_memory_at(void *scratch, int64_t vocab)
@@ -251,6 +268,7 @@ static inline sample_memory sample_memory_at(void *scratch, int64_t vocab)
 	m.estimate = m.listed + padded;
 	m.id = (int32_t *)(m.estimate + padded);
 	m.item = m.id + padded;
+	m.left = m.item + padded;
 	return m;
 }
 
