@@ -1,11 +1,11 @@
 /* sample: logits [B, V], setting [B, SAMPLE_WORDS], adjust [A, 3], maxima? -> token [B].
  *
- * A mask first shortens the row to the tokens that it leaves. The maxima of a row's blocks (maxima.h) give the largest logit and, with top-k, a bound that about k logits reach.
- * They come from linear, or from one pass over the row. Only blocks whose maximum reaches it are read again; a search
- * for the k-th largest logit leaves k tokens, which are weighed exactly and replace the row (sample_list.h). Without
- * top-k all tokens count, and floats are nearly always certain of the outcome (sample_estimate.h); if not, all are
- * weighed exactly. A cut is found by halving the range of floats that contains the last accepted token, because counts
- * and sums are vector code and sorting is not.
+ * A mask first shortens the row to the tokens that it leaves. The maxima of a row's blocks (maxima.h) give the largest
+ * logit and, with top-k, a bound that about k logits reach. They come from linear, or from one pass over the row. Only
+ * blocks whose maximum reaches it are read again; a search for the k-th largest logit leaves k tokens, which are weighed
+ * exactly and replace the row (sample_list.h). Without top-k all tokens count, and floats are nearly always certain of
+ * the outcome (sample_estimate.h); if not, all are weighed exactly. A cut is found by halving the range of floats that
+ * contains the last accepted token, because counts and sums are vector code and sorting is not.
  *
  * Times for a row of 8,192 tokens in the second cache, one core of a Xeon with AVX-512, for any distribution: the
  * largest 0.3 µs; top-k 50 1.1 µs, with top-p 1.2 µs; top-k 1,000 15 µs; temperature alone 3.5 µs; top-p alone 10 µs. A

@@ -81,7 +81,7 @@ static inline int64_t sample_append_bits(const float *x, int64_t i, uint32_t bit
 #endif
 }
 
-/* The same of the tokens with low <= x < high. */
+/* Append those with low <= x < high. */
 static inline int64_t sample_append(const float *x, int64_t i, float low, float high, float *to_x, int32_t *to_id,
                                     int64_t n)
 {
