@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the requests of one API key cost another key: its times alone, beside one client of the other key, and beside many.
+"""The times of one API key's requests: alone, beside one client of another key, and beside many.
 
     fairness.py PROGRAMS [--seconds 15] [--clients 500]
 
