@@ -82,7 +82,8 @@ def test_a_shorter_ping_reaches_streams_that_are_open(start, engine, file):
 
 
 @pytest.mark.parametrize("text,problem", [("[server]\nping = -1\n", ":2: server.ping -1: expected a number from 0.1"), ("[server\n", ":1: "),
-                                          ('[server]\nallow-host = "http://a"\n', "--allow-host http://a: expected NAME")])
+                                          ('[server]\nallow-host = "http://a"\n', "--allow-host http://a: expected NAME"),
+                                          ('[server]\nallow-host = "b.example"\ntrusted-proxies = "10.0.0.1/8"\n', "--trusted-proxies 10.0.0.1/8: expected an address")])
 def test_a_wrong_file_changes_nothing(start, file, text, problem):
     file.write_text('[server]\nallow-host = "a.example"\n')
     front = start("--config", file)
