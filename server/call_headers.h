@@ -11,7 +11,7 @@
 bool call_headers_check(request *r);
 /* Return the seconds that the request allows; 0: no limit. */
 double call_headers_timeout(const request *r);
-/* Return the tenant, which needs no escapes in JSON; NULL: none. */
+/* Return the tenant, a valid id that needs no escapes in JSON; NULL: none. */
 const char *call_headers_fairness_id(const request *r);
 
 #endif
