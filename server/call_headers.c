@@ -25,6 +25,12 @@ static bool fairness_id_is_valid(const char *text)
 	return plain;
 }
 
+/* Return the header where it applies, valid or not. */
+static const char *timeout_given(const request *r)
+{
+	return r->route && r->route->timed ? request_header_value(r, timeout_header) : NULL;
+}
+
 /* Return the id that a trusted proxy has given, valid or not. */
 static const char *fairness_id_given(const request *r)
 {
@@ -35,7 +41,7 @@ static const char *fairness_id_given(const request *r)
 
 double call_headers_timeout(const request *r)
 {
-	const char *text = request_header_value(r, timeout_header);
+	const char *text = timeout_given(r);
 	return text ? strtod(text, NULL) : 0;
 }
 
@@ -48,7 +54,7 @@ const char *call_headers_fairness_id(const request *r)
 
 bool call_headers_check(request *r)
 {
-	const char *timeout = request_header_value(r, timeout_header), *id = fairness_id_given(r);
+	const char *timeout = timeout_given(r), *id = fairness_id_given(r);
 	if (timeout && !timeout_is_valid(timeout))
 		reply_refuse(r, 400, "invalid_value", timeout_header,
 		             "X-Request-Timeout must be a number of seconds above 0 and at most %d", TIMEOUT_MAX);
