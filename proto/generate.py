@@ -300,8 +300,8 @@ def routes(spec, _engine):
             fields = [query_field(tables, name, node, "x-query" in operation) for name, node in query.items()]
             symbol = tables.shared("field", snake(operation["operationId"]) + "_query", "[] = {\n\t" + ",\n\t".join(fields) + ",\n\t{.name = NULL}}")
             cells.append(f".query = {symbol}")
-        flags = {"idempotent": "Idempotency-Key" in parameters, "open": operation.get("security") == [{}],
-                 "always": operation.get("x-always")}
+        flags = {"idempotent": "Idempotency-Key" in parameters, "timed": "X-Request-Timeout" in parameters,
+                 "open": operation.get("security") == [{}], "always": operation.get("x-always")}
         rows.append("{" + ", ".join(cells + [f".{k} = true" for k, v in flags.items() if v]) + "}")
     return {
         "routes.h": "#ifndef GEN_ROUTES_H\n#define GEN_ROUTES_H\n\n#include \"server/router.h\"\n\n"

@@ -25,22 +25,36 @@ static bool fairness_id_is_valid(const char *text)
 	return plain;
 }
 
-double call_headers_timeout(const request *r)
+/* Return the header where it applies, valid or not. */
+static const char *timeout_given(const request *r)
 {
-	const char *text = request_header_value(r, timeout_header);
-	return text ? strtod(text, NULL) : 0;
+	return r->route && r->route->timed ? request_header_value(r, timeout_header) : NULL;
 }
 
-const char *call_headers_fairness_id(const request *r)
+/* Return the id that a trusted proxy has given, valid or not. */
+static const char *fairness_id_given(const request *r)
 {
 	const char *id = request_header_value(r, "x-llm-d-inference-fairness-id");
 	id = id ? id : request_header_value(r, "x-gateway-inference-fairness-id");
 	return id && http_peer_trusted(r->peer) ? id : NULL;
 }
 
+double call_headers_timeout(const request *r)
+{
+	const char *text = timeout_given(r);
+	return text ? strtod(text, NULL) : 0;
+}
+
+/* The peer may have become trusted after call_headers_check, by a reload. */
+const char *call_headers_fairness_id(const request *r)
+{
+	const char *id = fairness_id_given(r);
+	return id && fairness_id_is_valid(id) ? id : NULL;
+}
+
 bool call_headers_check(request *r)
 {
-	const char *timeout = request_header_value(r, timeout_header), *id = call_headers_fairness_id(r);
+	const char *timeout = timeout_given(r), *id = fairness_id_given(r);
 	if (timeout && !timeout_is_valid(timeout))
 		reply_refuse(r, 400, "invalid_value", timeout_header,
 		             "X-Request-Timeout must be a number of seconds above 0 and at most %d", TIMEOUT_MAX);

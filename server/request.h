@@ -127,7 +127,7 @@ void reply_out_of_memory(request *r);
 /* Begin a stream of `bytes` bytes (or unknown). sse: errors become events, and comments fill silence. */
 void reply_begin(request *r, const char *type, uint64_t bytes, bool sse);
 void reply_write(request *r, const void *data, size_t bytes);
-/* True if everything written has been sent: `drained` is not called before the next write. */
+/* True if the library has read everything written: `drained` is called at most once more before the next write. */
 bool reply_is_drained(const request *r);
 /* complete false: close the connection after the bytes written. */
 void reply_end(request *r, bool complete);

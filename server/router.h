@@ -38,6 +38,7 @@ typedef struct route {
 	const field *query;   /* allowed query parameters, ended by a NULL name; FIELD_ANY: read by the handler; NULL:
 	                       * none */
 	bool idempotent;      /* the engine gets the Idempotency-Key header as a member of params */
+	bool timed;           /* X-Request-Timeout applies */
 	bool open;            /* needs no key */
 	bool always;          /* answered even during shutdown */
 } route;

@@ -45,7 +45,7 @@ static void settings_set_limits(server *s, const options *o)
 	s->access_log = options_flag(o, "access-log");
 }
 
-static settings_result settings_load_sites(server *s, const options *o)
+static settings_result settings_read_sites(site_list *out, const options *o)
 {
 	site_list list = {.sites = calloc((size_t)o->n_given + 1, sizeof *list.sites)};
 	if (!list.sites)
@@ -60,12 +60,11 @@ static settings_result settings_load_sites(server *s, const options *o)
 			return SETTINGS_USAGE;
 		}
 	}
-	free(s->sites.sites);
-	s->sites = list;
+	*out = list;
 	return SETTINGS_OK;
 }
 
-static settings_result settings_load_proxies(server *s, const options *o)
+static settings_result settings_read_proxies(address_range **out, int *out_n, const options *o)
 {
 	address_range *list = calloc((size_t)o->n_given + 1, sizeof *list);
 	int n = 0;
@@ -82,9 +81,29 @@ static settings_result settings_load_proxies(server *s, const options *o)
 			return SETTINGS_USAGE;
 		}
 	}
+	*out = list;
+	*out_n = n;
+	return SETTINGS_OK;
+}
+
+/* Set both lists, or neither. */
+static settings_result settings_load_lists(server *s, const options *o)
+{
+	site_list sites = {0};
+	address_range *proxies = NULL;
+	int n_proxies = 0;
+	settings_result r = settings_read_sites(&sites, o);
+	if (r == SETTINGS_OK)
+		r = settings_read_proxies(&proxies, &n_proxies, o);
+	if (r != SETTINGS_OK) {
+		free(sites.sites);
+		return r;
+	}
+	free(s->sites.sites);
+	s->sites = sites;
 	free(s->proxies);
-	s->proxies = list;
-	s->n_proxies = n;
+	s->proxies = proxies;
+	s->n_proxies = n_proxies;
 	return SETTINGS_OK;
 }
 
@@ -117,9 +136,7 @@ settings_result settings_load(server *s, const options *o)
 {
 	settings_result r = settings_check(o);
 	if (r == SETTINGS_OK)
-		r = settings_load_sites(s, o);
-	if (r == SETTINGS_OK)
-		r = settings_load_proxies(s, o);
+		r = settings_load_lists(s, o);
 	if (r != SETTINGS_OK)
 		return r;
 	settings_set_limits(s, o);
@@ -177,8 +194,7 @@ static bool settings_is_file(const char *name, const options *started, const opt
 bool settings_reload(server *s, const option_row *rows, const options *started, const options *latest,
                      const options *next)
 {
-	if (settings_check(next) != SETTINGS_OK || settings_load_sites(s, next) != SETTINGS_OK ||
-	    settings_load_proxies(s, next) != SETTINGS_OK) {
+	if (settings_check(next) != SETTINGS_OK || settings_load_lists(s, next) != SETTINGS_OK) {
 		log_line(LOG_ERROR, "reload: nothing is changed");
 		return false;
 	}

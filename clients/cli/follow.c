@@ -124,12 +124,30 @@ static json_t *create(cli *c, const char *path, json_t *request)
 	return job;
 }
 
+int follow_created(cli *c, const char *noun, json_t *created, int (*follow)(cli *c, const char *id))
+{
+	const char *id = json_string_value(json_object_get(created, "id"));
+	int status = CLI_OK;
+
+	if (!id) {
+		status = cli_fail("the service's answer has no id");
+	} else if (!options_flag(&c->options, "detach")) {
+		cli_note(c, "Created %s: %s", noun, id);
+		status = follow(c, id);
+	} else if (c->json) {
+		cli_print_json(created);
+	} else {
+		printf("%s\n", id);
+	}
+	json_decref(created);
+	return status;
+}
+
 int follow_create(cli *c, const follow_kind *k, json_t *request, const char *file)
 {
 	const bool remote = strcmp(file, "-") != 0 && access(file, R_OK) != 0;
 	source corpus = {0};
 	json_t *job = NULL;
-	int status = CLI_FAILED;
 
 	if (remote && json_object_set_new(request, k->member, json_string(file)) == 0)
 		job = create(c, k->path, request);
@@ -141,22 +159,7 @@ int follow_create(cli *c, const follow_kind *k, json_t *request, const char *fil
 	if (!remote)
 		source_close(&corpus);
 
-	const char *id = json_string_value(json_object_get(job, "id"));
-
 	if (!job)
 		return CLI_FAILED;
-	if (!id)
-		status = cli_fail("the service's answer is not a job");
-	else if (!options_flag(&c->options, "detach")) {
-		cli_note(c, "Created %s: %s", k->noun, id);
-		status = k->follow(c, id);
-	} else {
-		if (c->json)
-			cli_print_json(job);
-		else
-			printf("%s\n", id);
-		status = CLI_OK;
-	}
-	json_decref(job);
-	return status;
+	return follow_created(c, k->noun, job, k->follow);
 }

@@ -24,6 +24,10 @@ typedef struct follow_stream {
  * brought anything. */
 http_end follow_events(cli *c, const char *path, const char *id, follow_stream *s);
 
+/* Follow what the service has created, or with --detach print its id; with --json as well, print all of it. created is
+ * taken over. Returns the exit status. */
+int follow_created(cli *c, const char *noun, json_t *created, int (*follow)(cli *c, const char *id));
+
 /* A kind of jobs over a file. */
 typedef struct follow_kind {
 	const char *path;    /* where jobs are created */
@@ -34,8 +38,8 @@ typedef struct follow_kind {
 } follow_kind;
 
 /* POST the request with its member for the file. `file` is a file of this machine, which is uploaded unless the service
- * has it, or else the id of a file in the service. Then follow the job, or with --detach print its id. A file that was
- * uploaded for a refused job is deleted. Returns the exit status. */
+ * has it, or else the id of a file in the service. Then continue as follow_created. A file that was uploaded for a
+ * refused job is deleted. */
 int follow_create(cli *c, const follow_kind *k, json_t *request, const char *file);
 
 #endif

@@ -81,21 +81,7 @@ static int responses_create(cli *c)
 	if (!request)
 		return cli_fail("the input is not valid UTF-8");
 	json_t *response = http_json(c->http, "POST", "/v1/responses", request);
-	const char *id = json_string_value(json_object_get(response, "id"));
-	int status = CLI_OK;
-
-	if (!id) {
-		status = response ? cli_fail("the service's answer is not a response") : cli_complain(c);
-	} else if (!options_flag(&c->options, "detach")) {
-		cli_note(c, "Created response: %s", id);
-		status = follow(c, id);
-	} else if (c->json) {
-		cli_print_json(response);
-	} else {
-		printf("%s\n", id);
-	}
-	json_decref(response);
-	return status;
+	return response ? follow_created(c, "response", response, follow) : cli_complain(c);
 }
 
 static int responses_follow(cli *c)

@@ -42,7 +42,7 @@ def test_prompts_begin_where_they_ended_before_a_stop_and_before_a_kill(own_daem
             assert values(engine)["reads_total"] == 0
             text, cached = ask(engine, model)
             assert text == expected and cached > len(PROMPT) // 2
-            assert values(engine)["reads_total"] == 1
+            assert values(engine)["reads_total"] >= 1
             assert ask(engine, model, owner=f"10.0.1.{i}")[1] == 0
             assert values(engine)["damaged_total"] == 0
     for path in (daemon.folder / "cache" / "prefixes").iterdir():

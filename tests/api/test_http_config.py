@@ -1,5 +1,6 @@
 """A configuration file of the front end, and what SIGHUP changes while it runs."""
 
+import json
 import signal
 import subprocess
 
@@ -7,7 +8,7 @@ import pytest
 
 from fake_engine import FakeEngine
 from http_support import BIN, TLS, Front, engine, front, read_head, start, wait_for
-from test_http_generation import REQUEST, endless
+from test_http_generation import REQUEST, TENANT, endless
 from test_http_tls import name_of, sighup
 
 
@@ -82,7 +83,8 @@ def test_a_shorter_ping_reaches_streams_that_are_open(start, engine, file):
 
 
 @pytest.mark.parametrize("text,problem", [("[server]\nping = -1\n", ":2: server.ping -1: expected a number from 0.1"), ("[server\n", ":1: "),
-                                          ('[server]\nallow-host = "http://a"\n', "--allow-host http://a: expected NAME")])
+                                          ('[server]\nallow-host = "http://a"\n', "--allow-host http://a: expected NAME"),
+                                          ('[server]\nallow-host = "b.example"\ntrusted-proxies = "10.0.0.1/8"\n', "--trusted-proxies 10.0.0.1/8: expected an address")])
 def test_a_wrong_file_changes_nothing(start, file, text, problem):
     file.write_text('[server]\nallow-host = "a.example"\n')
     front = start("--config", file)
@@ -168,3 +170,19 @@ def test_the_file_can_name_another_certificate(engine, file):
         assert name_of(front) == "second"
     finally:
         front.close()
+
+
+@pytest.mark.parametrize("tenant", ["x" * 300, 'a"b', "team-1"])
+def test_a_tenant_is_checked_when_its_peer_becomes_trusted_during_the_body(start, engine, tmp_path, tenant):
+    file, body = tmp_path / "additive.toml", json.dumps(REQUEST)
+    file.write_text("[server]\n")
+    front = start("--config", file)
+    with front.socket() as s:
+        s.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{TENANT}: {tenant}\r\n"
+                  f"Content-Length: {len(body)}\r\nExpect: 100-continue\r\n\r\n".encode())
+        assert s.recv(100).startswith(b"HTTP/1.1 100 ")  # the head has been checked
+        file.write_text('[server]\ntrusted-proxies = "127.0.0.0/8"\n')
+        sighup(front, "--trusted-proxies has changed and is applied")
+        s.sendall(body.encode())
+        assert read_head(s)[0] == 200
+    assert engine.calls[-1].context.get("fairness_id") == (tenant if tenant == "team-1" else None)

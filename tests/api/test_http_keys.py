@@ -357,8 +357,8 @@ def test_a_response_that_is_kept_has_the_limits_in_its_head(service):
     plain, kept, streamed = [service.request("POST", "/v1/responses", {**body, **more}, key).headers["x-ratelimit-remaining-tokens"]
                              for more in ({}, {"store": True}, {"store": True, "stream": True})]
     assert int(plain) <= 10000 - 500 and int(kept) <= 10000 - 500 and int(streamed) <= 10000 - 500
-    too_many = service.request("POST", "/v1/responses", {**body, "store": True, "max_output_tokens": 9000}, key)
-    assert too_many.status in (200, 429) and int(too_many.headers["x-ratelimit-remaining-tokens"]) < 10000
+    too_many = service.request("POST", "/v1/responses", {**body, "store": True, "max_output_tokens": 10001}, key)
+    assert too_many.status == 400 and int(too_many.headers["x-ratelimit-remaining-tokens"]) < 10000
 
 
 def test_tokens_are_reserved_and_given_back(service):

@@ -23,8 +23,6 @@ static json_t *key_object(const json_t *document)
 {
 	json_t *object = json_copy((json_t *)(uintptr_t)document);
 	json_object_del(object, "hash");
-	if (object && !json_object_get(object, "min_priority")) /* a row of an earlier version */
-		json_object_set_new(object, "min_priority", json_integer(0));
 	return object;
 }
 
@@ -117,11 +115,8 @@ static json_t *new_document(const json_t *params, const char *hash)
 {
 	char id[STORE_ID_BYTES];
 	store_new_id(id, "key-");
-	json_t *document = json_pack("{s:s, s:s, s:s, s:s, s:n, s:i, s:i, s:i, s:i, s:I, s:n, s:n, s:n, s:s}", "id", id,
-	                             "object", "api_key", "name", "", "role", "user", "models",
-	                             "requests_per_minute", 0, "tokens_per_minute", 0, "weight", 1, "min_priority", 0,
-	                             "created_at", (json_int_t)clock_unix(),
-	                             "expires_at", "last_used_at", "revoked_at", "hash", hash);
+	json_t *document = json_pack("{s:s, s:s, s:I, s:s}", "id", id, "object", "api_key", "created_at",
+	                             (json_int_t)clock_unix(), "hash", hash);
 	if (document && json_object_update(document, (json_t *)(uintptr_t)params) == 0 &&
 	    keys_complete(document) == STATUS_OK)
 		return document;

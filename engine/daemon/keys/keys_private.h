@@ -45,7 +45,7 @@ static inline int64_t key_number(const access_key *x, const char *member)
 /* Return the entry; NULL: none. */
 access_key *keys_find(const keys *k, const char *id);
 access_key *keys_next(const keys *k, const access_key *x);
-/* Add the members that keys of earlier versions lack. STATUS_NOMEM. */
+/* Add defaults for the members that a request, or a row of an earlier version, lacks. STATUS_NOMEM. */
 status keys_complete(json_t *document);
 /* True if the document is that of a key that can be used at the time. */
 bool key_works(const json_t *document, int64_t now);

@@ -24,6 +24,8 @@ struct device {
 
 enum { AWAITED = 1, WAITS, GO, COUNTED };
 
+#define PATIENCE_NS 5000000000u
+
 static void spin(uint64_t ns)
 {
 	for (uint64_t began = clock_ns(); clock_ns() - began < ns;)
@@ -51,12 +53,13 @@ static bool background(device *d, uint64_t budget_ns)
 	d->longest_row = d->row > d->longest_row ? d->row : d->longest_row;
 	d->most_budget = budget_ns > d->most_budget ? budget_ns : d->most_budget;
 	if (d->slice == GO) {
+		int go = GO; /* the test may set AWAITED meanwhile */
 		d->units = d->foreground_turns - d->units;
-		d->slice = COUNTED;
+		atomic_compare_exchange_strong(&d->slice, &go, COUNTED);
 	}
 	if (d->slice == AWAITED && d->foreground_turns > 0 && budget_ns == EXECUTOR_SLICE_NS) {
 		d->units = d->foreground_turns;
-		for (d->slice = WAITS; d->slice == WAITS;)
+		for (d->slice = WAITS; d->slice == WAITS && clock_ns() - began < PATIENCE_NS;)
 			;
 	}
 	if (!op_ns)
@@ -129,9 +132,16 @@ static void note_done(task *t)
 
 static void until(fixture *f, const int *value, int expected)
 {
-	for (uint64_t began = clock_ns(); *value != expected && clock_ns() - began < 5000000000u;)
+	for (uint64_t began = clock_ns(); *value != expected && clock_ns() - began < PATIENCE_NS;)
 		uv_run(&f->loop, UV_RUN_NOWAIT);
 	assert_int_equal(*value, expected);
+}
+
+static void until_slice(const device *d, int expected)
+{
+	for (uint64_t began = clock_ns(); d->slice != expected && clock_ns() - began < PATIENCE_NS;)
+		;
+	assert_int_equal(d->slice, expected);
 }
 
 static void sleep_ms(long ms)
@@ -195,14 +205,12 @@ static void a_request_goes_before_the_rest_of_the_trainings_share(void **state)
 	until(f, &last, 0);
 	for (int i = 1; i <= 20; i++) {
 		f->device.slice = AWAITED;
-		while (f->device.slice != WAITS)
-			;
+		until_slice(&f->device, WAITS);
 		n.number = i;
 		assert_true(executor_submit(f->executor, &n.task));
 		f->device.slice = GO;
 		until(f, &last, i);
-		while (f->device.slice != COUNTED)
-			;
+		until_slice(&f->device, COUNTED);
 		assert_true(f->device.units > 0);
 	}
 }
@@ -218,12 +226,11 @@ static void serving_continues_when_training_pauses(void **state)
 	for (int i = 0; i < 20; i++) {
 		f->device.op_ns = 1000;
 		f->device.slice = AWAITED;
-		while (f->device.slice != WAITS)
-			;
+		until_slice(&f->device, WAITS);
 		f->device.op_ns = 0;
 		f->device.slice = GO;
 		const uint64_t turns = f->device.foreground_turns, began = clock_ns();
-		while (f->device.foreground_turns < turns + 2 && clock_ns() - began < 5000000000u)
+		while (f->device.foreground_turns < turns + 2 && clock_ns() - began < PATIENCE_NS)
 			;
 		assert_true(f->device.foreground_turns >= turns + 2);
 	}
