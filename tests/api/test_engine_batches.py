@@ -337,6 +337,19 @@ def test_a_line_with_a_priority_that_its_key_does_not_allow_takes_no_place(own_d
     assert daemon.stop() == 0  # it has checked that all places are free
 
 
+def test_a_line_begins_with_the_states_of_its_own_key_only(own_daemon):
+    daemon = own_daemon()
+    with daemon.connect() as engine:
+        lines = [line("a", "/v1/completions", {"model": train(engine), "prompt": 30 * "bottles", "max_tokens": 1, "cache_prompt": True})]
+        cached = []
+        first, second = keys(engine, {}, {})
+        for engine.key in (first, first, second, "file", "file"):
+            output, = run(engine, lines)[1]
+            cached.append(output["response"]["body"]["usage"]["prompt_tokens_details"]["cached_tokens"] > 0)
+        assert cached == [False, True, False, False, True]
+    assert daemon.stop() == 0
+
+
 def test_an_answer_that_is_too_large_is_an_error_line(engine, model):
     large = {"model": model, "prompt": "b", "max_tokens": 480, "n": 48, "logprobs": 20, "logit_bias": {"1": -100}}
     lines = [line("a", "/v1/completions", large), line("b", "/v1/completions", {**large, "n": 1})]
