@@ -59,7 +59,7 @@ struct prefix_disk {
 	uint64_t owners[PREFIX_DISK_OWNERS], n_owners; /* removed, without their tenants */
 
 	prefix_models models; /* that exist at the start */
-	double byte_ns;       /* time to read a byte, of late */
+	double byte_ns;       /* recent time to read a byte */
 	uint64_t retry_ns;
 	bool failing;
 	prefix_disk_stats stats;

@@ -197,7 +197,7 @@ static prefix *find_longest(const prefix_cache *c, const served_model *m, uint64
 	return found;
 }
 
-/* Return how many tokens the prompt has in common with one of late. */
+/* Return how many tokens the prompt has in common with a recent one. */
 static int64_t find_branch(const prefix_cache *c, const served_model *m, uint64_t owner, const int32_t *ids, int64_t n)
 {
 	int64_t most = 0;
