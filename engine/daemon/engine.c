@@ -205,12 +205,12 @@ static status start_pool(running *r, error *err)
 	return STATUS_OK;
 }
 
-/* Create all threads before the engine is ready. libuv and the OpenMP runtime end the process if they cannot create a
- * thread, which would otherwise happen during the first request. */
+/* Create all threads before the engine is ready; that of prefix_disk.h runs already. libuv and the OpenMP runtime end
+ * the process if they cannot create a thread, which would otherwise happen during the first request. */
 static status start_threads(running *r, error *err)
 {
 	engine *e = &r->engine;
-	TRY(thread_check(fleet_threads(e->fleet) + pool_threads() + 1, err)); /* and that of prefix_disk.h */
+	TRY(thread_check(fleet_threads(e->fleet) + pool_threads(), err));
 	TRY(fleet_start(e->fleet, &e->loop, err));
 	return start_pool(r, err);
 }

@@ -56,10 +56,10 @@ struct prefix_disk {
 	queued *first, **last, *writing;
 	int64_t queued_bytes;
 	prefix_read *reads, *reading;
-	uint64_t owners[PREFIX_DISK_OWNERS], n_owners;
+	uint64_t owners[PREFIX_DISK_OWNERS], n_owners; /* removed, without their tenants */
 
 	prefix_models models; /* that exist at the start */
-	double byte_ns;       /* time to read a byte, of late */
+	double byte_ns;       /* recent time to read a byte */
 	uint64_t retry_ns;
 	bool failing;
 	prefix_disk_stats stats;
@@ -68,6 +68,17 @@ struct prefix_disk {
 uint64_t prefix_disk_name(const char *text)
 {
 	return text ? digest_bytes(text, strlen(text)) : 0;
+}
+
+uint64_t prefix_disk_owner(const char *text)
+{
+	return text ? digest_bytes(text, strcspn(text, " ")) >> 32 << 32 | (uint32_t)prefix_disk_name(text) : 0;
+}
+
+/* True if both are the same owner or tenants of it. */
+static bool is_owner(uint64_t a, uint64_t b)
+{
+	return a >> 32 == b >> 32;
 }
 
 static bool is_key(const prefix_key *a, const prefix_key *b)
@@ -159,7 +170,7 @@ static bool lost_owner(const prefix_disk *d, uint64_t owner)
 {
 	const uint64_t n = d->n_owners < PREFIX_DISK_OWNERS ? d->n_owners : PREFIX_DISK_OWNERS;
 	for (uint64_t i = 0; i < n; i++)
-		if (d->owners[i] == owner)
+		if (is_owner(d->owners[i], owner))
 			return true;
 	return false;
 }
@@ -616,7 +627,7 @@ void prefix_disk_cancel(prefix_disk *d, prefix_read *r)
 /* True if the key belongs to the model or the owner; 0: any. */
 static bool belongs(const prefix_key *key, uint64_t of_model, uint64_t of_owner)
 {
-	return (!of_model || key->model == of_model) && (!of_owner || key->owner == of_owner);
+	return (!of_model || key->model == of_model) && (!of_owner || is_owner(key->owner, of_owner));
 }
 
 /* Remove all states of a model or of an owner. Under the mutex. */
@@ -653,7 +664,7 @@ void prefix_disk_remove_model(prefix_disk *d, const char *id)
 
 void prefix_disk_remove_owner(prefix_disk *d, const char *owner)
 {
-	const uint64_t name = prefix_disk_name(owner);
+	const uint64_t name = prefix_disk_owner(owner);
 	if (!d)
 		return;
 	pthread_mutex_lock(&d->mutex);

@@ -12,8 +12,8 @@
  * The least recently used files are removed to keep the limit, PREFIX_DISK_MOST files, and part of the file
  * system free (PREFIX_DISK_FREE). A write that fails is given up, and no other is tried for PREFIX_DISK_PAUSE_NS.
  *
- * What is removed for its model or owner is gone for every later call, also if it is queued. A state of a removed owner
- * is not taken any more. The files follow at once. After a kill in between, the next start removes them: it gets the
+ * What is removed for its model or owner is gone at once, also if it is queued. A later state of a removed owner is not
+ * taken; one of a removed model is. The files follow. After a kill in between, the next start removes them: it gets the
  * models that exist, and the caller removes the owners again. Any thread, except open and close. */
 #ifndef ENGINE_SERVE_PREFIX_DISK_H
 #define ENGINE_SERVE_PREFIX_DISK_H
@@ -39,7 +39,7 @@ enum {
 typedef struct prefix_disk prefix_disk;
 
 typedef struct prefix_key {
-	uint64_t model, owner; /* digests of the model's id and of the owner; 0: no owner */
+	uint64_t model, owner; /* prefix_disk_name of the model's id, and prefix_disk_owner */
 	uint64_t hash;         /* hash of all tokens (prefix_disk_hash) */
 	int64_t tokens;
 } prefix_key;
@@ -66,8 +66,10 @@ static inline uint64_t prefix_disk_hash(uint64_t hash, int32_t token)
 	hash = (hash ^ (uint32_t)token) * 0x9fb21c651e98df25u;
 	return hash ^ (hash >> 29);
 }
-/* Return the digest of a model's id or of an owner; NULL: 0. */
+/* Return the digest of a model's id; NULL: 0. */
 uint64_t prefix_disk_name(const char *text);
+/* Return the digest of an owner, "OWNER" or "OWNER TENANT"; NULL: 0. The upper half is that of OWNER. */
+uint64_t prefix_disk_owner(const char *text);
 
 /* Names of models (prefix_disk_name). NULL: any. */
 typedef struct prefix_models {
@@ -99,7 +101,7 @@ void prefix_disk_doubt(prefix_disk *d);
 void prefix_disk_read(prefix_disk *d, prefix_read *r);
 void prefix_disk_cancel(prefix_disk *d, prefix_read *r);
 
-/* Remove one state, or all of a model or of an owner. */
+/* Remove one state, or all of a model, or all of an owner and its tenants. */
 void prefix_disk_remove(prefix_disk *d, const prefix_key *key);
 void prefix_disk_remove_model(prefix_disk *d, const char *id);
 void prefix_disk_remove_owner(prefix_disk *d, const char *owner);

@@ -197,7 +197,7 @@ static prefix *find_longest(const prefix_cache *c, const served_model *m, uint64
 	return found;
 }
 
-/* Return how many tokens the prompt has in common with one of late. */
+/* Return how many tokens the prompt has in common with a recent one. */
 static int64_t find_branch(const prefix_cache *c, const served_model *m, uint64_t owner, const int32_t *ids, int64_t n)
 {
 	int64_t most = 0;
@@ -265,7 +265,7 @@ static void take_read(prefix_cache *c)
 /* Begin to read a state from the disk, if there is one that saves time. */
 static bool begin_read(prefix_cache *c, const served_model *m, const generation_request *r)
 {
-	const uint64_t owner = prefix_disk_name(r->owner);
+	const uint64_t owner = prefix_disk_owner(r->owner);
 	const prefix *p = find_longest(c, m, owner, r->prompt, r->n_prompt);
 	const int64_t least = p ? p->key.tokens : 0;
 	prefix_key key = key_of(m, owner, hash_start(c, m, owner), 0);
@@ -298,7 +298,7 @@ bool prefixes_ready(prefix_cache *c, served_model *m, const generation_request *
 status prefixes_begin(prefix_cache *c, served_model *m, generation_request *r, session **out, error *err)
 {
 	const session_options o = {.policy = POSITION_ERROR, .explain = r->n_alpha > 0 || r->explain};
-	const uint64_t owner = prefix_disk_name(r->owner);
+	const uint64_t owner = prefix_disk_owner(r->owner);
 	if (!takes_part(c, m, r))
 		return session_new(out, m, "", &o, err);
 	drop_removed(c);

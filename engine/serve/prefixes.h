@@ -2,7 +2,7 @@
  *
  * While a request without a session is served, its state is copied to host memory:
  *
- *   after the tokens that it says others share, or that it has in common with a prompt of late
+ *   after the tokens that it says others share, or that it has in common with a recent prompt
  *   after every PREFIXES_EVERY tokens of its prompt; on a device, after every step's worth
  *   before the last token of the prompt; on a device, after it
  *   when the generation ends: the next turn of a chat begins there
@@ -18,7 +18,7 @@
  * task (prefixes_ready): never in a step.
  *
  * A state is read or written only if reading it takes less time than computing the tokens that it saves. The first is
- * estimated from the speed of the latest reads, the second from the fastest steps of prompts of late. Before the first
+ * estimated from the speed of the latest reads, the second from the fastest recent steps of prompts. Before the first
  * such step every state is. A prompt waits PREFIXES_WAIT_NS at most, and then is computed. Executor thread only. */
 #ifndef ENGINE_SERVE_PREFIXES_H
 #define ENGINE_SERVE_PREFIXES_H
@@ -28,7 +28,7 @@
 
 enum {
 	PREFIXES_EVERY = 1024,
-	PREFIXES_COMPARED = 32,         /* states of late that a prompt is compared with */
+	PREFIXES_COMPARED = 32,         /* recent states that a prompt is compared with */
 	PREFIXES_SHARED = 16,           /* minimum of tokens that others share; reading fewer is as fast */
 	PREFIXES_LEAST = 64,            /* minimum of tokens since the last state, otherwise */
 	PREFIXES_STATE_BYTES = 4 << 20, /* maximum without its tokens; copying a larger state exceeds a turn */

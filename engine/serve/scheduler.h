@@ -44,7 +44,7 @@ enum {
 	SCHEDULER_MAX_STOP_BYTES = COMPLETION_STOP_MAX_BYTES,
 	SCHEDULER_AUTOMATIC = 8,                  /* automatic snapshots of a session; the oldest goes first */
 	SCHEDULER_AUTOMATIC_BYTES = 4 << 20,      /* maximum of the states that a turn copies for them */
-	SCHEDULER_OVERTAKES = 256,                /* times that requests with more priority take a generation's turn */
+	SCHEDULER_OVERTAKES = 256,                /* times that more priority takes a generation's place in the queue */
 	SCHEDULER_PREFILL_CHUNK = 256,
 	SCHEDULER_PREFILL_SHORT = 64,   /* on a CPU beside other requests, where no bit depends on it */
 	SCHEDULER_PREFILL_LONG = 1024,  /* a prompt with more tokens left is read so also after short prompts, for */

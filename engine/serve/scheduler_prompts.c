@@ -47,7 +47,7 @@ static int64_t prompt_rank(const generation *g)
 /* True if g, which follows `other` in the queue, is read before it. Both are of one owner. */
 static bool precedes(const generation *g, const generation *other)
 {
-	if (share_reads_oldest(g->share))
+	if (share_reads_oldest(g->share) || other->overtaken == SCHEDULER_OVERTAKES)
 		return false;
 	if (beams_copies(g) != beams_copies(other))
 		return beams_copies(other);

@@ -68,7 +68,7 @@ struct served_model {
 	model *model; /* NULL while the weights are being read */
 	tokenizer *tokenizer;
 	statepool *pool;
-	uint64_t row_ns;    /* time of a decode step divided by its rows, the least of late; 0: not known */
+	uint64_t row_ns;    /* time of a decode step divided by its rows, the least of recent ones; 0: not known */
 	uint64_t prompt_ns; /* likewise, of a step of prompts by its tokens */
 	int host_rows;      /* rows of host_logits */
 	float *host_logits; /* [host_rows][vocab] on the device: uploaded from the host */

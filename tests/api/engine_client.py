@@ -97,6 +97,7 @@ class Engine:
         self.socket = dial(address)
         self.calls, self.last, self.lock = {}, 0, threading.Lock()
         self.connection_error = None
+        self.key = None  # of requests that name none
         self.hello = None
         self.greeted = threading.Event()
         self.send(frame(HELLO, body={"protocol": 1, "software": "test"}))
@@ -157,7 +158,7 @@ class Engine:
         with self.lock:
             self.last += 1
             call = self.calls[self.last] = Call(self, self.last)
-        named = {name: value for name, value in (("owner", owner), ("key", key)) if value is not None}
+        named = {name: value for name, value in (("owner", owner), ("key", key or self.key)) if value is not None}
         self.send(frame(REQUEST, call.stream, {"method": method, "params": params, **named}, credit=credit,
                         payload=json.dumps(context).encode() if context else b"", flags=0 if upload else END))
         return call

@@ -320,6 +320,36 @@ def test_a_line_that_is_refused_begins_again_when_another_ends(own_daemon):
         assert [x["custom_id"] for x in output] == [f"r{i}" for i in range(200)]
 
 
+def keys(engine, *others):
+    """Ids of keys with these members."""
+    admin = engine.call("key.create", {"name": "admin", "role": "admin"})["id"]
+    return [engine.begin("key.create", {"name": "user", **more}, key=admin).result()["id"] for more in others]
+
+
+def test_a_line_with_a_priority_that_its_key_does_not_allow_takes_no_place(own_daemon):
+    daemon = own_daemon()
+    with daemon.connect() as engine:
+        body = {"model": train(engine), "prompt": "a", "max_tokens": 1}
+        key, = keys(engine, {"min_priority": 0})
+        engine.key = key
+        _, output, errors = run(engine, [line(f"r{p}", "/v1/completions", {**body, "priority": p}) for p in (-1, 0, -2)])
+        assert [x["custom_id"] for x in output] == ["r0"] and [x["response"]["status_code"] for x in errors] == [400, 400]
+    assert daemon.stop() == 0  # it has checked that all places are free
+
+
+def test_a_line_begins_with_the_states_of_its_own_key_only(own_daemon):
+    daemon = own_daemon()
+    with daemon.connect() as engine:
+        lines = [line("a", "/v1/completions", {"model": train(engine), "prompt": 30 * "bottles", "max_tokens": 1, "cache_prompt": True})]
+        cached = []
+        first, second = keys(engine, {}, {})
+        for engine.key in (first, first, second, "file", "file"):
+            output, = run(engine, lines)[1]
+            cached.append(output["response"]["body"]["usage"]["prompt_tokens_details"]["cached_tokens"] > 0)
+        assert cached == [False, True, False, False, True]
+    assert daemon.stop() == 0
+
+
 def test_an_answer_that_is_too_large_is_an_error_line(engine, model):
     large = {"model": model, "prompt": "b", "max_tokens": 480, "n": 48, "logprobs": 20, "logit_bias": {"1": -100}}
     lines = [line("a", "/v1/completions", large), line("b", "/v1/completions", {**large, "n": 1})]

@@ -1,5 +1,7 @@
 """additived --prefix-disk-bytes: the states of prompts survive a stop and a kill, and go with their model and their key."""
 
+import pytest
+
 from engine_client import own_daemon, train  # noqa: F401
 
 # A model in which reading a state is faster than computing it.
@@ -14,11 +16,12 @@ def values(engine, key=None):
     return {m["name"][len(prefix):]: m["samples"][0]["value"] for m in rows if m["name"].startswith(prefix)}
 
 
-def ask(engine, model, prompt=PROMPT, owner="10.0.0.1", **more):
+def ask(engine, model, prompt=PROMPT, owner="10.0.0.1", tenant=None, **more):
     """(text, tokens of the prompt that were not read)"""
     key = owner if owner.startswith("key-") else None
     params = {"model": model, "prompt": prompt, "temperature": 0.8, "seed": 3, "max_tokens": 12, **more}
-    call = engine.begin("completion.create", params, credit=1 << 20, owner=owner, key=key)
+    call = engine.begin("completion.create", params, credit=1 << 20, owner=owner, key=key,
+                        context={"request_id": "a", "fairness_id": tenant} if tenant else None)
     text = "".join(e["text"] for e in call.events())
     return text, call.result()["usage"]["prompt_tokens_details"]["cached_tokens"]
 
@@ -73,17 +76,19 @@ def test_the_states_of_a_deleted_model_are_gone(own_daemon):
     assert daemon.stop() == 0
 
 
-def test_the_states_of_a_revoked_key_are_gone(own_daemon):
+@pytest.mark.parametrize("tenant", [None, "team-1"])
+def test_the_states_of_a_revoked_key_are_gone(own_daemon, tenant):
     daemon = own_daemon(*OPTIONS)
     with daemon.connect() as engine:
         model = train(engine, steps=2, config=CONFIG)
         admin = engine.call("key.create", {"name": "admin", "role": "admin"})["id"]
         user = engine.begin("key.create", {"name": "user"}, key=admin).result()["id"]
-        ask(engine, model, owner=user)
+        ask(engine, model, owner=user, tenant=tenant)
     daemon.stop()
     daemon.start()
     with daemon.connect() as engine:
-        assert ask(engine, model, owner=user)[1] > 0 and files(daemon)
+        assert ask(engine, model, owner=user, tenant="another")[1] == 0
+        assert ask(engine, model, owner=user, tenant=tenant)[1] > 0 and files(daemon)
         engine.begin("key.delete", {"id": user}, key=admin).result()
         engine.wait(lambda: not files(daemon))
     daemon.stop()

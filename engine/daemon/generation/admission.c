@@ -50,7 +50,7 @@ void admission_free(admission *a)
 {
 	if (!a)
 		return;
-	assert(!a->first);
+	assert(!a->first && a->used == 0 && a->background == 0);
 	string_table_fini(&a->owners);
 	free(a);
 }

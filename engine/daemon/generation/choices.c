@@ -275,14 +275,14 @@ static status enter(choices *c, error *err)
 {
 	stream *s = c->stream;
 	int64_t most = c->plan.sampling.request.max_tokens;
+	c->plan.sampling.request.priority = (int)json_integer_value(json_object_get(s->params, "priority"));
+	TRY(keys_check_priority(s, c->plan.sampling.request.priority, err));
 	c->place = (admitted){.slots = choices_generations(&c->plan),
 	                      .background = s->background,
 	                      .most_tokens = most * c->n,
 	                      .evict = choices_credit_evict};
 	snprintf(c->owner, sizeof c->owner, s->fairness[0] ? "%s %s" : "%s", s->owner, s->fairness);
 	c->plan.sampling.request.owner = c->owner;
-	c->plan.sampling.request.priority = (int)json_integer_value(json_object_get(s->params, "priority"));
-	TRY(keys_check_priority(s, c->plan.sampling.request.priority, err));
 	c->plan.sampling.request.background = s->background;
 	c->plan.sampling.request.weight = keys_weight(s);
 	choices_credit_look(c);

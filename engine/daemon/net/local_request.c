@@ -76,6 +76,7 @@ local_request *local_request_new(net *n, const local_origin *from, const local_r
 	s->background = true;
 	s->large = from->large;
 	snprintf(s->access_id, sizeof s->access_id, "%s", from->key);
+	snprintf(s->owner, sizeof s->owner, "%s", from->key);
 	snprintf(s->request_id, sizeof s->request_id, "%s", from->request_id);
 	return r;
 }

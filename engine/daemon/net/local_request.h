@@ -21,7 +21,7 @@ typedef struct local_receiver {
 
 /* Members of the stream that a connection reads from the REQUEST. */
 typedef struct local_origin {
-	const char *key;        /* stream.access_id */
+	const char *key;        /* stream.access_id and stream.owner */
 	const char *request_id; /* for the log */
 	bool large;             /* the params have STREAM_LARGE bytes or more */
 } local_origin;

@@ -250,11 +250,13 @@ static void a_removed_owner_has_no_states(void **state)
 	int64_t bytes;
 	leave(x, 6, "a");
 	ask(x, PROMPT, "a"); /* in memory, too */
+	ask(x, PROMPT, "a tenant");
 	ask(x, PROMPT, "b");
 	const int before = count_files(x, &bytes);
 	prefix_disk_remove_owner(x->disk, "a");
 	assert_int_equal(settle(x).states, 0);
 	assert_int_equal(ask(x, PROMPT, "a"), 0);
+	assert_int_equal(ask(x, PROMPT, "a tenant"), 0);
 	restart(x);
 	assert_in_range(count_files(x, &bytes), 1, before); /* b's */
 	assert_int_equal(ask(x, PROMPT, "a"), 0);
