@@ -50,8 +50,8 @@ problem problem_from_object(const json_t *error)
 	problem_take(error, "param", p.param, sizeof p.param, "");
 	if (retry > 0 && retry <= 86400)
 		p.retry_after = (int)ceil(retry);
-	else if (p.status == 429 || p.status == 503)
-		p.retry_after = 1;
+	else if ((p.status == 429 && !p.param[0]) || p.status == 503)
+		p.retry_after = 1; /* a 429 with a param is a quota, which time alone does not free */
 	return p;
 }
 

@@ -220,8 +220,10 @@ void stream_error(stream *s, const error *err, const char *code)
 	}
 	if (status_http(result) == 500 || status_http(result) == 507)
 		log_request(LOG_WARN, s->request_id, "answered with %s: %s", code ? code : status_name(result), message);
-	bool again = result == STATUS_BUSY || result == STATUS_RATE_LIMITED || result == STATUS_UNAVAILABLE ||
-	             result == STATUS_NOMEM || result == STATUS_DEVICE;
+	/* A quota, which `param` names, has no room until something is deleted: to repeat the request would be wasted. */
+	const bool rate = result == STATUS_RATE_LIMITED && !err->param[0];
+	const bool again = rate || result == STATUS_BUSY || result == STATUS_UNAVAILABLE || result == STATUS_NOMEM ||
+	                   result == STATUS_DEVICE;
 	reserve_forget(); /* building it failed, so nothing is sent */
 	json_t *object =
 	    stream_error_object(status_http(result), code ? code : status_name(result), message, err->param,

@@ -90,6 +90,8 @@ static void an_error_frame_is_passed_on_unchanged(void **state)
 	assert_int_equal(p.retry_after, 0);
 	assert_int_equal(from("{\"status\":429,\"retry_after\":2.1}").retry_after, 3);
 	assert_int_equal(from("{\"status\":503}").retry_after, 1);
+	assert_int_equal(from("{\"status\":429}").retry_after, 1);
+	assert_int_equal(from("{\"status\":429,\"param\":\"max_jobs\"}").retry_after, 0);
 }
 
 static void an_error_frame_may_have_any_content(void **state)
