@@ -94,8 +94,8 @@ typedef struct job_kind {
 	bool (*load)(queued_job *j);    /* optional: set its members from the document; false: out of memory */
 	void (*release)(queued_job *j); /* optional: release its members, also after an error of `load` */
 	bool without_model;             /* optional: its documents name no model; its runs have none */
-	/* Optional: return the document of the end of a waiting job whose time has passed (new reference); NULL: it waits
-	 * on. */
+	/* Optional: return the document of the end of a waiting job whose time has passed (new reference); NULL: it
+	 * continues to wait. */
 	json_t *(*overdue)(const queued_job *j);
 	bool settles_poison;            /* optional: run also a job during which the engine has died too often */
 	const job_method
