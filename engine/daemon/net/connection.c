@@ -445,7 +445,8 @@ static void on_request(connection *c, const frame *f)
 		return;
 	}
 	if (!take_context(s, f)) {
-		protocol_error(c, "the payload of a REQUEST is {\"request_id\",\"times\"}, up to 1 KiB");
+		protocol_error(c, "the payload of a REQUEST is {\"request_id\",\"times\",\"timeout\",\"fairness_id\"}, "
+		                  "up to 1 KiB");
 		stream_refuse(s, STATUS_CANCELLED, NULL, NULL, "cancelled");
 		return;
 	}
