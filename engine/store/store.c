@@ -397,3 +397,14 @@ char *store_text(const json_t *document)
 {
 	return json_text(document, JSON_COMPACT);
 }
+
+const char *store_project_member(const char *project)
+{
+	return project[0] ? project : NULL;
+}
+
+void store_read_project(const json_t *document, char out[STORE_ID_BYTES])
+{
+	const char *project = json_string_value(json_object_get(document, "project"));
+	snprintf(out, STORE_ID_BYTES, "%s", project ? project : "");
+}

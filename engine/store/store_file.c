@@ -27,7 +27,7 @@ static json_t *document_of(const store_file *f)
 	return json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:s, s:s, s:I, s:s*}", "id", f->id, "filename", f->filename,
 	                 "purpose", f->purpose, "format", format_of(f->format), "bytes", (json_int_t)f->bytes, "created",
 	                 (json_int_t)f->created, "xxh3", f->digest, "sha256", f->sha256, "expires",
-	                 (json_int_t)f->expires, "project", f->project[0] ? f->project : NULL);
+	                 (json_int_t)f->expires, "project", store_project_member(f->project));
 }
 
 static status hash_blob(store_file *f, int fd, const char *path, error *err)
@@ -143,8 +143,7 @@ status store_file_get(store *s, const char *id, store_file *out, error *err)
 		const char *sha256 = json_string_value(json_object_get(row.document, "sha256"));
 		snprintf(out->digest, sizeof out->digest, "%s", digest ? digest : "");
 		snprintf(out->sha256, sizeof out->sha256, "%s", sha256 ? sha256 : "");
-		const char *project = json_string_value(json_object_get(row.document, "project"));
-		snprintf(out->project, sizeof out->project, "%s", project ? project : "");
+		store_read_project(row.document, out->project);
 		out->bytes = row.bytes;
 		out->created = json_integer_value(json_object_get(row.document, "created"));
 		out->expires = row.number;

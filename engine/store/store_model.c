@@ -18,7 +18,7 @@ static json_t *document_of(const store_model *m)
 {
 	return json_pack("{s:s, s:s, s:s, s:I, s:I, s:s*}", "id", m->id, "owned_by", m->owned_by, "architecture",
 	                 m->architecture, "parameters", (json_int_t)m->parameters, "created", (json_int_t)m->created,
-	                 "project", m->project[0] ? m->project : NULL);
+	                 "project", store_project_member(m->project));
 }
 
 /* fsync every file of a folder, then the folder. */
@@ -145,10 +145,9 @@ status store_model_get(store *s, const char *id, store_model *out, error *err)
 	if (result == STATUS_OK) {
 		const char *owner = json_string_value(json_object_get(row.document, "owned_by"));
 		const char *architecture = json_string_value(json_object_get(row.document, "architecture"));
-		const char *project = json_string_value(json_object_get(row.document, "project"));
 		snprintf(out->id, sizeof out->id, "%s", row.id);
 		snprintf(out->owned_by, sizeof out->owned_by, "%s", owner ? owner : "");
-		snprintf(out->project, sizeof out->project, "%s", project ? project : "");
+		store_read_project(row.document, out->project);
 		snprintf(out->architecture, sizeof out->architecture, "%s", architecture ? architecture : "");
 		out->parameters = json_integer_value(json_object_get(row.document, "parameters"));
 		out->created = json_integer_value(json_object_get(row.document, "created"));

@@ -207,6 +207,10 @@ status tree_sync(const char *path, error *err);
 
 /* --- documents ---------------------------------------------------------------------------------------- */
 
+/* Return the value of the member "project" for json_pack's "s*": NULL for the default, "". */
+const char *store_project_member(const char *project);
+/* Copy the member "project", "" if there is none. */
+void store_read_project(const json_t *document, char out[STORE_ID_BYTES]);
 /* Print a document for the ledger; NULL when out of memory. Free with free(). */
 char *store_text(const json_t *document);
 /* The document and the version in a session file; NULL and STATUS_STORAGE if the file is damaged. */

@@ -387,6 +387,8 @@ def test_a_key_has_no_more_jobs_at_once_than_its_quota(service):  # noqa: F811
     a.ok("POST", f"/v1/fine_tuning/jobs/{job}/cancel")
     other = a.ok("POST", "/v1/fine_tuning/jobs", job_params(file, 1000000))["id"]
     assert is_refused(a.request("POST", f"/v1/fine_tuning/jobs/{job}/resume"), "max_jobs")
+    admin = Project(service, "ops", role="admin", max_jobs=1)  # has no job itself
+    assert is_refused(admin.request("POST", f"/v1/fine_tuning/jobs/{job}/resume"), "max_jobs")
     a.ok("POST", f"/v1/fine_tuning/jobs/{other}/cancel")
     a.ok("POST", f"/v1/fine_tuning/jobs/{job}/resume")
     a.ok("POST", f"/v1/fine_tuning/jobs/{job}/cancel")

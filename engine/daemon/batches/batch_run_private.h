@@ -34,7 +34,7 @@ typedef struct batch_run {
 	uint64_t committed_ns;
 	status failure; /* failure of the machine: no more lines start; the run waits if it is STATUS_BUSY, else it ends */
 	error reason;
-	bool room;          /* a line has ended since others were refused; they begin again */
+	bool room;          /* a line has ended since others were refused, which may begin again */
 	int retry_after;    /* seconds, of the refused lines; 0: not known */
 	uint64_t resume_ns; /* no line starts before this time; by clock_ns */
 	bool busy; /* the pool works, or `batch_run_advance` runs */

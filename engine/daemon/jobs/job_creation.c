@@ -166,7 +166,7 @@ static status create(job_creation *c, char id[STORE_ID_BYTES], json_t **document
 static status job_creation_add(job_creation *c, char id[STORE_ID_BYTES], json_t **document, json_t **object, error *err)
 {
 	jobs *all = c->jobs;
-	TRY(job_queue_check_quota(&all->queue, c->stream, err));
+	TRY(job_queue_check_quota(&all->queue, c->stream, c->stream->scope.project, err));
 	TRY(idempotency_begin(c->stream, err));
 	status result = create(c, id, document, err);
 	bool added = result == STATUS_OK;

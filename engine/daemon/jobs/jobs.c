@@ -229,7 +229,7 @@ static void resume_ended(stream *s, jobs *all)
 	if (result == STATUS_OK)
 		result = check_resumable(all, document, &err);
 	if (result == STATUS_OK)
-		result = job_queue_check_quota(&all->queue, s, &err);
+		result = job_queue_check_quota(&all->queue, s, project_of(document), &err);
 	job *j = result == STATUS_OK ? (job *)job_queue_make(&all->queue, s->target, document) : NULL;
 	json_decref(document);
 	if (!j) {

@@ -26,10 +26,6 @@ typedef struct outgoing {
 	unsigned char header[FRAME_HEADER_BYTES];
 } outgoing;
 
-/* Sent if there is no memory for the real message. */
-static const char out_of_memory[] =
-    "{\"status\":503,\"code\":\"out_of_memory\",\"message\":\"out of memory\",\"param\":null,\"retry_after\":1}";
-
 /* Send a frame without payload; its JSON is copied. */
 static void connection_send_copy(connection *c, const frame *f);
 
@@ -136,7 +132,7 @@ void connection_refuse(connection *c, int http, const char *code, const char *me
 	json_t *object = stream_error_object(http, code, message, NULL, http == 503);
 	char *text = json_text_reserve(object, JSON_COMPACT);
 	json_decref(object);
-	send_text(c, &(frame){.type = FRAME_ERROR}, text, out_of_memory);
+	send_text(c, &(frame){.type = FRAME_ERROR}, text, stream_out_of_memory);
 	connection_close(c);
 }
 
@@ -445,11 +441,12 @@ static void on_request(connection *c, const frame *f)
 		    full ? "too many requests at once on this connection" : "out of memory", NULL, 1);
 		char *text = json_text_reserve(object, JSON_COMPACT);
 		json_decref(object);
-		send_text(c, &(frame){.type = FRAME_ERROR, .stream = f->stream}, text, out_of_memory);
+		send_text(c, &(frame){.type = FRAME_ERROR, .stream = f->stream}, text, stream_out_of_memory);
 		return;
 	}
 	if (!take_context(s, f)) {
-		protocol_error(c, "the payload of a REQUEST is {\"request_id\",\"times\"}, up to 1 KiB");
+		protocol_error(c, "the payload of a REQUEST is {\"request_id\",\"times\",\"timeout\",\"fairness_id\"}, "
+		                  "up to 1 KiB");
 		stream_refuse(s, STATUS_CANCELLED, NULL, NULL, "cancelled");
 		return;
 	}

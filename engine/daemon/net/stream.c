@@ -16,8 +16,7 @@
 
 enum { RETRY_SECONDS = 1 };
 
-/* Sent if there is no memory for the real message. */
-static const char out_of_memory[] =
+const char stream_out_of_memory[] =
     "{\"status\":503,\"code\":\"out_of_memory\",\"message\":\"out of memory\",\"param\":null,\"retry_after\":1}";
 
 /* Write the times of the answer: {"queued_ms":…}, since the request was received. NULL if they were not requested, or
@@ -156,8 +155,8 @@ void stream_release(stream *s)
 	else if (s->peer) /* a static text needs no memory */
 		s->peer->send_copy(s->peer, &(frame){.type = FRAME_ERROR,
 		                                     .stream = s->id,
-		                                     .json = out_of_memory,
-		                                     .json_bytes = strlen(out_of_memory)});
+		                                     .json = stream_out_of_memory,
+		                                     .json_bytes = strlen(stream_out_of_memory)});
 	stream_end(s);
 }
 

@@ -152,6 +152,8 @@ void stream_note_text(stream *s, const char *json, size_t bytes);
 /* Allow the peer `frames` more DATA frames. */
 void stream_grant(stream *s, uint32_t frames);
 
+/* The error object that is sent if there is no memory for the real one. */
+extern const char stream_out_of_memory[];
 /* Return the error object of the protocol. NULL: out of memory. */
 json_t *stream_error_object(int http, const char *code, const char *message, const char *param, int retry_after);
 

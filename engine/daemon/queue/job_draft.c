@@ -64,7 +64,7 @@ static status write_job(const job_draft *d, const char *id, const json_t *docume
 
 static status add_job(job_draft *d, char id[STORE_ID_BYTES], json_t **document, json_t **answer, error *err)
 {
-	TRY(job_queue_check_quota(d->queue, d->stream, err));
+	TRY(job_queue_check_quota(d->queue, d->stream, d->stream->scope.project, err));
 	store_new_id(id, d->queue->kind->prefix);
 	*document = steps_of(d)->document(d, id);
 	*answer = project_mark(&d->stream->scope, *document) ? job_queue_public(d->queue, *document) : NULL;

@@ -56,12 +56,12 @@ void job_queue_release(const job_queue *q, queued_job *j)
 	free(j);
 }
 
-status job_queue_check_quota(const job_queue *q, const stream *s, error *err)
+status job_queue_check_quota(const job_queue *q, const stream *s, const char *project, error *err)
 {
 	int64_t jobs = 0;
 	for (const job_queue *k = q->parts->queues; k; k = k->sibling)
 		for (const queued_job *j = k->first; j; j = j->next)
-			jobs += strcmp(project_of(j->document), s->scope.project) == 0;
+			jobs += strcmp(project_of(j->document), project) == 0;
 	return project_check_quota(&s->scope, QUOTA_JOBS, jobs, 1, err);
 }
 

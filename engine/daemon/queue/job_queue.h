@@ -94,8 +94,8 @@ typedef struct job_kind {
 	bool (*load)(queued_job *j);    /* optional: set its members from the document; false: out of memory */
 	void (*release)(queued_job *j); /* optional: release its members, also after an error of `load` */
 	bool without_model;             /* optional: its documents name no model; its runs have none */
-	/* Optional: return the document of the end of a waiting job whose time has passed (new reference); NULL: it waits
-	 * on. */
+	/* Optional: return the document of the end of a waiting job whose time has passed (new reference); NULL: it
+	 * continues to wait. */
 	json_t *(*overdue)(const queued_job *j);
 	bool settles_poison;            /* optional: run also a job during which the engine has died too often */
 	const job_method
@@ -131,9 +131,9 @@ struct job_queue {
 status job_queue_new(job_queue **out, const job_parts *parts, const job_kind *kind, error *err);
 void job_queue_free(job_queue *q);
 
-/* STATUS_RATE_LIMITED: the request's project has as many jobs that have not ended, of all kinds, as the request allows. Checked
- * in the loop's turn in which a job is added. */
-status job_queue_check_quota(const job_queue *q, const stream *s, error *err);
+/* STATUS_RATE_LIMITED: the project has as many jobs that have not ended, of all kinds, as the request allows. Checked in the
+ * loop's turn in which a job is added. */
+status job_queue_check_quota(const job_queue *q, const stream *s, const char *project, error *err);
 
 /* Return a job; NULL: it has ended or never existed. */
 queued_job *job_queue_find(const job_queue *q, const char *id);

@@ -101,13 +101,25 @@ static char *line_of(const stream *s, status result, const char *answer)
 	return text;
 }
 
+/* Append a line. The start of one that could not be written whole is removed, so that it does not spoil the next. */
+static bool append_line(int fd, const char *text)
+{
+	struct stat before;
+	if (fstat(fd, &before) != 0)
+		return false;
+	const bool ok = dprintf(fd, "%s\n", text) > 0;
+	if (!ok && ftruncate(fd, before.st_size) != 0)
+		log_line(LOG_ERROR, "the audit log has an incomplete line");
+	return ok;
+}
+
 static void audit_pool_write(uv_work_t *work)
 {
 	audit *a = work->data;
 	const int fd = open_log(a->path);
 	bool ok = fd >= 0;
 	for (const audit_line *l = a->writing; l && ok; l = l->next)
-		ok = dprintf(fd, "%s\n", l->text) > 0;
+		ok = append_line(fd, l->text);
 	a->failed = !ok || fdatasync(fd) != 0;
 	if (fd >= 0)
 		close(fd);

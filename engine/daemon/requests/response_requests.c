@@ -159,7 +159,7 @@ static void row_made(uv_work_t *work, int cancelled)
 /* False: the row must be made here. */
 static bool store_on_pool(response *r)
 {
-	row_work *w = r->events.bytes >= STREAM_LARGE ? memory_new(1, sizeof *w) : NULL;
+	row_work *w = r->bytes >= STREAM_LARGE ? memory_new(1, sizeof *w) : NULL;
 	if (!w)
 		return false;
 	*w = (row_work){.work.data = w, .of = r, .outcome = json_incref(r->outcome), .state = r->state};

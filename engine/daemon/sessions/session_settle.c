@@ -178,7 +178,7 @@ static void session_settle_give_up(session_settlement *x, status result, error *
 	if (result == STATUS_NOT_FOUND) /* refers to the folder, not to anything that the client named */
 		result = err->status = STATUS_STORAGE;
 	error_set(err, result, NULL, "%s", status_text(result));
-	/* The sweep logs a locked ledger once, not once per session. A quota is the client's matter. */
+	/* The sweep logs a locked ledger once, not once per session. A quota refusal is not logged. */
 	if (result != STATUS_UNAVAILABLE && result != STATUS_RATE_LIMITED)
 		log_request(LOG_ERROR, x->stream->request_id, "the state of %s is not stored: %s",
 		            sessions_id(x->entry), error_message(err));

@@ -332,6 +332,7 @@ static void a_malformed_payload_ends_the_connection(void **state)
 		send_request(f, 1, wrong[i]);
 		assert_int_equal(receive(f, FRAME_ERROR, text), 1);
 		assert_non_null(strstr(text, "protocol_error"));
+		assert_non_null(strstr(text, "\\\"fairness_id\\\"")); /* lists the members */
 		assert_int_equal(f->n_streams, 0);
 		assert_true(ended(f));
 		teardown(&own);

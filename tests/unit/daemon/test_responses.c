@@ -240,15 +240,20 @@ static void a_deleted_response_is_gone_at_once(void **state)
 	refused(d, 404, "not_found", "id", "response.get", named("r1"));
 }
 
+static void close_gate(rig *d)
+{
+	gate_is_closed = true;
+	for (int i = 0; i < POOL_WORKS; i++)
+		assert_int_equal(uv_queue_work(&d->engine.loop, &blocks[i], wait_at_gate, passed_gate), 0);
+}
+
 /* Let a response of more than STREAM_LARGE bytes be generated while the pool is blocked. Returns its client's call. */
 static rig_call *large_response(rig *d, const char *id)
 {
 	json_t *params = kept(id, 40, true, true);
 	json_object_set_new(params, "logprobs", json_integer(20));
 	json_object_set_new(params, "n", json_integer(3));
-	gate_is_closed = true;
-	for (int i = 0; i < POOL_WORKS; i++)
-		assert_int_equal(uv_queue_work(&d->engine.loop, &blocks[i], wait_at_gate, passed_gate), 0);
+	close_gate(d);
 	rig_call *c = rig_begin(d, "completion.create", params, 1000);
 	while (d->engine.net.streams > 1)
 		uv_run(&d->engine.loop, UV_RUN_ONCE);
@@ -271,6 +276,27 @@ static void a_large_response_has_ended_when_its_row_is_stored(void **state)
 	rig_settle(d);
 	rig_reopen(d, NULL);
 	must_have_status(d, "response.get", "r1", "completed");
+	uv_sem_destroy(&gate);
+}
+
+static void a_response_is_large_with_all_that_its_row_has(void **state)
+{
+	rig *d = *state;
+	json_t *params = kept("r1", 1, true, true);
+	char text[STREAM_LARGE - 2048]; /* the request itself is not large */
+	memset(text, 'x', sizeof text);
+	json_object_set_new(json_object_get(json_object_get(params, "response"), "about"), "text",
+	                    json_stringn(text, sizeof text));
+	assert_int_equal(uv_sem_init(&gate, 0), 0);
+	close_gate(d);
+	rig_call *c = rig_begin(d, "completion.create", params, 1000);
+	while (d->engine.net.streams > 1)
+		uv_run(&d->engine.loop, UV_RUN_ONCE);
+	assert_int_equal(c->answers, 0);
+	open_gate();
+	rig_wait(c);
+	assert_string_equal(status_of(c->answer), "completed");
+	rig_settle(d);
 	uv_sem_destroy(&gate);
 }
 
@@ -479,6 +505,7 @@ int main(void)
 	    CASE(one_outside_the_background_is_cancelled_by_its_client_alone),
 	    CASE(a_deleted_response_is_gone_at_once),
 	    CASE(a_large_response_has_ended_when_its_row_is_stored),
+	    CASE(a_response_is_large_with_all_that_its_row_has),
 	    CASE(a_large_response_can_be_deleted_while_its_row_is_made),
 	    CASE(an_interrupted_response_has_failed_after_the_restart),
 	    CASE(the_oldest_of_an_owner_make_room),
