@@ -1,8 +1,8 @@
 /* call_headers.h - headers that say how the engine treats a request: its time, and the tenant that it is for.
  *
- * X-Request-Timeout: seconds, from any client; ignored by routes that are not `timed`. x-llm-d-inference-fairness-id, or
- * x-gateway-inference-fairness-id: a tenant, from a trusted proxy. The header of another peer is ignored, since it would
- * get a share of its own. */
+ * X-Request-Timeout: seconds, from any client; ignored by routes that are not `timed`. x-llm-d-inference-fairness-id,
+ * or x-gateway-inference-fairness-id: a tenant, from a trusted proxy. The header of another peer is ignored, since it
+ * would get a share of its own. */
 #ifndef SERVER_CALL_HEADERS_H
 #define SERVER_CALL_HEADERS_H
 

@@ -153,6 +153,7 @@ status chat_tools_check_answered(const chat_calls *calls, error *err)
 {
 	for (size_t k = 0; k < json_array_size(calls->list); k++)
 		if (!calls->answered[k])
-			return refuse(err, "a call needs a result after it", "messages[%zu].tool_calls[%zu]", calls->index, k);
+			return refuse(err, "a call needs a result after it", "messages[%zu].tool_calls[%zu]",
+			              calls->index, k);
 	return STATUS_OK;
 }

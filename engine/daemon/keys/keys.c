@@ -34,10 +34,10 @@ static void free_key(access_key *x)
 
 status keys_complete(json_t *document)
 {
-	json_t *defaults = json_pack("{s:s, s:s, s:s, s:n, s:i, s:i, s:i, s:i, s:n, s:n, s:n}", "name", "", "role",
-	                             "user", "project", PROJECT_DEFAULT, "models", "requests_per_minute", 0,
-	                             "tokens_per_minute", 0, "weight", 1, "min_priority", 0, "expires_at",
-	                             "last_used_at", "revoked_at");
+	json_t *defaults =
+	    json_pack("{s:s, s:s, s:s, s:n, s:i, s:i, s:i, s:i, s:n, s:n, s:n}", "name", "", "role", "user", "project",
+	              PROJECT_DEFAULT, "models", "requests_per_minute", 0, "tokens_per_minute", 0, "weight", 1,
+	              "min_priority", 0, "expires_at", "last_used_at", "revoked_at");
 	bool whole = defaults;
 	for (int i = 0; i < QUOTAS && whole; i++)
 		whole = json_object_set_new(defaults, project_quota_names[i], json_integer(0)) == 0;
