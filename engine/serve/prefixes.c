@@ -100,11 +100,11 @@ static bool is_slower(const served_model *m, int64_t n, uint64_t ns)
 	return m->prompt_ns == 0 || m->prompt_ns * (uint64_t)n > ns;
 }
 
-/* Move a state to the disk if it may be worth reading from there, and drop it. all: as in prefix_disk_put. */
-static void move_out(prefix_cache *c, prefix *p, bool all)
+/* Move a state to the disk if it may be worth reading from there, and drop it. extra: as in prefix_disk_put. */
+static void move_out(prefix_cache *c, prefix *p, int64_t extra)
 {
 	if (c->disk && is_slower(p->model, p->key.tokens, prefix_disk_read_ns(c->disk, p->bytes)))
-		prefix_disk_put(c->disk, &p->key, &p->state, all);
+		prefix_disk_put(c->disk, &p->key, &p->state, extra);
 	drop(c, p);
 }
 
@@ -131,7 +131,7 @@ void prefixes_free(prefix_cache *c, const served_model *m)
 	for (prefix *p = c->oldest, *newer; p; p = newer) {
 		newer = p->newer;
 		if (p->model == m)
-			move_out(c, p, true);
+			move_out(c, p, c->limit); /* all at once */
 	}
 }
 
@@ -152,7 +152,7 @@ static bool add(prefix_cache *c, const served_model *m, const prefix_key *key, s
 		return false;
 	}
 	while (c->bytes + bytes > c->limit)
-		move_out(c, c->oldest, false);
+		move_out(c, c->oldest, 0);
 	*p = (prefix){.model = m, .key = *key, .state = *state, .bytes = bytes, .next = *bucket(c, key->hash)};
 	*state = (session_transfer){0};
 	*bucket(c, key->hash) = p;
