@@ -116,11 +116,11 @@ static int teardown_disk(void **state)
 static void wait_ready(disk_fixture *x, const generation_request *r)
 {
 	prefix_cache *c = &x->f.scheduler->prefixes;
-	uint64_t since = 0;
-	while (!scheduler_prefix_ready(x->f.scheduler, "m", r, &since)) {
+	prefix_wait w = {0};
+	while (!scheduler_prefix_ready(x->f.scheduler, "m", r, &w)) {
 		usleep(100);
-		since = clock_ns();
-		c->read.began_ns = c->read.began_ns ? since : 0;
+		w.since_ns = clock_ns();
+		c->read.began_ns = c->read.began_ns ? w.since_ns : 0;
 	}
 }
 
@@ -560,16 +560,18 @@ static void a_prompt_does_not_wait_for_a_slow_disk(void **state)
 	leave(x, 42, NULL);
 	prefix_cache *c = &x->f.scheduler->prefixes;
 	generation_request r = request(&with, ids, PROMPT, 2);
-	uint64_t since = 0, other = 0;
-	assert_false(scheduler_prefix_ready(x->f.scheduler, "m", &r, &since));
+	prefix_wait w = {0}, other = {0}, without_state = {0};
+	generation_request b = r;
+	b.owner = "b";
+	assert_false(scheduler_prefix_ready(x->f.scheduler, "m", &r, &w));
 	while (!atomic_load(&c->read.done))
 		usleep(1000);
 	atomic_store(&c->read.done, false); /* as if it took longer */
-	since = clock_ns();
-	c->read.began_ns = since;
-	assert_false(scheduler_prefix_ready(x->f.scheduler, "m", &r, &since));
-	since -= PREFIXES_WAIT_NS;
-	assert_true(scheduler_prefix_ready(x->f.scheduler, "m", &r, &since));
+	w.since_ns = c->read.began_ns = clock_ns();
+	assert_false(scheduler_prefix_ready(x->f.scheduler, "m", &r, &w));
+	assert_true(scheduler_prefix_ready(x->f.scheduler, "m", &b, &without_state)); /* it has nothing to read */
+	w.since_ns -= PREFIXES_WAIT_NS;
+	assert_true(scheduler_prefix_ready(x->f.scheduler, "m", &r, &w));
 	c->read.began_ns -= PREFIXES_WAIT_NS; /* and others do not begin to wait for it */
 	assert_true(scheduler_prefix_ready(x->f.scheduler, "m", &r, &other));
 	run(&x->f, NULL, &with, &r);
@@ -584,8 +586,8 @@ static void a_read_in_progress_is_cancelled_with_its_model(void **state)
 	for (uint64_t i = 0; i < 5; i++) {
 		leave(x, 50 + i, NULL);
 		generation_request r = request(&with, ids, PROMPT, 2);
-		uint64_t since = 0;
-		assert_false(scheduler_prefix_ready(x->f.scheduler, "m", &r, &since));
+		prefix_wait w = {0};
+		assert_false(scheduler_prefix_ready(x->f.scheduler, "m", &r, &w));
 		usleep((useconds_t)(100 * i));
 		restart(x);
 	}
