@@ -263,7 +263,7 @@ static void take_read(prefix_cache *c)
 }
 
 /* Find the state on the disk that saves time; false: there is none. */
-static bool find_file(const prefix_cache *c, const served_model *m, const generation_request *r, prefix_key *key)
+static bool find_on_disk(const prefix_cache *c, const served_model *m, const generation_request *r, prefix_key *key)
 {
 	const uint64_t owner = prefix_disk_owner(r->owner);
 	const prefix *p = find_longest(c, m, owner, r->prompt, r->n_prompt);
@@ -286,7 +286,7 @@ static bool begin_read(prefix_cache *c, const served_model *m, const generation_
 	prefix_key key = {0};
 	if (now - w->since_ns >= PREFIXES_WAIT_NS)
 		return true;
-	if (!(w->waits && c->read.began_ns) && !find_file(c, m, r, &key)) /* a prompt that waits has been looked up */
+	if (!(w->waits && c->read.began_ns) && !find_on_disk(c, m, r, &key)) /* a prompt that waits has been looked up */
 		return true;
 	if (c->read.began_ns)
 		return now - c->read.began_ns >= PREFIXES_WAIT_NS;

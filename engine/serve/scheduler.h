@@ -364,8 +364,8 @@ typedef struct prefix_wait {
 	uint64_t since_ns; /* when it began; 0: not so far */
 	bool waits;        /* the latest call returned false */
 } prefix_wait;
-/* Have the state at which the request will begin in memory: it may be on the disk (prefixes.h). False: it is being read,
- * or is read next; call again before scheduler_generate or scheduler_search. */
+/* Have the state at which the request will begin in memory: it may be on the disk (prefixes.h). False: it is not there
+ * yet; call again before scheduler_generate or scheduler_search. */
 bool scheduler_prefix_ready(scheduler *s, const char *id, const generation_request *r, prefix_wait *w);
 /* Allow `credits` more events; a parked generation runs again. */
 void generation_grant(generation *g, int64_t credits);
