@@ -519,7 +519,7 @@ uint64_t prefix_disk_program(const prefix_disk *d)
 
 /* --- calls of other threads ---------------------------------------------------------------------- */
 
-void prefix_disk_put(prefix_disk *d, const prefix_key *key, session_transfer *t, bool all)
+void prefix_disk_put(prefix_disk *d, const prefix_key *key, session_transfer *t, int64_t extra)
 {
 	const int64_t bytes = (int64_t)t->bytes;
 	queued *q = d ? memory_new(1, sizeof *q) : NULL;
@@ -529,7 +529,7 @@ void prefix_disk_put(prefix_disk *d, const prefix_key *key, session_transfer *t,
 		if (f) {
 			touch(d, f);
 		} else if (!lost_owner(d, key->owner) && bytes <= d->limit && bytes <= PREFIX_DISK_STATE_BYTES &&
-		           (all || d->queued_bytes + bytes <= PREFIX_DISK_QUEUE_BYTES)) {
+		           d->queued_bytes + bytes <= PREFIX_DISK_QUEUE_BYTES + extra) {
 			*q = (queued){.key = *key, .state = *t};
 			*d->last = q;
 			d->last = &q->next;

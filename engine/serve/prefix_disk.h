@@ -87,8 +87,8 @@ void prefix_disk_close(prefix_disk *d);
 /* A number that differs between programs whose states may differ. */
 uint64_t prefix_disk_program(const prefix_disk *d);
 
-/* Take the blob of t and write it later. all: also beyond PREFIX_DISK_QUEUE_BYTES. */
-void prefix_disk_put(prefix_disk *d, const prefix_key *key, session_transfer *t, bool all);
+/* Take the blob of t and write it later. The queue holds PREFIX_DISK_QUEUE_BYTES + extra at most. */
+void prefix_disk_put(prefix_disk *d, const prefix_key *key, session_transfer *t, int64_t extra);
 /* Find the longest state with which ids [n] begin, of more than `least` and fewer than n tokens. In: key->model and
  * key->owner, and in key->hash the hash of no token. *ns: how long it probably takes to read. False: there is none. */
 bool prefix_disk_find(prefix_disk *d, prefix_key *key, const int32_t *ids, int64_t n, int64_t least, uint64_t *ns);

@@ -100,11 +100,11 @@ static bool is_slower(const served_model *m, int64_t n, uint64_t ns)
 	return m->prompt_ns == 0 || m->prompt_ns * (uint64_t)n > ns;
 }
 
-/* Move a state to the disk if it may be worth reading from there, and drop it. all: as in prefix_disk_put. */
-static void move_out(prefix_cache *c, prefix *p, bool all)
+/* Move a state to the disk if it may be worth reading from there, and drop it. extra: as in prefix_disk_put. */
+static void move_out(prefix_cache *c, prefix *p, int64_t extra)
 {
 	if (c->disk && is_slower(p->model, p->key.tokens, prefix_disk_read_ns(c->disk, p->bytes)))
-		prefix_disk_put(c->disk, &p->key, &p->state, all);
+		prefix_disk_put(c->disk, &p->key, &p->state, extra);
 	drop(c, p);
 }
 
@@ -131,7 +131,7 @@ void prefixes_free(prefix_cache *c, const served_model *m)
 	for (prefix *p = c->oldest, *newer; p; p = newer) {
 		newer = p->newer;
 		if (p->model == m)
-			move_out(c, p, true);
+			move_out(c, p, c->limit); /* all at once */
 	}
 }
 
@@ -152,7 +152,7 @@ static bool add(prefix_cache *c, const served_model *m, const prefix_key *key, s
 		return false;
 	}
 	while (c->bytes + bytes > c->limit)
-		move_out(c, c->oldest, false);
+		move_out(c, c->oldest, 0);
 	*p = (prefix){.model = m, .key = *key, .state = *state, .bytes = bytes, .next = *bucket(c, key->hash)};
 	*state = (session_transfer){0};
 	*bucket(c, key->hash) = p;
@@ -262,37 +262,49 @@ static void take_read(prefix_cache *c)
 	c->read_model = NULL;
 }
 
-/* Begin to read a state from the disk, if there is one that saves time. */
-static bool begin_read(prefix_cache *c, const served_model *m, const generation_request *r)
+/* Find the state on the disk that saves time; false: there is none. */
+static bool find_on_disk(const prefix_cache *c, const served_model *m, const generation_request *r, prefix_key *key)
 {
 	const uint64_t owner = prefix_disk_owner(r->owner);
 	const prefix *p = find_longest(c, m, owner, r->prompt, r->n_prompt);
 	const int64_t least = p ? p->key.tokens : 0;
-	prefix_key key = key_of(m, owner, hash_start(c, m, owner), 0);
 	uint64_t ns;
-	if (!prefix_disk_find(c->disk, &key, r->prompt, r->n_prompt, least, &ns))
+	*key = key_of(m, owner, hash_start(c, m, owner), 0);
+	if (!prefix_disk_find(c->disk, key, r->prompt, r->n_prompt, least, &ns))
 		return false;
-	if (!is_slower(m, key.tokens - least, ns)) {
+	if (!is_slower(m, key->tokens - least, ns)) {
 		prefix_disk_doubt(c->disk);
 		return false;
 	}
-	c->read_model = m;
-	c->read.key = key;
-	prefix_disk_read(c->disk, &c->read);
 	return true;
 }
 
-bool prefixes_ready(prefix_cache *c, served_model *m, const generation_request *r, uint64_t *since)
+/* Begin to read the prompt's state unless it has none, or another is being read. True: the prompt need not wait. */
+static bool begin_read(prefix_cache *c, const served_model *m, const generation_request *r, const prefix_wait *w)
 {
 	const uint64_t now = clock_ns();
+	prefix_key key = {0};
+	if (now - w->since_ns >= PREFIXES_WAIT_NS)
+		return true;
+	if (!(w->waits && c->read.began_ns) && !find_on_disk(c, m, r, &key)) /* a prompt that waits has been looked up */
+		return true;
+	if (c->read.began_ns)
+		return now - c->read.began_ns >= PREFIXES_WAIT_NS;
+	c->read_model = m;
+	c->read.key = key;
+	prefix_disk_read(c->disk, &c->read);
+	return false;
+}
+
+bool prefixes_ready(prefix_cache *c, served_model *m, const generation_request *r, prefix_wait *w)
+{
 	if (!c->disk || !takes_part(c, m, r))
 		return true;
 	if (c->read.began_ns && atomic_load(&c->read.done))
 		take_read(c);
-	*since = *since ? *since : now;
-	if (now - *since >= PREFIXES_WAIT_NS)
-		return true;
-	return c->read.began_ns ? now - c->read.began_ns >= PREFIXES_WAIT_NS : !begin_read(c, m, r);
+	w->since_ns = w->since_ns ? w->since_ns : clock_ns();
+	w->waits = !begin_read(c, m, r, w);
+	return !w->waits;
 }
 
 status prefixes_begin(prefix_cache *c, served_model *m, generation_request *r, session **out, error *err)

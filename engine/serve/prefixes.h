@@ -54,8 +54,8 @@ typedef struct prefix_cache {
 /* Zero all and set limit, disk and program. */
 void prefixes_init(prefix_cache *c, const backend *b, int64_t limit, prefix_disk *disk);
 /* Bring a state from the disk to memory with which the prompt begins, if that is cheaper than computing. False: it is
- * not there yet; call again. *since is 0 before the first call. */
-bool prefixes_ready(prefix_cache *c, served_model *m, const generation_request *r, uint64_t *since);
+ * not there yet; call again. A prompt without such a state does not wait for the reads of others. */
+bool prefixes_ready(prefix_cache *c, served_model *m, const generation_request *r, prefix_wait *w);
 /* Create the session of a request without one. It is empty, or a copy of a kept state with which the prompt begins;
  * then *r has only the rest of the prompt. */
 status prefixes_begin(prefix_cache *c, served_model *m, generation_request *r, session **out, error *err);

@@ -359,9 +359,14 @@ status scheduler_generate(scheduler *s, served_model *m, session *x, const gener
  * score_prompt. */
 status scheduler_search(scheduler *s, served_model *m, const beam_options *o, const generation_request *r, int n,
                         generation **out, error *err);
-/* Have the state at which the request will begin in memory: it may be on the disk (prefixes.h). False: it is being read;
- * call again before scheduler_generate or scheduler_search. *since is 0 before the first call of a request. */
-bool scheduler_prefix_ready(scheduler *s, const char *id, const generation_request *r, uint64_t *since);
+/* Wait of a caller for the states of one or more prompts, one after the other. It begins zeroed. */
+typedef struct prefix_wait {
+	uint64_t since_ns; /* when it began; 0: not so far */
+	bool waits;        /* the latest call returned false */
+} prefix_wait;
+/* Have the state at which the request will begin in memory: it may be on the disk (prefixes.h). False: it is not there
+ * yet; call again before scheduler_generate or scheduler_search. */
+bool scheduler_prefix_ready(scheduler *s, const char *id, const generation_request *r, prefix_wait *w);
 /* Allow `credits` more events; a parked generation runs again. */
 void generation_grant(generation *g, int64_t credits);
 /* Cancel g: `finished` is called with STATUS_CANCELLED before the next token. */

@@ -148,10 +148,10 @@ bool scheduler_model_loaded(const scheduler *s, const char *id)
 	return scheduler_model_find(s, id) != NULL;
 }
 
-bool scheduler_prefix_ready(scheduler *s, const char *id, const generation_request *r, uint64_t *since)
+bool scheduler_prefix_ready(scheduler *s, const char *id, const generation_request *r, prefix_wait *w)
 {
 	served_model *m = scheduler_model_find(s, id);
-	return !m || prefixes_ready(&s->prefixes, m, r, since);
+	return !m || prefixes_ready(&s->prefixes, m, r, w);
 }
 
 bool scheduler_prepare(scheduler *s)

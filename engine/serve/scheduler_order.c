@@ -4,8 +4,8 @@
  * larger number and are in the same phase. So the places of other owners do not change, and with them what they get.
  *
  * A generation is overtaken SCHEDULER_OVERTAKES times at most between two of its decode steps, or before its prompt is
- * read. After that nothing enters ahead of it, and no later prompt of the owner is read before it. So it is the owner's
- * first generation after a bounded number of steps, and the owner's next step includes it. */
+ * read. After that nothing enters ahead of it, and no later prompt of the owner is read before it. So it is the
+ * owner's first generation after a bounded number of steps, and the owner's next step includes it. */
 #include "engine/serve/scheduler_state.h"
 
 static void insert_after(scheduler *s, generation *g, generation *previous)

@@ -97,7 +97,7 @@ class Engine:
         self.socket = dial(address)
         self.calls, self.last, self.lock = {}, 0, threading.Lock()
         self.connection_error = None
-        self.key = None  # of requests that name none
+        self.key = None  # sent with a request that names none
         self.hello = None
         self.greeted = threading.Event()
         self.send(frame(HELLO, body={"protocol": 1, "software": "test"}))

@@ -22,7 +22,8 @@
  * work (training). A unit of foreground work is a decode step or a step of prompts. A slice lasts at most
  * EXECUTOR_SLICE_NS or one op, and so does a request's wait for its first turn. With both kinds, each gets half of the
  * time. The thread measures them: the background has no slice while it has used more, and after a unit slices until
- * its credit is used, up to EXECUTOR_SHARE_NS. A request that comes meanwhile goes first. Without work the thread sleeps. */
+ * its credit is used, up to EXECUTOR_SHARE_NS. A request that comes meanwhile goes first. Without work the thread
+ * sleeps. */
 #ifndef ENGINE_DAEMON_COMPUTE_EXECUTOR_H
 #define ENGINE_DAEMON_COMPUTE_EXECUTOR_H
 

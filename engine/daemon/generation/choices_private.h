@@ -50,7 +50,8 @@ struct choices {
 	uv_work_t read; /* on the pool, before start */
 	task start;
 	bool start_cancelled; /* cancelled before its model was loaded */
-	uint64_t prefix_since;   /* when it began to wait for a state on the disk; 0: not so far */
+	prefix_wait prefix_wait; /* for the states on the disk with which prompts begin */
+	int prefix_next;         /* the prompt that waits; earlier ones are ready */
 	size_t snapshot_moved;   /* plan.snapshot of a session that is not durable: bytes copied, */
 	int64_t snapshot_tokens; /* and its tokens once it is complete, otherwise -1 */
 	device *device;

@@ -142,9 +142,9 @@ static bool prefixes_step(choices *c, device *d)
 	scheduler *s = device_scheduler(d);
 	if (c->plan.session || c->plan.prompts_only || c->start_cancelled || !s)
 		return true;
-	for (int i = 0; i < c->plan.prompt.n; i++) {
-		const generation_request r = request_of(c, i * c->plan.sampling.samples);
-		if (!scheduler_prefix_ready(s, c->plan.model->id, &r, &c->prefix_since)) {
+	for (; c->prefix_next < c->plan.prompt.n; c->prefix_next++) {
+		const generation_request r = request_of(c, c->prefix_next * c->plan.sampling.samples);
+		if (!scheduler_prefix_ready(s, c->plan.model->id, &r, &c->prefix_wait)) {
 			device_wait(d, c->plan.model->id);
 			return false;
 		}

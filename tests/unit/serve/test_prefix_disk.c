@@ -116,11 +116,11 @@ static int teardown_disk(void **state)
 static void wait_ready(disk_fixture *x, const generation_request *r)
 {
 	prefix_cache *c = &x->f.scheduler->prefixes;
-	uint64_t since = 0;
-	while (!scheduler_prefix_ready(x->f.scheduler, "m", r, &since)) {
+	prefix_wait w = {0};
+	while (!scheduler_prefix_ready(x->f.scheduler, "m", r, &w)) {
 		usleep(100);
-		since = clock_ns();
-		c->read.began_ns = c->read.began_ns ? since : 0;
+		w.since_ns = clock_ns();
+		c->read.began_ns = c->read.began_ns ? w.since_ns : 0;
 	}
 }
 
@@ -279,27 +279,63 @@ static void a_removed_model_has_no_states(void **state)
 	assert_int_equal(ask(x, PROMPT, "a"), 0);
 }
 
-/* The thread waits in a read, so the states are still queued. */
+/* Have the thread wait in a read, so that states stay queued. Writes the path of its file. */
+static void block(disk_fixture *x, prefix_read *r, char path[256])
+{
+	*r = (prefix_read){.key = {1, 1, 1, 1}};
+	snprintf(path, 256, "%s/%016x-%016x-%016x-1", x->kept, 1, 1, 1);
+	assert_int_equal(mkfifo(path, 0600), 0);
+	prefix_disk_read(x->disk, r);
+}
+
+static void unblock(disk_fixture *x, prefix_read *r, const char *path)
+{
+	fclose(fopen(path, "w"));
+	prefix_disk_cancel(x->disk, r);
+	assert_int_equal(unlink(path), 0);
+}
+
 static void what_is_queued_is_removed_with_its_model(void **state)
 {
 	disk_fixture *x = *state;
-	prefix_read r = {.key = {1, 1, 1, 1}};
+	prefix_read r;
 	char path[256];
 	int64_t bytes;
-	snprintf(path, sizeof path, "%s/%016x-%016x-%016x-1", x->kept, 1, 1, 1);
-	assert_int_equal(mkfifo(path, 0600), 0);
-	prefix_disk_read(x->disk, &r);
+	block(x, &r, path);
 	random_tokens(ids, LONG, 71);
 	ask(x, PROMPT, NULL);
 	prefixes_free(&x->f.scheduler->prefixes, x->f.model);
 	assert_true(stats_of(x).waiting > 0);
 	prefix_disk_remove_model(x->disk, "m");
-	FILE *file = fopen(path, "w"); /* ends the read */
-	fclose(file);
-	prefix_disk_cancel(x->disk, &r);
-	assert_int_equal(unlink(path), 0);
+	unblock(x, &r, path);
 	assert_int_equal(settle(x).writes, 0);
 	assert_int_equal(count_files(x, &bytes), 0);
+}
+
+/* Queue n of the largest states and return how many are queued then. */
+static int64_t put_largest(disk_fixture *x, uint64_t n, int64_t extra)
+{
+	static uint64_t hash;
+	for (uint64_t i = 0; i < n; i++) {
+		session_transfer t = {.blob = calloc(1, PREFIX_DISK_STATE_BYTES), .bytes = PREFIX_DISK_STATE_BYTES};
+		prefix_disk_put(x->disk, &(prefix_key){prefix_disk_name("m"), 0, ++hash, 1}, &t, extra);
+	}
+	return stats_of(x).waiting;
+}
+
+static void the_queue_has_a_limit(void **state)
+{
+	enum { FITTING = PREFIX_DISK_QUEUE_BYTES / PREFIX_DISK_STATE_BYTES };
+	disk_fixture *x = *state;
+	prefix_read r;
+	char path[256];
+	block(x, &r, path);
+	assert_int_equal(put_largest(x, FITTING + 1, 0), FITTING);
+	assert_int_equal(put_largest(x, 3, 2 * PREFIX_DISK_STATE_BYTES), FITTING + 2);
+	assert_int_equal(stats_of(x).unwritten, 2);
+	prefix_disk_remove_model(x->disk, "m");
+	unblock(x, &r, path);
+	assert_int_equal(settle(x).writes, 0);
 }
 
 /* As after a kill between the removal of a model and that of its files. */
@@ -524,16 +560,18 @@ static void a_prompt_does_not_wait_for_a_slow_disk(void **state)
 	leave(x, 42, NULL);
 	prefix_cache *c = &x->f.scheduler->prefixes;
 	generation_request r = request(&with, ids, PROMPT, 2);
-	uint64_t since = 0, other = 0;
-	assert_false(scheduler_prefix_ready(x->f.scheduler, "m", &r, &since));
+	prefix_wait w = {0}, other = {0}, without_state = {0};
+	generation_request b = r;
+	b.owner = "b";
+	assert_false(scheduler_prefix_ready(x->f.scheduler, "m", &r, &w));
 	while (!atomic_load(&c->read.done))
 		usleep(1000);
 	atomic_store(&c->read.done, false); /* as if it took longer */
-	since = clock_ns();
-	c->read.began_ns = since;
-	assert_false(scheduler_prefix_ready(x->f.scheduler, "m", &r, &since));
-	since -= PREFIXES_WAIT_NS;
-	assert_true(scheduler_prefix_ready(x->f.scheduler, "m", &r, &since));
+	w.since_ns = c->read.began_ns = clock_ns();
+	assert_false(scheduler_prefix_ready(x->f.scheduler, "m", &r, &w));
+	assert_true(scheduler_prefix_ready(x->f.scheduler, "m", &b, &without_state)); /* it has nothing to read */
+	w.since_ns -= PREFIXES_WAIT_NS;
+	assert_true(scheduler_prefix_ready(x->f.scheduler, "m", &r, &w));
 	c->read.began_ns -= PREFIXES_WAIT_NS; /* and others do not begin to wait for it */
 	assert_true(scheduler_prefix_ready(x->f.scheduler, "m", &r, &other));
 	run(&x->f, NULL, &with, &r);
@@ -548,8 +586,8 @@ static void a_read_in_progress_is_cancelled_with_its_model(void **state)
 	for (uint64_t i = 0; i < 5; i++) {
 		leave(x, 50 + i, NULL);
 		generation_request r = request(&with, ids, PROMPT, 2);
-		uint64_t since = 0;
-		assert_false(scheduler_prefix_ready(x->f.scheduler, "m", &r, &since));
+		prefix_wait w = {0};
+		assert_false(scheduler_prefix_ready(x->f.scheduler, "m", &r, &w));
 		usleep((useconds_t)(100 * i));
 		restart(x);
 	}
@@ -611,6 +649,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(a_removed_owner_has_no_states, setup_disk, teardown_disk),
 	    cmocka_unit_test_setup_teardown(a_removed_model_has_no_states, setup_disk, teardown_disk),
 	    cmocka_unit_test_setup_teardown(what_is_queued_is_removed_with_its_model, setup_disk, teardown_disk),
+	    cmocka_unit_test_setup_teardown(the_queue_has_a_limit, setup_disk, teardown_disk),
 	    cmocka_unit_test_setup_teardown(the_start_removes_files_of_models_that_do_not_exist, setup_disk,
 	                                    teardown_disk),
 	    cmocka_unit_test_setup_teardown(a_damaged_state_is_not_used, setup_disk, teardown_disk),
