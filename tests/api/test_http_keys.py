@@ -358,7 +358,8 @@ def test_a_response_that_is_kept_has_the_limits_in_its_head(service):
                              for more in ({}, {"store": True}, {"store": True, "stream": True})]
     assert int(plain) <= 10000 - 500 and int(kept) <= 10000 - 500 and int(streamed) <= 10000 - 500
     too_many = service.request("POST", "/v1/responses", {**body, "store": True, "max_output_tokens": 10001}, key)
-    assert too_many.status == 400 and int(too_many.headers["x-ratelimit-remaining-tokens"]) < 10000
+    assert too_many.status == 400 and too_many.json["error"]["param"] == "max_output_tokens"
+    assert int(too_many.headers["x-ratelimit-remaining-tokens"]) < 10000
 
 
 def test_tokens_are_reserved_and_given_back(service):

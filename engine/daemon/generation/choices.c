@@ -290,6 +290,16 @@ static status enter(choices *c, error *err)
 	                       &s->retry_after, err);
 }
 
+/* The request's name for what may make it too large. */
+static const char *name_of_limit(const choices_prompts *p, const json_t *params, bool generates)
+{
+	static const char *const newer[] = {"max_output_tokens", "max_completion_tokens"};
+	for (size_t i = 0; generates && i < sizeof newer / sizeof *newer; i++)
+		if (json_object_get(params, newer[i]))
+			return newer[i];
+	return generates ? "max_tokens" : p->field ? p->field : "prompt";
+}
+
 /* Reserve the tokens of the prompts and of everything that may be generated. */
 static status reserve_tokens(choices *c, error *err)
 {
@@ -298,11 +308,7 @@ static status reserve_tokens(choices *c, error *err)
 	int64_t n = choices_generations(&c->plan) * most;
 	for (int i = 0; i < p->n; i++)
 		n += (int64_t)(p->list[i].count + p->list[i].n_source);
-	return keys_reserve_tokens(c->stream,
-	                           most > 0   ? "max_tokens"
-	                           : p->field ? p->field
-	                                      : "prompt",
-	                           n, err);
+	return keys_reserve_tokens(c->stream, name_of_limit(p, c->stream->params, most > 0), n, err);
 }
 
 /* Submit the set to the executor, also if the pool has found that it cannot start, because it may have a session's task
