@@ -43,7 +43,6 @@ typedef struct queued {
 struct prefix_disk {
 	char folder[PATH_MAX];
 	int64_t limit, least_free;
-	uint64_t program;
 	pthread_t thread;
 	pthread_mutex_t mutex;
 	pthread_cond_t wake, read; /* for the thread; a read is done */
@@ -425,15 +424,6 @@ static int64_t free_of(const char *folder)
 	return share < PREFIX_DISK_FREE ? share : PREFIX_DISK_FREE;
 }
 
-/* Return a number that differs between programs: another build may compute other bits. */
-static uint64_t program_of(void)
-{
-	struct stat st = {0};
-	stat("/proc/self/exe", &st);
-	const int64_t parts[] = {st.st_size, st.st_mtim.tv_sec, st.st_mtim.tv_nsec};
-	return digest_bytes(parts, sizeof parts) ^ prefix_disk_name(ADDITIVE_VERSION);
-}
-
 static void free_disk(prefix_disk *d)
 {
 	for (disk_file *f = d->newest, *older; f; f = older) {
@@ -462,7 +452,6 @@ static status make_disk(prefix_disk **out, const char *folder, int64_t limit, er
 	}
 	snprintf(d->folder, sizeof d->folder, "%s", folder);
 	d->limit = limit;
-	d->program = program_of();
 	d->buckets = buckets;
 	d->last = &d->first;
 	d->byte_ns = 1;
@@ -510,11 +499,6 @@ void prefix_disk_close(prefix_disk *d)
 	pthread_mutex_unlock(&d->mutex);
 	pthread_join(d->thread, NULL);
 	free_disk(d);
-}
-
-uint64_t prefix_disk_program(const prefix_disk *d)
-{
-	return d ? d->program : 0;
 }
 
 /* --- calls of other threads ---------------------------------------------------------------------- */

@@ -84,8 +84,6 @@ status prefix_disk_open(prefix_disk **out, const char *folder, int64_t limit, in
                         error *err);
 /* Write what is queued, and free. No other thread uses it. */
 void prefix_disk_close(prefix_disk *d);
-/* A number that differs between programs whose states may differ. */
-uint64_t prefix_disk_program(const prefix_disk *d);
 
 /* Take the blob of t and write it later. The queue holds PREFIX_DISK_QUEUE_BYTES + extra at most. */
 void prefix_disk_put(prefix_disk *d, const prefix_key *key, session_transfer *t, int64_t extra);

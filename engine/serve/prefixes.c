@@ -2,9 +2,12 @@
  * follows from that of a shorter one in one step, so all beginnings of a prompt are looked up in one pass. */
 #include "engine/serve/prefixes.h"
 
+#include <dlfcn.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include "engine/base/clock.h"
+#include "engine/base/digest.h"
 #include "engine/base/memory.h"
 #include "engine/serve/scheduler_state.h"
 #include "engine/serve/session_blob.h"
@@ -18,10 +21,30 @@ struct prefix {
 	int64_t bytes;
 };
 
+/* Digest of the sizes and times of the files with the program's and the backend's code. */
+static uint64_t code_of(const backend *b)
+{
+	enum { FILES = 2, PARTS = 3 };
+	Dl_info found = {0};
+	dladdr((void *)(uintptr_t)b->close, &found);
+	const char *const files[FILES] = {"/proc/self/exe", found.dli_fname};
+	int64_t parts[FILES][PARTS] = {0};
+	for (int i = 0; i < FILES; i++) {
+		struct stat st;
+		if (!files[i] || stat(files[i], &st) != 0)
+			continue;
+		parts[i][0] = st.st_size;
+		parts[i][1] = st.st_mtim.tv_sec;
+		parts[i][2] = st.st_mtim.tv_nsec;
+	}
+	return digest_bytes(parts, sizeof parts);
+}
+
 void prefixes_init(prefix_cache *c, const backend *b, int64_t limit, prefix_disk *disk)
 {
 	*c = (prefix_cache){.limit = limit, .disk = limit > 0 ? disk : NULL};
-	c->program = prefix_disk_program(disk) ^ prefix_disk_name(b->name) ^ prefix_disk_name(b->device);
+	c->program = code_of(b) ^ prefix_disk_name(ADDITIVE_VERSION) ^ prefix_disk_name(b->name) ^
+	             prefix_disk_name(b->device);
 }
 
 static prefix_key key_of(const served_model *m, uint64_t owner, uint64_t hash, int64_t tokens)
