@@ -36,7 +36,8 @@ def test_the_openai_client_runs_a_batch(service, client, model):
     assert batch.id in [b.id for b in client.batches.list(limit=1)]
     with pytest.raises(openai.ConflictError):
         client.batches.cancel(batch.id)
-    waiting = client.batches.create(input_file_id=file.id, endpoint=URL, completion_window="24h")
+    many = client.files.create(file=("requests.jsonl", requests(model, 4000).encode()), purpose="batch")
+    waiting = client.batches.create(input_file_id=many.id, endpoint=URL, completion_window="24h")
     assert client.batches.cancel(waiting.id).status in ("cancelling", "cancelled")
     status, one, _ = service.request("GET", f"/v1/batches/{batch.id}")
     assert fits(one, "Batch")["id"] == batch.id and status == 200
