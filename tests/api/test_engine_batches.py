@@ -275,7 +275,8 @@ def test_lines_that_have_not_run_in_time_expire(engine, model):
         assert batch["status"] == "expired" and batch["expired_at"] >= batch["expires_at"]
         if output or errors:
             break
-    assert sorted(x["custom_id"] for x in output + errors) == sorted(f"r{i}" for i in range(4000)) and errors
+    done, late = [[int(x["custom_id"][1:]) for x in lines] for lines in (output, errors)]
+    assert done == sorted(done) and late == sorted(late) and sorted(done + late) == list(range(4000)) and late
     assert all(x["error"]["code"] == "batch_expired" and x["response"] is None for x in errors)
 
 
