@@ -19,14 +19,20 @@ static void mark_ring(bool *changed, int64_t places, const int64_t widths[3], in
 			changed[token % places * widths[k] + i] = true;
 }
 
+static const int64_t widths[3] = {2, 3, 1}, thin[3] = {2, 0, 0}; /* entries of a ring for each token */
+
+static void add_sums_and_ring(state_list *list)
+{
+	state_list_add(list, STATE_RECURRENT, 7, "sums");
+	state_list_add(list, STATE_CACHE, 30, "ring");
+	state_list_set_ring(list, 5, 2, 3, 1);
+}
+
 static void tokens_change_their_ring_entries_and_all_of_other_states(void **state)
 {
 	(void)state;
-	static const int64_t widths[3] = {2, 3, 1}, thin[3] = {2, 0, 0};
 	state_list list = {0};
-	state_list_add(&list, STATE_RECURRENT, 7, "sums");
-	state_list_add(&list, STATE_CACHE, 30, "ring");
-	state_list_set_ring(&list, 5, 2, 3, 1);
+	add_sums_and_ring(&list);
 	state_list_add(&list, STATE_CACHE, 6, "thin");
 	state_list_set_ring(&list, 3, 2, 0, 0);
 	state_list_add(&list, STATE_CACHE, 4, "other");
@@ -62,11 +68,8 @@ static void tokens_change_their_ring_entries_and_all_of_other_states(void **stat
 static void the_floats_that_tokens_have_written_are_found_in_order(void **state)
 {
 	(void)state;
-	static const int64_t widths[3] = {2, 3, 1}, thin[3] = {2, 0, 0};
 	state_list list = {0};
-	state_list_add(&list, STATE_RECURRENT, 7, "sums");
-	state_list_add(&list, STATE_CACHE, 30, "ring");
-	state_list_set_ring(&list, 5, 2, 3, 1);
+	add_sums_and_ring(&list);
 	state_list_add(&list, STATE_SOURCE, 4, "source");
 	state_list_add(&list, STATE_CACHE, 6, "thin");
 	state_list_set_ring(&list, 3, 2, 0, 0);
