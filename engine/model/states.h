@@ -65,8 +65,8 @@ void state_list_convert_logs(const state_list *list, const float *from, float *t
 /* List what changes in a slot when tokens from … to - 1 are read, ascending, into out [STATE_RANGES × list->count].
  * Ranges at most `gap` floats apart are merged. Return their number. */
 int state_list_changes(const state_list *list, int64_t from, int64_t to, int64_t gap, state_range *out);
-/* The floats of a slot that tokens 0 … n - 1 write, one after the other, without sources: set *out to where number `at`
- * of them is, and as many of the next as follow it in the slot. False: there are no more. */
+/* Find the floats of a slot that the first `tokens` tokens write; those of a source do not count. Set *out to the range
+ * that begins with number `at` and holds those that follow it in the slot. False: there are no more. */
 bool state_list_written(const state_list *list, int64_t tokens, int64_t at, state_range *out);
 /* Return their number. */
 int64_t state_list_written_floats(const state_list *list, int64_t tokens);

@@ -9,8 +9,8 @@
  *   DATA/sessions/<id>.<n>      durable session states; the row names the current n and those of its snapshots
  *   DATA/keys                   exists if the service has had an API key
  *   DATA/lost/KIND/             blobs that no row names, set aside; damaged ledgers
- *   DATA/cache/                 tokens of texts, algorithms of products (cuda/product_choices.h), in prefixes/ states
- *                               of prompts: they can be made again, have no row and are in no backup
+ *   DATA/cache/                 tokens of texts, algorithms of products (cuda/product_choices.h) and, in prefixes/,
+ *                               prompts' states: they can be made again, have no row and are in no backup
  *   DATA/tmp/                   uploads in progress, files for the cache, on its file system, and idle sessions that
  *                               are not durable; emptied at start
  *   DATA/reserve                room for deletions on a full disk

@@ -1,8 +1,8 @@
 /* project.h - projects: what a request may reach, and what it may create.
  *
  * Files, jobs, sessions, responses and models belong to a project, the one of the key that created them. A request with a
- * key sees the objects of its key's project alone; another project's object is answered as if it did not exist. Requests
- * of admins, and those without a key, see every project.
+ * key sees the objects of its key's project alone; another project's object is answered as if it did not exist. An admin's
+ * request sees every project, and so does one without a key.
  *
  * A key may have quotas: its request fails if the request's project would then have more than the quota. Objects that are
  * made with another key of the project count, but are not refused.
