@@ -14,7 +14,8 @@
 #include "engine/base/digest.h"
 
 /* Step i brings version i to i + 1; a step that was released never changes. `seq` is the order of creation: paging uses
- * it. One table for all kinds of rows: they differ in their documents only, and all have a digest. */
+ * it. One table for all kinds of rows: they differ in their documents only, and all have a digest. `project` repeats
+ * the document's member, for lists of one project; a row's digest does not cover it. */
 static const char *const ledger_steps[] = {
     "CREATE TABLE answers(key TEXT PRIMARY KEY, request INTEGER NOT NULL, created INTEGER NOT NULL,"
     " answer TEXT NOT NULL);"
@@ -26,6 +27,10 @@ static const char *const ledger_steps[] = {
     "CREATE INDEX objects_number ON objects(kind, parent, number);"
     "CREATE INDEX objects_state ON objects(kind, state, seq);"
     "CREATE TABLE removals(path TEXT PRIMARY KEY);",
+    "ALTER TABLE objects ADD COLUMN project TEXT NOT NULL DEFAULT '';"
+    "UPDATE objects SET project=json_extract(document, '$.project') WHERE CASE WHEN json_valid(document)"
+    " THEN json_extract(document, '$.project') NOTNULL AND json_extract(document, '$.project')<>'default' END;"
+    "CREATE INDEX objects_project ON objects(kind, project, seq);",
 };
 enum {
 	LEDGER_VERSION = sizeof ledger_steps / sizeof *ledger_steps,

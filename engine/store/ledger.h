@@ -11,6 +11,11 @@
 
 #include "engine/base/error.h"
 
+/* SQL for the project that a document names; '' is the default, also of a text that is no JSON. */
+#define LEDGER_PROJECT(document)                                                                                       \
+	"coalesce(CASE WHEN json_valid(" document ") THEN"                                                             \
+	" nullif(json_extract(" document ", '$.project'), 'default') END, '')"
+
 /* Open or create the ledger, check it completely, and upgrade its schema to the version of this program. STATUS_STORAGE
  * if it is damaged; STATUS_UNSUPPORTED if a newer program wrote it. */
 status ledger_open(sqlite3 **out, const char *path, error *err);

@@ -254,6 +254,7 @@ typedef struct store_page {
 	const char *parent;                                       /* events and checkpoints: the job */
 	const char *after;                                        /* id of the row to begin after, which matches, or NULL */
 	const char *filter;                                       /* files: purpose; jobs: status; or NULL */
+	const char *project;                                      /* "": documents without one; NULL: all */
 	bool (*match)(const void *context, const json_t *object); /* false skips a row; NULL: none */
 	const void *match_context;
 	int64_t limit; /* ≤ 0: all */

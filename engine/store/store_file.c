@@ -188,16 +188,13 @@ status store_file_delete(store *s, const char *id, error *err)
 	return store_with_reserve(s, delete_file, id, 0, err);
 }
 
-/* Text that a damaged row has in place of a document must not spoil the sum. */
 status store_file_bytes(store *s, const char *project, int64_t *out, error *err)
 {
 	sqlite3_stmt *sum;
 	status result;
 	*out = 0;
-	TRY(ledger_prepare(s->db, &sum, err,
-	                   "SELECT sum(bytes) FROM objects WHERE kind=? AND ?2=CASE WHEN json_valid(document) THEN "
-	                   "coalesce(json_extract(document, '$.project'), '') ELSE '' END",
-	                   "tt", store_kind(STORE_FILES), project));
+	TRY(ledger_prepare(s->db, &sum, err, "SELECT sum(bytes) FROM objects WHERE kind=? AND project=?", "tt",
+	                   store_kind(STORE_FILES), project));
 	if (ledger_step(s->db, sum, &result, err))
 		*out = sqlite3_column_int64(sum, 0);
 	sqlite3_finalize(sum);

@@ -93,10 +93,11 @@ status row_put(store *s, store_table table, const store_row *row, error *err)
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
 	status result = ledger_run(
 	    s->db, NULL, err,
-	    "INSERT INTO objects(kind, id, parent, number, state, bytes, document, manifest, digest) "
-	    "VALUES(?1,?2,?3,?4,?5,?6,?7,?8,row_digest(?1,?2,?3,?4,?5,?6,?7,?8)) "
+	    "INSERT INTO objects(kind, id, parent, number, state, bytes, document, manifest, digest, project) "
+	    "VALUES(?1,?2,?3,?4,?5,?6,?7,?8,row_digest(?1,?2,?3,?4,?5,?6,?7,?8)," LEDGER_PROJECT("?7") ") "
 	    "ON CONFLICT(kind, id) DO UPDATE SET parent=excluded.parent, number=excluded.number, state=excluded.state,"
-	    " bytes=excluded.bytes, document=excluded.document, manifest=excluded.manifest, digest=excluded.digest",
+	    " bytes=excluded.bytes, document=excluded.document, manifest=excluded.manifest, digest=excluded.digest,"
+	    " project=excluded.project",
 	    "tttititt", kinds[table], row->id, row->parent, row->number, row->state, row->bytes, text, row->manifest);
 	free(own);
 	s->dirty = true;
@@ -193,15 +194,17 @@ status store_list(store *s, store_table table, const store_page *page, store_eac
 {
 	char sql[512];
 	sqlite3_stmt *rows;
+	const char *types = page->project ? "tittt" : page->filter ? "titt" : page->parent ? "tit" : "ti";
 	int64_t after = page->ascending ? 0 : INT64_MAX, given = 0;
 	*has_more = false;
 	if (page->after)
 		TRY(find_after(s, table, page, &after, err));
-	snprintf(sql, sizeof sql, "SELECT " COLUMNS " FROM objects WHERE kind=?1 AND seq%s?2%s%s ORDER BY seq %s",
-	         page->ascending ? ">" : "<", page->parent ? " AND parent=?3" : "", page->filter ? " AND state=?4" : "",
-	         page->ascending ? "ASC" : "DESC");
-	TRY(ledger_prepare(s->db, &rows, err, sql, page->filter ? "titt" : page->parent ? "tit" : "ti", kinds[table],
-	                   after, page->parent, page->filter));
+	snprintf(sql, sizeof sql, "SELECT " COLUMNS " FROM objects%s WHERE kind=?1 AND seq%s?2%s%s%s ORDER BY seq %s",
+	         page->project ? " INDEXED BY objects_project" : "", page->ascending ? ">" : "<",
+	         page->parent ? " AND parent=?3" : "", page->filter ? " AND state=?4" : "",
+	         page->project ? " AND project=?5" : "", page->ascending ? "ASC" : "DESC");
+	TRY(ledger_prepare(s->db, &rows, err, sql, types, kinds[table], after, page->parent, page->filter,
+	                   page->project));
 	status result = STATUS_OK;
 	bool more = true;
 	while (more && ledger_step(s->db, rows, &result, err)) {

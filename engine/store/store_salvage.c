@@ -61,7 +61,8 @@ static int64_t copy_rows(sqlite3 *from, sqlite3 *to, const char *query, const ch
 
 static status copy_ledger(const char *damaged, sqlite3 *to, error *err)
 {
-	static const char insert[] = "INSERT OR IGNORE INTO objects VALUES(?,?,?,?,?,?,?,?,?,?)";
+	static const char insert[] = "INSERT OR IGNORE INTO objects VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,"
+				     LEDGER_PROJECT("?8") ")"; /* the damaged ledger may be older than the column */
 	sqlite3 *from;
 	error ignored = ERROR_INIT;
 	if (ledger_open_damaged(&from, damaged, &ignored) != STATUS_OK) {

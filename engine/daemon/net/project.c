@@ -44,6 +44,11 @@ bool project_lists(const project_scope *x, const char *filter, const char *proje
 	return project_sees(x, project) && (!filter || strcmp(short_name(filter), short_name(project)) == 0);
 }
 
+const char *project_only(const project_scope *x, const char *filter)
+{
+	return !x->all ? x->project : filter ? short_name(filter) : NULL;
+}
+
 status project_check_quota(const project_scope *x, project_quota q, int64_t has, int64_t more, error *err)
 {
 	static const char *const units[QUOTAS] = {[QUOTA_SESSIONS] = "sessions",

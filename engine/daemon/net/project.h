@@ -48,6 +48,9 @@ bool project_mark(const project_scope *x, json_t *document);
 bool project_sees(const project_scope *x, const char *project);
 /* True if a list that is limited to `filter` (NULL: no limit) has objects of the project. */
 bool project_lists(const project_scope *x, const char *filter, const char *project);
+/* Return the only project that such a list can have objects of, "" for the default; NULL: any. Valid as long as x and
+ * filter. */
+const char *project_only(const project_scope *x, const char *filter);
 /* Check that a project that has `has` may get `more`. STATUS_RATE_LIMITED, with the quota's name as param. */
 status project_check_quota(const project_scope *x, project_quota q, int64_t has, int64_t more, error *err);
 

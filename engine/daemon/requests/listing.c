@@ -99,6 +99,7 @@ void listing_answer_of(stream *s, store_table table, const char *parent, const c
 	const listing_page requested_page = listing_read(s->params, limit);
 	store_page page = {.parent = parent,
 	                   .after = requested_page.after,
+	                   .project = requested.scope ? project_only(&s->scope, requested.project) : NULL,
 	                   .filter = json_string_value(json_object_get(s->params, "purpose")),
 	                   .match = !parent || object || json_is_object(requested.metadata) ? is_requested : NULL,
 	                   .match_context = &requested,
