@@ -22,7 +22,7 @@ int cors_headers(const request *r, cors_header out[CORS_HEADERS])
 	                         site_lists_all(sites) ? "*" : request_header_value(r, cors_origin)};
 	out[n++] =
 	    (cors_header){"Access-Control-Expose-Headers",
-	                  "X-Request-Id, Retry-After, openai-processing-ms, x-ratelimit-limit-requests, "
+	                  "X-Request-Id, Retry-After, x-should-retry, openai-processing-ms, x-ratelimit-limit-requests, "
 	                  "x-ratelimit-remaining-requests, x-ratelimit-reset-requests, x-ratelimit-limit-tokens, "
 	                  "x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens"};
 	return n;

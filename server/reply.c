@@ -140,6 +140,8 @@ void reply_problem(request *r, const problem *p)
 		char seconds[16];
 		snprintf(seconds, sizeof seconds, "%d", p->retry_after);
 		reply_header(r, "Retry-After", seconds);
+	} else if (p->status == 429) { /* a quota, which time alone does not free; OpenAI's clients read this header */
+		reply_header(r, "x-should-retry", "false");
 	}
 	if (p->status == 401)
 		reply_header(r, "WWW-Authenticate", "Bearer");

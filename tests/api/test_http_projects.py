@@ -288,7 +288,8 @@ def test_the_project_of_a_key_cannot_be_changed(service):  # noqa: F811
 
 def is_refused(answer, quota):
     """True if the answer names the quota, and no time after which to repeat the request."""
-    return (answer.status, answer.error["code"], answer.error["param"], answer.headers["Retry-After"]) == (429, "rate_limit_exceeded", quota, None)
+    assert (answer.headers["Retry-After"], answer.headers["x-should-retry"]) == (None, "false")
+    return (answer.status, answer.error["code"], answer.error["param"]) == (429, "rate_limit_exceeded", quota)
 
 
 def test_a_key_opens_no_more_sessions_than_its_quota(service):  # noqa: F811

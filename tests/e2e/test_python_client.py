@@ -168,6 +168,14 @@ def test_a_request_is_sent_again_with_its_key_and_a_final_error_is_raised(unreli
     assert caught.value.status == 503 and "no JSON" in str(caught.value) and not server.answers
 
 
+def test_a_request_beyond_a_quota_is_not_sent_again(unreliable):
+    server, client = unreliable
+    server.answers += [(429, {"x-should-retry": "false"}, b'{"error": {"message": "quota"}}')]
+    with pytest.raises(additive_client.APIError):
+        client.jobs.create("additive", "file-1")
+    assert len(server.asked) == 1
+
+
 def test_events_continue_after_the_last_one_when_the_stream_is_cut(unreliable):
     server, client = unreliable
     parts = [f"id: {n}\ndata: {json.dumps({'object': 'event', 'id': str(n)})}\n\n".encode() for n in range(3)]

@@ -81,6 +81,8 @@ def wait_before_retry(call: Call, attempt: int, answer: httpx.Response | None) -
     """Seconds to wait after attempt 1, 2, …, or None: the answer, or the failure to connect, is final."""
     if not call.repeatable or attempt >= ATTEMPTS or (answer is not None and answer.status_code not in (429, 503)):
         return None
+    if answer is not None and answer.headers.get("x-should-retry") == "false":
+        return None
     asked = answer.headers.get("Retry-After", "") if answer is not None else ""
     return max(backoff(attempt), min(LONGEST_WAIT, float(asked) if asked.isdigit() else 0))
 
