@@ -50,3 +50,9 @@ status json_read_members(const json_t *json, const char *format, ...)
 	restore(failed_before);
 	return !failed ? STATUS_OK : json_error_code(&where) == json_error_out_of_memory ? STATUS_NOMEM : STATUS_INVALID;
 }
+
+int64_t json_read_integer(const json_t *object, const char *key, int64_t fallback)
+{
+	const json_t *found = json_object_get(object, key);
+	return json_is_integer(found) ? json_integer_value(found) : fallback;
+}

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "engine/base/json_read.h"
 #include "engine/daemon/generation/attribution_request.h"
 #include "engine/daemon/generation/tokens.h"
 #include "gen/limits.h"
@@ -32,12 +33,6 @@ bool faithfulness_settings_want(const faithfulness_settings *s, faithfulness_met
 	for (int i = 0; i < s->n_orders; i++)
 		requested |= s->orders[i] == method;
 	return requested;
-}
-
-static int64_t integer(const json_t *params, const char *key, int64_t fallback)
-{
-	const json_t *found = json_object_get(params, key);
-	return json_is_integer(found) ? json_integer_value(found) : fallback;
 }
 
 static double real(const json_t *params, const char *key, double fallback)
@@ -87,7 +82,7 @@ static status read_methods(faithfulness_settings *s, const json_t *given, const 
 static status read_positions(faithfulness_settings *s, const json_t *params, const model_entry *m, error *err)
 {
 	const json_t *given = json_object_get(params, "positions");
-	s->spread = integer(params, "spread", 0);
+	s->spread = json_read_integer(params, "spread", 0);
 	if (json_is_array(given) && s->spread > 0)
 		return error_set(err, STATUS_INVALID, "spread", "give positions or spread, not both");
 	s->n_positions = s->spread > 0 || s->mask != TOKEN_NONE ? 0 : 1;
@@ -181,22 +176,22 @@ static void read_measure(faithfulness_options *o, const json_t *params)
 	for (int i = 0; i < o->n_fractions; i++)
 		o->fractions[i] =
 		    json_is_array(given) ? json_number_value(json_array_get(given, (size_t)i)) : usual_fractions[i];
-	o->grid = (int)integer(params, "grid", EXPLAIN_EVALUATE_GRID_DEFAULT);
-	o->soft = (int)integer(params, "soft", EXPLAIN_EVALUATE_SOFT_DEFAULT);
-	o->far = integer(params, "far", EXPLAIN_EVALUATE_FAR_DEFAULT);
-	o->seed = (uint64_t)integer(params, "seed", 0);
+	o->grid = (int)json_read_integer(params, "grid", EXPLAIN_EVALUATE_GRID_DEFAULT);
+	o->soft = (int)json_read_integer(params, "soft", EXPLAIN_EVALUATE_SOFT_DEFAULT);
+	o->far = json_read_integer(params, "far", EXPLAIN_EVALUATE_FAR_DEFAULT);
+	o->seed = (uint64_t)json_read_integer(params, "seed", 0);
 }
 
 status faithfulness_settings_read(faithfulness_settings *out, const json_t *params, const model_entry *m, error *err)
 {
 	*out = (faithfulness_settings){.share = (float)real(params, "share", 0.5),
-	                               .steps = (int)integer(params, "steps", EXPLAIN_STEPS),
-	                               .bootstrap = integer(params, "bootstrap", EXPLAIN_EVALUATE_BOOTSTRAP_DEFAULT),
+	                               .steps = (int)json_read_integer(params, "steps", EXPLAIN_STEPS),
+	                               .bootstrap = json_read_integer(params, "bootstrap", EXPLAIN_EVALUATE_BOOTSTRAP_DEFAULT),
 	                               .confidence = real(params, "confidence", 0.95),
 	                               .rows = json_is_true(json_object_get(params, "rows")),
 	                               .begins = tokens_begin(params),
-	                               .max_tokens = integer(params, "max_tokens", EXPLAIN_EVALUATE_MAX_TOKENS_DEFAULT),
-	                               .texts = integer(params, "texts", EXPLAIN_EVALUATE_TEXTS_DEFAULT)};
+	                               .max_tokens = json_read_integer(params, "max_tokens", EXPLAIN_EVALUATE_MAX_TOKENS_DEFAULT),
+	                               .texts = json_read_integer(params, "texts", EXPLAIN_EVALUATE_TEXTS_DEFAULT)};
 	out->both_sides = !m->dims.form->stepwise;
 	out->mask = m->dims.form->fills ? catalog_mask(m) : TOKEN_NONE;
 	const int64_t most = scheduler_attribution_limit(&m->dims);

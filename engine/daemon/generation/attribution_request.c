@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/json_read.h"
 #include "engine/base/memory.h"
 #include "engine/daemon/generation/generation.h"
 #include "engine/daemon/generation/tokens.h"
@@ -188,12 +189,12 @@ static explain_baseline baseline_of(const json_t *params, const model_entry *m)
 static status attribution_request_read_options(attribution_request *c, const json_t *params, const model_entry *m,
                                                error *err)
 {
-	const json_t *share = json_object_get(params, "share"), *steps = json_object_get(params, "steps");
+	const json_t *share = json_object_get(params, "share");
 	const int i = find_method(method_of(params));
 	c->method = methods[i].name;
 	c->options.method = methods[i].method;
 	c->options.share = json_is_number(share) ? (float)json_number_value(share) : 0.5f;
-	c->options.steps = json_is_integer(steps) ? (int)json_integer_value(steps) : EXPLAIN_STEPS;
+	c->options.steps = (int)json_read_integer(params, "steps", EXPLAIN_STEPS);
 	c->options.baseline = baseline_of(params, m);
 	TRY(attribution_request_check_keys(params, c->method, err));
 	if (m->dims.shifted && methods[i].attention)
@@ -243,11 +244,11 @@ static status read_page(attribution_request *c, const json_t *params, error *err
 static status attribution_request_read_rows(attribution_request *c, const json_t *params, const model_entry *m,
                                             int64_t n, int64_t position, error *err)
 {
-	const json_t *span = json_object_get(params, "span"), *top = json_object_get(params, "top");
+	const json_t *span = json_object_get(params, "span");
 	c->span = json_is_array(span);
 	c->first = position;
 	c->n = 1;
-	c->top = json_is_integer(top) ? json_integer_value(top) : 0;
+	c->top = json_read_integer(params, "top", 0);
 	static const char *const of_spans[] = {"top", "after", "limit"};
 	for (int i = 0; i < 3 && !c->span; i++)
 		if (json_object_get(params, of_spans[i]))

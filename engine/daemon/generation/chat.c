@@ -1,5 +1,6 @@
 #include "engine/daemon/generation/methods.h"
 
+#include "engine/base/json_read.h"
 #include "engine/daemon/generation/carried_state.h"
 #include "engine/daemon/generation/completions.h"
 #include "engine/daemon/generation/conversation.h"
@@ -8,19 +9,13 @@
 #include "engine/daemon/generation/tool_calls.h"
 #include "gen/limits.h"
 
-static int64_t integer(const json_t *params, const char *key, int64_t fallback)
-{
-	const json_t *found = json_object_get(params, key);
-	return json_is_integer(found) ? json_integer_value(found) : fallback;
-}
-
 static status read_logprobs(choices_plan *p, const json_t *params, error *err)
 {
 	bool requested = json_is_true(json_object_get(params, "logprobs")) ||
 	                 json_array_size(json_object_get(params, "include")) > 0; /* only one value is possible */
-	int64_t top = integer(params, "top_logprobs", -1);
+	int64_t top = json_read_integer(params, "top_logprobs", -1);
 	p->answer.n_logprobs = !requested ? -1 : top > 0 ? (int)top : 0;
-	p->answer.n_prompt_logprobs = (int)integer(params, "prompt_logprobs", -1);
+	p->answer.n_prompt_logprobs = (int)json_read_integer(params, "prompt_logprobs", -1);
 	choices_ask_logprobs(p);
 	if (requested || top < 0)
 		return STATUS_OK;
@@ -58,11 +53,11 @@ static void chat_begin(stream *s, status (*prepare_plan)(stream *s, choices_plan
 static status prepare_chat(stream *s, choices_plan *p, error *err)
 {
 	const json_t *params = s->params;
-	int64_t most = integer(params, "max_tokens", CHAT_COMPLETION_MAX_COMPLETION_TOKENS_DEFAULT);
+	int64_t most = json_read_integer(params, "max_tokens", CHAT_COMPLETION_MAX_COMPLETION_TOKENS_DEFAULT);
 	TRY(read_logprobs(p, params, err));
-	p->sampling.request.max_tokens = integer(params, "max_completion_tokens", most);
+	p->sampling.request.max_tokens = json_read_integer(params, "max_completion_tokens", most);
 	TRY(chat_prepare(s, p, json_object_get(params, "messages"), err));
-	p->sampling.samples = (int)integer(params, "n", 1);
+	p->sampling.samples = (int)json_read_integer(params, "n", 1);
 	TRY(completions_check_count(s, p, err));
 	return carried_state_begin(s, p, err);
 }
@@ -77,7 +72,8 @@ void chat_create(stream *s)
 static status prepare_response(stream *s, choices_plan *p, error *err)
 {
 	TRY(read_logprobs(p, s->params, err));
-	p->sampling.request.max_tokens = integer(s->params, "max_output_tokens", RESPONSE_MAX_OUTPUT_TOKENS_DEFAULT);
+	p->sampling.request.max_tokens =
+	    json_read_integer(s->params, "max_output_tokens", RESPONSE_MAX_OUTPUT_TOKENS_DEFAULT);
 	TRY(response_input_read(s->params, &p->prompt.messages, err));
 	p->prompt.field = "input";
 	p->prompt.rename = response_input_rename;

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "engine/base/json_read.h"
 #include "engine/base/memory.h"
 #include "engine/daemon/generation/carried_state.h"
 #include "engine/daemon/generation/conversation.h"
@@ -165,12 +166,6 @@ static float real(const json_t *params, const char *key, bool above, float fallb
 	return above && x == 0 ? FLT_MIN : x;
 }
 
-static int64_t integer(const json_t *params, const char *key, int64_t fallback)
-{
-	const json_t *found = json_object_get(params, key);
-	return json_is_integer(found) ? json_integer_value(found) : fallback;
-}
-
 static uint64_t random_seed(void)
 {
 	uint64_t seed = 0;
@@ -204,7 +199,7 @@ static status read_sampling(sampling *out, const json_t *params, const model_ent
 	const json_t *bias = json_object_get(params, "logit_bias"), *seed = json_object_get(params, "seed");
 	sampling_default(out);
 #define NUMBER(name, above, min, max, fallback) out->name = real(params, #name, above, out->name);
-#define INTEGER(name, min, max, fallback) out->name = (int32_t)integer(params, #name, out->name);
+#define INTEGER(name, min, max, fallback) out->name = (int32_t)json_read_integer(params, #name, out->name);
 #include "gen/sampling.def"
 	out->seed = json_is_integer(seed) ? (uint64_t)json_integer_value(seed) : random_seed();
 	return json_is_object(bias) ? read_bias(out, bias, c, err) : STATUS_OK;
@@ -235,7 +230,7 @@ static status read_alpha(choices_plan *spec, const json_t *alpha, error *err)
 {
 	generation_request *r = &spec->sampling.request;
 	const char *aggregate = json_string_value(json_object_get(alpha, "aggregate"));
-	r->n_alpha = (int)integer(alpha, "top", 0);
+	r->n_alpha = (int)json_read_integer(alpha, "top", 0);
 	if (r->n_alpha == 0)
 		return STATUS_OK;
 	TRY(catalog_check_explains(spec->model, true, "alpha", err));
@@ -260,9 +255,9 @@ status completions_read_options(choices_plan *spec, const json_t *params, error 
 
 static status read_request(choices_plan *spec, const json_t *params, error *err)
 {
-	spec->sampling.request.max_tokens = integer(params, "max_tokens", COMPLETION_MAX_TOKENS_DEFAULT);
-	spec->answer.n_logprobs = (int)integer(params, "logprobs", -1);
-	spec->answer.n_prompt_logprobs = (int)integer(params, "prompt_logprobs", -1);
+	spec->sampling.request.max_tokens = json_read_integer(params, "max_tokens", COMPLETION_MAX_TOKENS_DEFAULT);
+	spec->answer.n_logprobs = (int)json_read_integer(params, "logprobs", -1);
+	spec->answer.n_prompt_logprobs = (int)json_read_integer(params, "prompt_logprobs", -1);
 	choices_ask_logprobs(spec);
 	return completions_read_options(spec, params, err);
 }
@@ -397,7 +392,7 @@ status completions_check_count(const stream *s, const choices_plan *spec, error 
 
 static status read_count(choices_plan *spec, const json_t *params, error *err)
 {
-	int n = (int)integer(params, "n", 1), of = (int)integer(params, "best_of", 0);
+	int n = (int)json_read_integer(params, "n", 1), of = (int)json_read_integer(params, "best_of", 0);
 	spec->sampling.samples = of > 0 ? of : n;
 	if (of == 0 || of == n)
 		return STATUS_OK;
@@ -411,7 +406,7 @@ static status read_count(choices_plan *spec, const json_t *params, error *err)
 static status read_search(choices_plan *spec, const json_t *params, error *err)
 {
 	const json_t *penalty = json_object_get(params, "length_penalty");
-	const beam_options o = {.beams = (int)integer(params, "num_beams", 1),
+	const beam_options o = {.beams = (int)json_read_integer(params, "num_beams", 1),
 	                        .length_penalty = json_is_number(penalty) ? json_number_value(penalty) : 1,
 	                        .early_stopping = json_is_true(json_object_get(params, "early_stopping"))};
 	spec->sampling.search = o;

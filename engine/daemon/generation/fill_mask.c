@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/json_read.h"
 #include "engine/base/memory.h"
 #include "engine/daemon/generation/mask_text.h"
 #include "engine/daemon/generation/score_request.h"
@@ -21,8 +22,7 @@ enum {
 
 static int64_t top_k(const score_request *x)
 {
-	const json_t *k = json_object_get(x->params, "top_k");
-	return json_is_integer(k) ? json_integer_value(k) : FILL_MASK_TOP_K_DEFAULT;
+	return json_read_integer(x->params, "top_k", FILL_MASK_TOP_K_DEFAULT);
 }
 
 static status fill_mask_begin(score_request *x, error *err)

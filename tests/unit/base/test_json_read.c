@@ -145,6 +145,19 @@ static void a_failed_allocation_is_not_reported_as_a_damaged_manifest(void **sta
 	assert_int_equal(file_remove_tree(folder, NULL), STATUS_OK);
 }
 
+static void an_integer_that_is_missing_or_no_integer_is_the_fallback(void **state)
+{
+	json_t *object = json_pack("{s:I, s:s, s:f, s:n}", "n", (json_int_t)-5, "text", "5", "real", 5.0, "null");
+	(void)state;
+	assert_int_equal(json_read_integer(object, "n", 7), -5);
+	assert_int_equal(json_read_integer(object, "text", 7), 7);
+	assert_int_equal(json_read_integer(object, "real", 7), 7);
+	assert_int_equal(json_read_integer(object, "null", 7), 7);
+	assert_int_equal(json_read_integer(object, "missing", 7), 7);
+	assert_int_equal(json_read_integer(NULL, "n", 7), 7);
+	json_decref(object);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -153,6 +166,7 @@ int main(void)
 	    cmocka_unit_test(an_earlier_failed_allocation_is_remembered_and_not_blamed_on_the_text),
 	    cmocka_unit_test(a_failed_allocation_is_not_reported_as_a_missing_member),
 	    cmocka_unit_test(a_failed_allocation_is_not_reported_as_a_damaged_manifest),
+	    cmocka_unit_test(an_integer_that_is_missing_or_no_integer_is_the_fallback),
 	};
 	return cmocka_run_group_tests(tests, without_reserve, NULL);
 }
