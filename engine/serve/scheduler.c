@@ -131,6 +131,7 @@ void scheduler_free(scheduler *s)
 	prefixes_fini(&s->prefixes);
 	shares_fini(&s->shares);
 	shares_fini(&s->background_shares);
+	shares_fini(&s->score_shares);
 	free(s);
 }
 

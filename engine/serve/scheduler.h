@@ -444,15 +444,18 @@ typedef struct score_task_request {
 	explain_options explain;
 	int64_t width;   /* floats in a row: model_dims.hidden or outputs */
 	float *out;      /* [rows of all sequences][width] */
-	bool background; /* as of a generation */
+	const char *owner; /* these four as of a generation; scheduler_score copies the owner */
+	bool background;
+	int weight;
+	int priority;
 	/* Called exactly once, on the scheduler's thread, with STATUS_OK, STATUS_CANCELLED or the error. The score task
 	 * is then freed. */
 	void (*finished)(void *context, status s, const error *err);
 	void *context;
 } score_task_request;
 
-/* Start a score task. It runs in slices of about a millisecond, in turn with other score tasks, between the steps of
- * generations. `finished` is not called if this function fails.
+/* Start a score task. It runs in slices of about a millisecond between the steps of generations. Slices are divided
+ * among owners by weight, and `priority` orders the score tasks of one owner (scheduler_score.c). `finished` is not called if this function fails.
  *
  * Errors:
  *   STATUS_INVALID "model"    no such head or rows

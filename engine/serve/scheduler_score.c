@@ -1,5 +1,8 @@
-/* scheduler_score.c - round-robin over score tasks. A turn runs one slice of the first score task, which then moves to
- * the end of the list. A long score task therefore delays a short one by no more slices than the short one needs. */
+/* scheduler_score.c - the order of score tasks. A turn runs one slice, of the owner that has had the fewest slices for
+ * its weight (shares.h). Of its score tasks it is the one with the lowest `priority`, and of equal ones the first in the
+ * list, which then moves to the end. A long score task therefore delays a short one of the same owner by no more slices
+ * than the short one needs. A score task is overtaken SCHEDULER_OVERTAKES times at most between two of its slices. */
+#include "engine/base/clock.h"
 #include "engine/serve/scheduler_state.h"
 
 static void scheduler_score_append(scheduler *s, score_task *x)
@@ -19,6 +22,7 @@ static void scheduler_score_end(scheduler *s, score_task *x, status result, cons
 	if (result != STATUS_OK)
 		error_set(&said, result, err ? err->param : NULL, "%s",
 		          err && err->status != STATUS_OK ? error_message(err) : status_text(result));
+	share_leave(x->share, clock_ns());
 	score_task_free(x);
 	s->n_score_tasks--;
 	s->n_background -= r.background;
@@ -32,7 +36,15 @@ status scheduler_score(scheduler *s, served_model *m, const score_task_request *
 		return error_set(err, STATUS_UNAVAILABLE, NULL, "the engine is stopping");
 	if (s->n_score_tasks >= s->limits.max_generations)
 		return error_set(err, STATUS_BUSY, NULL, "%d requests are being scored", s->n_score_tasks);
-	TRY(score_task_new(out, m, r, err));
+	share *owner = shares_enter(&s->score_shares, r->owner, r->weight);
+	if (!owner)
+		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	const status result = score_task_new(out, m, r, err);
+	if (result != STATUS_OK) {
+		share_leave(owner, clock_ns());
+		return result;
+	}
+	(*out)->share = owner;
 	s->n_score_tasks++;
 	s->n_background += r->background;
 	scheduler_model_touch(s, m);
@@ -45,25 +57,48 @@ void score_task_cancel(score_task *x)
 	x->cancelled = true;
 }
 
-/* The link of the first score task that can run; it holds NULL if there is none. */
-static score_task **first_link(scheduler *s)
+/* True if x, which is later in the list than y, runs before it. */
+static bool is_before(const score_task *x, const score_task *y)
 {
-	score_task **link = &s->score_tasks;
-	while (*link && s->holds && (*link)->request.background && !(*link)->cancelled)
-		link = &(*link)->next;
-	return link;
+	if (x->share != y->share)
+		return x->share->served < y->share->served;
+	return x->request.priority < y->request.priority && y->overtaken < SCHEDULER_OVERTAKES;
+}
+
+/* The link of the score task that runs next; NULL: none can run. */
+static score_task **next_link(scheduler *s)
+{
+	score_task **next = NULL;
+	for (score_task **link = &s->score_tasks; *link; link = &(*link)->next) {
+		if ((*link)->cancelled)
+			return link;
+		if (!(s->holds && (*link)->request.background) && (!next || is_before(*link, *next)))
+			next = link;
+	}
+	return next;
+}
+
+/* Count the turn of x for its owner, and for those of its score tasks that it has overtaken. */
+static void count_turn(scheduler *s, score_task *x)
+{
+	shares_chosen(&s->score_shares, x->share);
+	share_charge(x->share, 1);
+	x->overtaken = 0;
+	for (score_task *y = s->score_tasks; y != x; y = y->next)
+		y->overtaken += y->share == x->share;
 }
 
 bool scheduler_scores(scheduler *s)
 {
-	return *first_link(s);
+	return next_link(s);
 }
 
 status scheduler_score_turn(scheduler *s)
 {
-	score_task **link = first_link(s), *x = *link;
+	score_task **link = next_link(s), *x = *link;
 	bool done = false;
 	error err = ERROR_INIT;
+	count_turn(s, x);
 	x->model->generations_wait = s->n_generations > s->n_waiting;
 	const uint64_t slice = x->model->generations_wait ? SCORE_TASK_SHORT_SLICE_NS : SCORE_TASK_SLICE_NS;
 	status result = x->cancelled ? STATUS_CANCELLED : score_task_advance(x, slice, &done, &err);

@@ -44,8 +44,9 @@ struct scheduler {
 	prefix_cache prefixes;
 	owner_shares shares;            /* one for each owner of a generation */
 	owner_shares background_shares; /* likewise, of those in the background */
+	owner_shares score_shares;      /* of slices: one for each owner of a score task */
 
-	score_task *score_tasks; /* in turn order */
+	score_task *score_tasks; /* in the order of their last slices */
 	int n_score_tasks;
 
 	int turn; /* next turn: i < n_models decodes model i; n_models reads prompts; otherwise a score task */
@@ -168,7 +169,7 @@ bool scheduler_resumes(const generation *g);
 status scheduler_draw_first(scheduler *s, generation *g, int most, error *err);
 /* True if a score task can run. */
 bool scheduler_scores(scheduler *s);
-/* Run a slice of the first one that can. STATUS_DEVICE: the device is lost. */
+/* Run a slice of the next one. STATUS_DEVICE: the device is lost. */
 status scheduler_score_turn(scheduler *s);
 /* End the score tasks that exist on entry. */
 void scheduler_score_end_all(scheduler *s, status result, const error *err);

@@ -6,6 +6,7 @@
 #define ENGINE_SERVE_SCORE_TASK_H
 
 #include "engine/serve/attribution_run.h"
+#include "engine/serve/shares.h"
 
 /* Approximate length of a slice; the shorter one applies while generations wait for it. */
 enum { SCORE_TASK_SLICE_NS = 1000000, SCORE_TASK_SHORT_SLICE_NS = 200000 };
@@ -16,6 +17,8 @@ struct score_task {
 	score_task_request request;
 	int32_t slot; /* state of a causal model; in any other model it only marks the model as used */
 	bool cancelled;
+	share *share;                 /* its owner's, of slices */
+	int overtaken;                /* times that a later score task of the owner has run before it */
 	int64_t read;                 /* number of complete sequences */
 	int64_t written;              /* number of rows written to request.out */
 	int64_t tokens_read;          /* number of tokens read of the current sequence */

@@ -12,6 +12,9 @@
  * Prompts: the owner that has been served the fewest tokens for its weight is next. On a host a step reads prompts of
  * one owner. Every SHARES_OLDEST_EVERY-th of its turns is for its first prompt in the queue.
  *
+ * Score tasks: the owner that has had the fewest slices for its weight is next. Their shares are apart from those of
+ * generations.
+ *
  * With each request an owner starts at least level with the one whose prompt was read last, so that it cannot save up
  * turns. Executor thread only. */
 #ifndef ENGINE_SERVE_SHARES_H

@@ -219,6 +219,10 @@ def test_a_key_limits_the_priority_of_its_requests(service):
     for _ in range(2):
         refused = service.complete(key["secret"], priority=-1)
         assert (refused.status, refused.error["param"]) == (400, "priority") and "min_priority" in refused.error["message"]
+    for path, body in (("embeddings", {"input": "a"}), ("explain", {"input": "ab"})):
+        for priority, status in ((7, 200), (-1, 400)):
+            answer = service.request("POST", f"/v1/{path}", {"model": service.model, "priority": priority, **body}, key["secret"])
+            assert answer.status == status and (status == 200 or answer.error["param"] == "priority"), (path, answer.body)
     service.request("POST", f"/v1/keys/{key['id']}", {"min_priority": -5}, admin)
     service.restart()
     assert [service.complete(key["secret"], priority=p).status for p in (-5, -6)] == [200, 400]

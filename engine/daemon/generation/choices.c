@@ -281,7 +281,7 @@ static status enter(choices *c, error *err)
 	                      .background = s->background,
 	                      .most_tokens = most * c->n,
 	                      .evict = choices_credit_evict};
-	snprintf(c->owner, sizeof c->owner, s->fairness[0] ? "%s %s" : "%s", s->owner, s->fairness);
+	stream_full_owner(s, c->owner);
 	c->plan.sampling.request.owner = c->owner;
 	c->plan.sampling.request.background = s->background;
 	c->plan.sampling.request.weight = keys_weight(s);

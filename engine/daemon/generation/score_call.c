@@ -1,5 +1,7 @@
 #include "engine/daemon/generation/score_call.h"
 
+#include "engine/daemon/keys/keys.h"
+
 static executor *executor_of(const score_call *t)
 {
 	return fleet_executor(t->fleet, t->device);
@@ -39,7 +41,6 @@ static status score_call_begin(score_call *t, device *d)
 		return STATUS_CANCELLED;
 	t->request.finished = ended;
 	t->request.context = t;
-	t->request.background = t->stream && t->stream->background;
 	TRY(catalog_model(t->model, d, &m, &t->error));
 	return scheduler_score(device_scheduler(d), m, &t->request, &t->scoring, &t->error);
 }
@@ -95,6 +96,17 @@ static void score_call_on_cancel(stream *s)
 	score_call_cancel(s->context);
 }
 
+/* Set the place of the score task among others. */
+static status read_order(score_call *t, const stream *s, error *err)
+{
+	stream_full_owner(s, t->owner);
+	t->request.owner = t->owner;
+	t->request.background = s->background;
+	t->request.weight = keys_weight(s);
+	t->request.priority = (int)json_integer_value(json_object_get(s->params, "priority"));
+	return keys_check_priority(s, t->request.priority, err);
+}
+
 void score_call_submit(score_call *t)
 {
 	static const stream_watch watch = {.cancel = score_call_on_cancel};
@@ -108,7 +120,10 @@ void score_call_submit(score_call *t)
 		s->context = t;
 		s->watch = &watch;
 	}
-	if (!s || !s->cancelled) {
+	const status order = s ? read_order(t, s, &t->error) : STATUS_OK;
+	if (order != STATUS_OK) {
+		t->result = order;
+	} else if (!s || !s->cancelled) {
 		t->over = !executor_submit(executor_of(t), &t->start);
 		if (t->over)
 			t->result = error_set(&t->error, STATUS_BUSY, NULL, "too many requests are waiting");

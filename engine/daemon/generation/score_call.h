@@ -13,7 +13,7 @@ struct score_call {
 	int device;     /* the device of the session that is explained, or FLEET_ANY; then the one in use */
 	stream *stream; /* its end cancels the score task; its watch and context are used until then; NULL: no stream */
 	model_entry *model;
-	score_task_request request; /* its `finished` and `context` are set by score_call_submit */
+	score_task_request request; /* score_call_submit sets its callback, and from a stream its owner and priority */
 	/* Called once, when the score task has ended or could not start; `result` is set, and `error` unless STATUS_OK.
 	 */
 	void (*finished)(score_call *t);
@@ -22,6 +22,7 @@ struct score_call {
 	/* Private. `control` cancels the score task on the executor; `finished` waits until it has returned. */
 	task start, ended, control;
 	score_task *scoring; /* executor thread; NULL: not running */
+	char owner[2 * STREAM_OWNER_BYTES];
 	bool cancelled;      /* executor thread */
 	bool started, over, control_under_way;
 };

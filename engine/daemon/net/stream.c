@@ -122,6 +122,11 @@ void stream_stop(stream *s, bool *reason)
 		stream_cancel_again(s);
 }
 
+void stream_full_owner(const stream *s, char out[2 * STREAM_OWNER_BYTES])
+{
+	snprintf(out, 2 * STREAM_OWNER_BYTES, s->fairness[0] ? "%s %s" : "%s", s->owner, s->fairness);
+}
+
 void stream_remove_deadline(stream *s)
 {
 	if (!s->deadline_at)

@@ -133,6 +133,8 @@ void stream_refuse(stream *s, status result, const char *code, const char *param
 
 /* Cancel s for a reason, and set *reason, a member of s. A request that continues without its client ends, too. */
 void stream_stop(stream *s, bool *reason);
+/* Print its owner in the shares of slots and steps: the request's owner, and the tenant that it is for. */
+void stream_full_owner(const stream *s, char out[2 * STREAM_OWNER_BYTES]);
 /* Remove s from the list of streams with a limit of time; it may be in none. */
 void stream_remove_deadline(stream *s);
 /* True if the request continues without its client. */

@@ -30,7 +30,7 @@ static void finished(void *context, status s, const error *err)
 	strcpy(c->param, err->param);
 }
 
-static void begin_scoring(const fixture *f, caller *c, pooling embedding, int n, const score_sequence *sequences)
+static void make_request(const fixture *f, caller *c, pooling embedding, int n, const score_sequence *sequences)
 {
 	const model_dims *d = model_dimensions(served_model_model(f->model));
 	*c = (caller){.finished = 0};
@@ -44,6 +44,11 @@ static void begin_scoring(const fixture *f, caller *c, pooling embedding, int n,
 	                                  .out = c->out,
 	                                  .finished = finished,
 	                                  .context = c};
+}
+
+static void begin_scoring(const fixture *f, caller *c, pooling embedding, int n, const score_sequence *sequences)
+{
+	make_request(f, c, embedding, n, sequences);
 	assert_int_equal(scheduler_score(f->scheduler, f->model, &c->request, &c->scoring, NULL), STATUS_OK);
 }
 
@@ -490,6 +495,75 @@ static void scorings_have_the_same_limit_as_generations(void **state)
 	fixture_close(&f);
 }
 
+/* --- their order ------------------------------------------------------------ */
+
+enum { ORDERED = 4 };
+
+/* Begin scorings of one sequence, each with its owner, weight and priority. */
+static void begin_ordered(fixture *f, caller *c, const score_task_request order[ORDERED])
+{
+	score_sequence all[64];
+	make_sequences(all);
+	for (int i = 0; i < 64; i++)
+		all[i] = all[LENGTHS - 1];
+	for (int i = 0; i < ORDERED; i++) {
+		make_request(f, &c[i], POOL_MEAN, 64, all);
+		score_task_request *r = &c[i].request;
+		r->owner = order[i].owner, r->weight = order[i].weight, r->priority = order[i].priority;
+		assert_int_equal(scheduler_score(f->scheduler, f->model, r, &c[i].scoring, NULL), STATUS_OK);
+	}
+}
+
+static void slices_are_divided_among_owners_by_weight(void **state)
+{
+	static const score_task_request order[ORDERED] = {
+	    {.owner = "a"}, {.owner = "a"}, {.owner = "a"}, {.owner = "b", .weight = 2}};
+	fixture f;
+	caller *c = calloc(ORDERED, sizeof *c);
+	int ticks = 0;
+	(void)state;
+	open_named(&f, 0, DTYPE_PANEL_F32, false);
+	begin_ordered(&f, c, order);
+	const share *a = c[0].scoring->share, *b = c[3].scoring->share;
+	assert_ptr_equal(a, c[2].scoring->share);
+	for (; !c[0].finished && !c[3].finished; ticks++) {
+		assert_true(fabs(a->served - b->served) <= 1);
+		assert_int_equal(scheduler_tick(f.scheduler), STATUS_OK);
+	}
+	assert_true(ticks > 12);
+	drain(&f);
+	for (int i = 0; i < ORDERED; i++)
+		assert_int_equal(c[i].status, STATUS_OK);
+	assert_int_equal(a->generations + b->generations, 0);
+	free(c);
+	fixture_close(&f);
+}
+
+static void a_lower_priority_number_goes_first_and_overtakes_a_bounded_number_of_times(void **state)
+{
+	static const score_task_request order[ORDERED] = {
+	    {.owner = "a", .priority = 5}, {.owner = "a"}, {.owner = "a", .priority = -1}, {.owner = "b", .priority = 9}};
+	fixture f;
+	caller *c = calloc(ORDERED, sizeof *c);
+	(void)state;
+	open_named(&f, 0, DTYPE_PANEL_F32, false);
+	begin_ordered(&f, c, order);
+	for (int i = 0; i < 6; i++) /* b has every second one */
+		assert_int_equal(scheduler_tick(f.scheduler), STATUS_OK);
+	assert_int_equal(c[0].scoring->overtaken, 3);
+	assert_int_equal(c[1].scoring->overtaken, 3);
+	assert_int_equal(c[2].scoring->overtaken, 0);
+	c[0].scoring->overtaken = SCHEDULER_OVERTAKES;
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(scheduler_tick(f.scheduler), STATUS_OK);
+	assert_int_equal(c[0].scoring->overtaken, 0);
+	assert_int_equal(c[1].scoring->overtaken, 3);
+	drain(&f);
+	assert_true(c[2].order < c[1].order && c[1].order < c[0].order);
+	free(c);
+	fixture_close(&f);
+}
+
 /* The n-th call of each kind fails in turn. `refuses`: no failure loses the device. */
 static void fail_calls(bool refuses)
 {
@@ -553,6 +627,8 @@ int main(void)
 	    cmocka_unit_test(a_carried_state_gives_the_scores_of_one_pass_whatever_is_read_between),
 	    cmocka_unit_test(bad_requests_are_refused_by_name),
 	    cmocka_unit_test(scorings_have_the_same_limit_as_generations),
+	    cmocka_unit_test(slices_are_divided_among_owners_by_weight),
+	    cmocka_unit_test(a_lower_priority_number_goes_first_and_overtakes_a_bounded_number_of_times),
 	    cmocka_unit_test(a_failure_ends_the_affected_scorings_and_later_ones_give_the_same),
 	    cmocka_unit_test(a_refused_call_ends_the_affected_scoring_and_later_ones_give_the_same),
 	};
