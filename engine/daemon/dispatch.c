@@ -235,11 +235,22 @@ static bool is_safe(stream *s, const handler *h)
 	return false;
 }
 
+/* False: the audit log takes no line for the request, and the stream has been answered. */
+static bool can_be_audited(stream *s)
+{
+	const engine *e = s->net->owner;
+	if (!e->audit || !audit_is_full(e->audit, s))
+		return true;
+	s->unaudited = true;
+	stream_refuse(s, STATUS_UNAVAILABLE, NULL, NULL, "too many requests wait for the audit log to be written");
+	return false;
+}
+
 /* s: the stream of the request, or that of its response, which has the same key. */
 static void begin_method(stream *s, void *context)
 {
 	const dispatch *d = context;
-	if ((s != d->stream && !has_key(s, d->contract->name)) || !is_safe(s, &d->handler))
+	if ((s != d->stream && !has_key(s, d->contract->name)) || !can_be_audited(s) || !is_safe(s, &d->handler))
 		return;
 	s->upload = d->contract->upload;
 	s->begin = d->handler.row ? d->handler.row->begin : NULL;

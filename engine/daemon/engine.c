@@ -69,6 +69,7 @@ static void close_loop(running *r)
 {
 	engine *e = &r->engine;
 	fleet_stop(e->fleet);
+	audit_close(e->audit);
 	uv_close((uv_handle_t *)&r->tick, NULL);
 	uv_close((uv_handle_t *)&e->net.deadline, NULL);
 	uv_close((uv_handle_t *)&r->before_sleep, NULL);

@@ -2,6 +2,7 @@
 front ends of a real engine."""
 
 import hashlib
+import contextlib
 import json
 import os
 import subprocess
@@ -501,6 +502,33 @@ def test_only_the_answer_of_an_audited_request_waits_for_the_audit_log(own_daemo
         with pytest.raises(EngineError) as refused:
             held[1].result()  # the first key is needed by now
         assert refused.value.status == 401 == lines[1]["status"]
+
+
+def test_a_change_is_refused_while_too_many_wait_for_the_audit_log(own_daemon, tmp_path):
+    log = tmp_path / "audit"
+    daemon = own_daemon("--audit-log", log)
+    log.unlink()
+    os.mkfifo(log)
+    most = 1024  # AUDIT_MAX_LINES
+    with contextlib.ExitStack() as stack:
+        engines = [stack.enter_context(daemon.connect()) for _ in range(most // 64 + 1)]
+        held = [e.begin("job.cancel", {"id": "none"}) for e in engines[1:] for _ in range(64)]
+        for e in engines[1:]:
+            assert e.begin("engine.status").result()  # those before it on the connection have begun
+        for _ in range(2):
+            with pytest.raises(EngineError) as refused:
+                engines[0].begin("key.create", {"name": "a", "role": "admin"}).result()
+            assert refused.value.status == 503 and "audit log" in str(refused.value)
+        assert all(call.frames.empty() for call in held) and engines[0].begin("key.list", key="file").result()["data"] == []
+        lines = []
+        with open(log) as reader:
+            wait_for(lambda: lines.extend(json.loads(line) for line in reader) or len(lines) == most)
+        for call in held:
+            with pytest.raises(EngineError) as missing:
+                call.result()
+            assert missing.value.status == 404
+        wait_for(lambda: engines[0].begin("key.list", key="file").result()["data"] == [])
+    assert {x["method"] for x in lines} == {"job.cancel"}
 
 
 def test_the_audit_log_has_the_code_of_the_answer_and_the_checkpoint(own_daemon, tmp_path):

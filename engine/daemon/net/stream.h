@@ -92,6 +92,7 @@ struct stream {
 	bool large;                       /* params are too large to traverse on the loop thread; use the pool */
 	bool upload;                      /* DATA frames are expected */
 	bool background;              /* a request of the engine itself (local_request.h) */
+	bool unaudited;               /* refused without a line in the audit log, which takes no more */
 	bool cancelled;
 	void (*begin)(stream *s); /* its method's handler, which may be called again until it answers or takes the
 	                           * stream over; NULL for a method of jobs */

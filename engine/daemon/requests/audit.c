@@ -1,6 +1,7 @@
 #include "engine/daemon/requests/audit.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,12 +21,18 @@ typedef struct audit_line {
 	char *text;
 } audit_line;
 
+typedef struct audit_queue {
+	audit_line *first, **last; /* oldest first; last: the end of that list */
+} audit_queue;
+
 struct audit {
-	uv_loop_t *loop;
-	audit_line *waiting, **last; /* oldest first; last: the end of that list */
-	audit_line *writing;         /* used by the pool until `audit_written` */
-	uv_work_t work;
-	bool failed;
+	uv_async_t wake_loop; /* keeps the loop running while there are lines */
+	pthread_t thread;
+	pthread_mutex_t mutex; /* for the next four */
+	pthread_cond_t wake;
+	audit_queue waiting, written;
+	bool closing;
+	int lines; /* in both queues and on their way between them; loop thread */
 	char path[];
 };
 
@@ -48,24 +55,22 @@ static int open_log(const char *path)
 	return open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR);
 }
 
-status audit_open(audit **out, uv_loop_t *loop, const char *path, error *err)
+static void queue_clear(audit_queue *q)
 {
-	const int fd = open_log(path);
-	if (fd < 0)
-		return file_error(err, path, "cannot write the audit log");
-	close(fd);
-	audit *a = *out = memory_new(1, sizeof *a + strlen(path) + 1);
-	if (!a)
-		return STATUS_NOMEM;
-	a->loop = loop;
-	a->last = &a->waiting;
-	strcpy(a->path, path);
-	return STATUS_OK;
+	q->first = NULL;
+	q->last = &q->first;
 }
 
-void audit_free(audit *a)
+static void free_audit(audit *a)
 {
+	pthread_cond_destroy(&a->wake);
+	pthread_mutex_destroy(&a->mutex);
 	free(a);
+}
+
+static void free_closed(uv_handle_t *handle)
+{
+	free_audit(handle->data);
 }
 
 /* Return the request's id, with the checkpoint of it that is named, or the id of its answer; NULL: none. New reference.
@@ -113,55 +118,117 @@ static bool append_line(int fd, const char *text)
 	return ok;
 }
 
-static void audit_pool_write(uv_work_t *work)
+static bool write_lines(const audit *a, const audit_line *first)
 {
-	audit *a = work->data;
 	const int fd = open_log(a->path);
 	bool ok = fd >= 0;
-	for (const audit_line *l = a->writing; l && ok; l = l->next)
+	for (const audit_line *l = first; l && ok; l = l->next)
 		ok = append_line(fd, l->text);
-	a->failed = !ok || fdatasync(fd) != 0;
+	ok = ok && fdatasync(fd) == 0;
 	if (fd >= 0)
 		close(fd);
+	return ok;
 }
 
-static void audit_write_waiting(audit *a);
-
-static void audit_written(uv_work_t *work, int cancelled)
+/* Write the lines that wait, all that have gathered at once, until audit_free. */
+static void *audit_thread(void *argument)
 {
-	audit *a = work->data;
-	audit_line *l = a->writing;
-	(void)cancelled; /* cannot be cancelled */
-	if (a->failed)
-		log_line(LOG_ERROR, "cannot write the audit log %s", a->path);
-	a->writing = NULL;
+	audit *a = argument;
+	pthread_mutex_lock(&a->mutex);
+	for (;;) {
+		while (!a->waiting.first && !a->closing)
+			pthread_cond_wait(&a->wake, &a->mutex);
+		if (!a->waiting.first)
+			break;
+		const audit_queue taken = a->waiting;
+		queue_clear(&a->waiting);
+		pthread_mutex_unlock(&a->mutex);
+		if (!write_lines(a, taken.first))
+			log_line(LOG_ERROR, "cannot write the audit log %s", a->path);
+		pthread_mutex_lock(&a->mutex);
+		*a->written.last = taken.first;
+		a->written.last = taken.last;
+		uv_async_send(&a->wake_loop);
+	}
+	pthread_mutex_unlock(&a->mutex);
+	return NULL;
+}
+
+/* Answer the requests whose lines are written. */
+static void on_written(uv_async_t *wake)
+{
+	audit *a = wake->data;
+	pthread_mutex_lock(&a->mutex);
+	audit_line *l = a->written.first;
+	queue_clear(&a->written);
+	pthread_mutex_unlock(&a->mutex);
 	for (audit_line *next; l; l = next) {
 		next = l->next;
+		a->lines--;
 		stream_release(l->stream);
 		reserve_free(l->text);
 		free(l);
 	}
-	audit_write_waiting(a);
+	if (a->lines == 0)
+		uv_unref((uv_handle_t *)wake);
 }
 
-/* Write the lines that wait, unless others are being written. */
-static void audit_write_waiting(audit *a)
+/* --- on the loop thread ---------------------------------------------------------------------- */
+
+status audit_open(audit **out, uv_loop_t *loop, const char *path, error *err)
 {
-	if (a->writing || !a->waiting)
+	const int fd = open_log(path);
+	if (fd < 0)
+		return file_error(err, path, "cannot write the audit log");
+	close(fd);
+	audit *a = memory_new(1, sizeof *a + strlen(path) + 1);
+	if (!a)
+		return STATUS_NOMEM;
+	strcpy(a->path, path);
+	queue_clear(&a->waiting);
+	queue_clear(&a->written);
+	a->wake_loop.data = a;
+	pthread_mutex_init(&a->mutex, NULL);
+	pthread_cond_init(&a->wake, NULL);
+	if (uv_async_init(loop, &a->wake_loop, on_written) == 0) {
+		uv_unref((uv_handle_t *)&a->wake_loop);
+		if (pthread_create(&a->thread, NULL, audit_thread, a) == 0) {
+			*out = a;
+			return STATUS_OK;
+		}
+		uv_close((uv_handle_t *)&a->wake_loop, free_closed);
+	} else {
+		free_audit(a);
+	}
+	return error_set(err, STATUS_NOMEM, NULL, "cannot start the thread of the audit log");
+}
+
+void audit_close(audit *a)
+{
+	if (a)
+		uv_close((uv_handle_t *)&a->wake_loop, NULL);
+}
+
+void audit_free(audit *a)
+{
+	if (!a)
 		return;
-	a->writing = a->waiting;
-	a->waiting = NULL;
-	a->last = &a->waiting;
-	a->work.data = a;
-	if (uv_queue_work(a->loop, &a->work, audit_pool_write, audit_written) == 0)
-		return;
-	audit_pool_write(&a->work);
-	audit_written(&a->work, 0);
+	pthread_mutex_lock(&a->mutex);
+	a->closing = true;
+	pthread_cond_signal(&a->wake);
+	pthread_mutex_unlock(&a->mutex);
+	pthread_join(a->thread, NULL);
+	free_audit(a);
+}
+
+bool audit_is_full(const audit *a, const stream *s)
+{
+	return a->lines >= AUDIT_MAX_LINES && is_audited(s->method);
 }
 
 bool audit_record(audit *a, stream *s, status result, const char *answer)
 {
-	if (!is_audited(s->method))
+	if (!is_audited(s->method) || s->unaudited)
 		return false;
 	audit_line *l = memory_new(1, sizeof *l);
 	char *text = l ? line_of(s, result, answer) : NULL;
@@ -171,8 +238,12 @@ bool audit_record(audit *a, stream *s, status result, const char *answer)
 		return false;
 	}
 	*l = (audit_line){.stream = s, .text = text};
-	*a->last = l;
-	a->last = &l->next;
-	audit_write_waiting(a);
+	if (a->lines++ == 0)
+		uv_ref((uv_handle_t *)&a->wake_loop);
+	pthread_mutex_lock(&a->mutex);
+	*a->waiting.last = l;
+	a->waiting.last = &l->next;
+	pthread_cond_signal(&a->wake);
+	pthread_mutex_unlock(&a->mutex);
 	return true;
 }
