@@ -75,6 +75,18 @@ static const chat_tools llama_tools = {
     .json_results = true,
 };
 
+static const chat_tools mistral_tools = {
+    .before_user = true,
+    .list = {"[AVAILABLE_TOOLS] [", "][/AVAILABLE_TOOLS]"},
+    .texts_as_are = true,
+    .calls = {"[TOOL_CALLS] [", "]"},
+    .key = "arguments",
+    .id = ", \"id\": \"",
+    .between = ", ",
+    .result = {"[TOOL_RESULTS] {\"content\": ", "\"}[/TOOL_RESULTS]"},
+    .result_id = ", \"call_id\": \"",
+};
+
 const chat_form chat_forms_plain = {
     .name = "plain",
     .turns = {{NULL, "\n\n"}, {"User: ", "\n"}, {"Assistant: ", "\n"}},
@@ -133,6 +145,11 @@ static const chat_form mistral_v1 = {
     .stops = {CHAT_END},
     .rules = CHAT_ALTERNATES | CHAT_FOLDS,
 };
+#define MISTRAL_V3                                                                                                     \
+	.name = "mistral-v3", .begin = CHAT_BEGIN, .turns = {{NULL, "\n\n"}, {"[INST] ", "[/INST]"}, {" ", CHAT_END}},  \
+	.stops = {CHAT_END}, .tools = &mistral_tools
+static const chat_form mistral_v3 = {MISTRAL_V3, .rules = CHAT_ALTERNATES | CHAT_FOLDS_LAST | CHAT_TRIMS_ANSWERS};
+static const chat_form mistral_v3_first = {MISTRAL_V3, .rules = CHAT_ALTERNATES | CHAT_FOLDS | CHAT_TRIMS_ANSWERS};
 static const chat_form zephyr = {
     .name = "zephyr",
     .turns = {{"<|system|>\n", CHAT_END "\n"}, {"<|user|>\n", CHAT_END "\n"}, {"<|assistant|>\n", CHAT_END "\n"}},
@@ -207,6 +224,8 @@ static const struct {
     {0xba1d08981bb58ed4, &mistral_0_1},
     {0xedeaf173199eb486, &mistral_0_2},
     {0x03f868c25825e53e, &mistral_v1},
+    {0x2d2c2128410ad2a1, &mistral_v3},
+    {0x100c4c824bebc981, &mistral_v3_first},
     {0xb1b2d619bc17e1dc, &zephyr},
     {0x204769f3ab544938, &gemma},
     {0x05a1e4f5fb5880ac, &phi_3_mini},

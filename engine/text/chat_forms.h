@@ -19,6 +19,8 @@ typedef enum chat_rule {
 	CHAT_FOLDS = 8,      /* a system message is placed within the first user's, before its text */
 	CHAT_SKIPS = 16,     /* an empty system message is left out */
 	CHAT_THINKS = 32,    /* answers begin with their reasoning (chat_thinking.h) */
+	CHAT_TRIMS_ANSWERS = 64, /* white space around an answer is dropped */
+	CHAT_FOLDS_LAST = 128,   /* as CHAT_FOLDS, but within the last message, which is the user's */
 } chat_rule;
 
 typedef struct chat_turn {
@@ -32,13 +34,19 @@ typedef struct chat_tools {
 	chat_turn list;       /* around all functions */
 	chat_turn tool;       /* around each, which is JSON */
 	int indent;           /* spaces for each level of that JSON; 0: one line */
+	bool texts_as_are;    /* of a function, its texts are not escaped, and only the members of "function" are listed */
 	bool with_user;       /* the list begins the first message of the user; otherwise it ends the system's */
+	bool before_user;     /* the list precedes the last message of the user, and each equal one */
+	/* Around all calls of an answer, which are one JSON array and the whole message; prefix NULL: they are not. */
+	chat_turn calls;
 	chat_turn call;       /* prefix NULL: an answer that begins with the JSON of a call is one */
 	const char *key;      /* "arguments" */
+	const char *id;       /* after the arguments, before the id of the call; NULL: calls have no id */
 	const char *between;  /* before a call, after text or another call */
 	bool single;          /* an answer is a text or one call */
 	chat_turn results;    /* around successive results */
 	chat_turn result;
+	const char *result_id; /* after the text of a result, before the id of its call; NULL: without */
 	bool json_results; /* a result is a JSON string */
 	const char *stop;  /* ends an answer, in addition to the form's stops */
 } chat_tools;

@@ -80,6 +80,7 @@ typedef struct place {
 	const json_t *system; /* to be folded into it; NULL: none */
 	size_t system_index;
 	const json_t *tools; /* to be listed; NULL: none, or they have been */
+	const json_t *last_tools, *last_user; /* to be listed before each message that equals the last of the user */
 	chat_calls calls;
 	size_t n;         /* messages in all */
 	size_t reasoning; /* answers from this message on have their reasoning (CHAT_THINKS) */
@@ -93,11 +94,11 @@ static status check_order(const chat_form *f, chat_role role, size_t i, const pl
 	const char *reason = NULL;
 	if (role == CHAT_SYSTEM && f->rules & CHAT_NO_SYSTEM)
 		reason = "has no system messages";
-	else if (role == CHAT_SYSTEM && f->rules & (CHAT_ALTERNATES | CHAT_FOLDS) && (p->turns > 0 || p->system))
+	else if (role == CHAT_SYSTEM && f->rules & (CHAT_ALTERNATES | CHAT_FOLDS) && (p->turns > 0 || i > 0))
 		reason = "has a system message only as the first";
 	else if (role != CHAT_SYSTEM && f->rules & CHAT_ALTERNATES && (role == CHAT_USER) != (p->turns % 2 == 0))
 		reason = "wants messages of the user and the assistant in turn, the user's first";
-	else if (role == CHAT_ASSISTANT && p->system)
+	else if (role == CHAT_ASSISTANT && p->system && f->rules & CHAT_FOLDS)
 		reason = "wants a message of the user after the system's";
 	if (!reason)
 		return STATUS_OK;
@@ -159,6 +160,7 @@ static status add_result(chat_builder *b, const json_t *message, size_t i, place
 		chat_json_append(b, text, 0);
 		json_decref(text);
 	}
+	TRY(chat_tools_append_result_id(b, message, i, err));
 	chat_builder_markup(b, t->result.suffix);
 	return STATUS_OK;
 }
@@ -174,32 +176,37 @@ static status end_results(chat_builder *b, place *p, error *err)
 static status add_turn(chat_builder *b, const json_t *message, size_t i, chat_role role, place *p, error *err)
 {
 	const chat_form *f = b->form;
-	bool trims = f->rules & CHAT_TRIMS;
+	const bool answers = role == CHAT_ASSISTANT;
+	const bool trims = f->rules & CHAT_TRIMS || (answers && f->rules & CHAT_TRIMS_ANSWERS);
+	const bool calls = answers && json_array_size(json_object_get(message, "tool_calls")) > 0;
 	const size_t begin = b->out.bytes;
-	chat_builder_markup(b, f->turns[role].prefix);
+	if (p->last_tools && role == CHAT_USER && json_equal(message, p->last_user))
+		chat_tools_append_list(b, p->last_tools);
+	if (!calls || !f->tools || !f->tools->calls.prefix)
+		chat_builder_markup(b, f->turns[role].prefix);
 	if (p->tools)
 		list_tools(b, p);
 	size_t first = b->out.bytes;
-	if (p->system) {
+	const bool folds = p->system && (f->rules & CHAT_FOLDS || (role == CHAT_USER && i + 1 == p->n));
+	if (folds) {
 		chat_builder_markup(b, f->turns[CHAT_SYSTEM].prefix);
 		TRY(add_content(b, p->system, p->system_index, false, err));
 		chat_builder_markup(b, f->turns[CHAT_SYSTEM].suffix);
-		b->out.shared = b->out.bytes;
+		b->out.shared = i == p->system_index + 1 ? b->out.bytes : 0;
 	}
-	const bool calls = role == CHAT_ASSISTANT && json_array_size(json_object_get(message, "tool_calls")) > 0;
 	const json_t *content = json_object_get(message, "content");
 	if (!calls || (content && !json_is_null(content)))
-		TRY(add_content(b, message, i, trims && !p->system, err));
-	p->system = NULL;
+		TRY(add_content(b, message, i, trims && !folds, err));
+	p->system = folds ? NULL : p->system;
 	if (trims)
 		chat_builder_trim_end(b, first);
 	bool text = b->out.bytes > first;
-	if (role == CHAT_ASSISTANT && f->rules & CHAT_THINKS)
+	if (answers && f->rules & CHAT_THINKS)
 		TRY(chat_thinking_rewrite(b, first, i >= p->reasoning, i + 1 == p->n, &text));
 	if (calls)
 		TRY(chat_tools_append_calls(b, message, i, text, &p->calls, err));
 	chat_builder_markup(b, f->turns[role].suffix);
-	if (role == CHAT_ASSISTANT) {
+	if (answers) {
 		const size_t written = begin + chat_builder_common(b, begin, f->answer);
 		b->out.answers[i] = (byte_range){written, b->out.bytes - written};
 	}
@@ -217,8 +224,10 @@ static status add_message(chat_builder *b, const json_t *message, size_t i, plac
 		return add_result(b, message, i, p, err);
 	TRY(end_results(b, p, err));
 	p->calls.list = NULL;
-	TRY(check_order(f, role, i, p, err));
-	if (role == CHAT_SYSTEM && f->rules & CHAT_FOLDS) {
+	const bool calls = json_array_size(json_object_get(message, "tool_calls")) > 0;
+	if (!calls)
+		TRY(check_order(f, role, i, p, err));
+	if (role == CHAT_SYSTEM && f->rules & (CHAT_FOLDS | CHAT_FOLDS_LAST)) {
 		p->system = message;
 		p->system_index = i;
 		return STATUS_OK;
@@ -233,8 +242,19 @@ static status add_message(chat_builder *b, const json_t *message, size_t i, plac
 		TRY(add_system(b, NULL, p, err));
 	if (p->tools && role != CHAT_USER)
 		return wrong(err, i, "role", "the model's chat template lists functions with a message of the user");
-	p->turns += role != CHAT_SYSTEM;
+	p->turns += role != CHAT_SYSTEM && !calls; /* calls are not one of the turns that alternate */
 	return add_turn(b, message, i, role, p, err);
+}
+
+static const json_t *last_of_user(const json_t *messages)
+{
+	for (size_t i = json_array_size(messages); i > 0; i--) {
+		const json_t *message = json_array_get(messages, i - 1);
+		const char *role = json_string_value(json_object_get(message, "role"));
+		if (role && strcmp(role, "user") == 0)
+			return message;
+	}
+	return NULL;
 }
 
 static status chat_template_build(chat_builder *b, const json_t *messages, const json_t *tools, bool continues,
@@ -246,8 +266,12 @@ static status chat_template_build(chat_builder *b, const json_t *messages, const
 	           .reasoning = chat_thinking_begin(messages, continues),
 	           .open = continues};
 	TRY(chat_tools_check(f, tools, err));
+	const bool before = f->tools && f->tools->before_user;
 	if (!continues && json_array_size(tools) > 0)
-		p.tools = tools;
+		*(before ? &p.last_tools : &p.tools) = tools;
+	p.last_user = last_of_user(messages);
+	if (p.last_tools && !p.last_user)
+		return wrong(err, 0, "role", "the model's chat template lists functions with a message of the user");
 	b->out.answers = memory_new(p.n, sizeof *b->out.answers);
 	if (!b->out.answers)
 		return STATUS_NOMEM;
@@ -260,6 +284,9 @@ static status chat_template_build(chat_builder *b, const json_t *messages, const
 	chat_builder_markup(b, continues ? f->turns[CHAT_ASSISTANT].suffix : f->begin);
 	for (size_t i = 0; i < json_array_size(messages); i++)
 		TRY(add_message(b, json_array_get(messages, i), i, &p, err));
+	if (p.system && f->rules & CHAT_FOLDS_LAST)
+		return wrong(err, p.system_index, "role",
+		             "the model's chat template leaves a system message out unless the last message is the user's");
 	if (p.system || p.tools)
 		return wrong(err, p.system_index, "role", "a message of the user must follow the system's");
 	if (answers)
@@ -515,13 +542,18 @@ bool chat_template_calls(const chat_template *t, chat_call_form *out)
 	const size_t n = strlen(answer);
 	if (!f->tools)
 		return false;
-	*out = (chat_call_form){.lead = strncmp(prefix, answer, n) == 0 ? prefix + n : "",
-	                        .open = or_empty(f->tools->call.prefix),
-	                        .close = or_empty(f->tools->call.suffix),
-	                        .key = f->tools->key,
-	                        .between = or_empty(f->tools->between),
-	                        .stop = or_empty(f->tools->stop),
-	                        .single = f->tools->single};
+	const chat_tools *how = f->tools;
+	const bool array = how->calls.prefix;
+	*out = (chat_call_form){.lead = strncmp(prefix, answer, n) == 0 && !array ? prefix + n : "",
+	                        .open = or_empty(array ? how->calls.prefix : how->call.prefix),
+	                        .array = array,
+	                        .end = or_empty(how->calls.suffix),
+	                        .short_ids = how->id,
+	                        .close = or_empty(how->call.suffix),
+	                        .key = how->key,
+	                        .between = or_empty(how->between),
+	                        .stop = or_empty(how->stop),
+	                        .single = how->single};
 	return true;
 }
 

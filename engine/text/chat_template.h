@@ -24,7 +24,7 @@
 
 #include "engine/text/tokenizer.h"
 
-enum { CHAT_TEMPLATE_STOPS = 4, CHAT_TEMPLATE_STOP_BYTES = 64 };
+enum { CHAT_TEMPLATE_STOPS = 4, CHAT_TEMPLATE_STOP_BYTES = 64, CHAT_SHORT_ID = 9 };
 
 typedef struct chat_template chat_template;
 
@@ -54,6 +54,10 @@ typedef struct chat_call_form {
 	const char *between; /* between calls */
 	const char *stop;    /* ends an answer; "": none */
 	bool single;         /* an answer has one call at most */
+	/* The calls are one array between `open` and `end`, which is the whole answer. Otherwise `open` precedes each. */
+	bool array;
+	const char *end;
+	bool short_ids; /* ids of calls have CHAT_SHORT_ID characters */
 } chat_call_form;
 /* False: the template has no form for functions. */
 bool chat_template_calls(const chat_template *t, chat_call_form *out);

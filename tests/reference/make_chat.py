@@ -8,7 +8,8 @@ rendered.json        {name: [text or null]}, one for each conversation from the 
                      template refuses the conversation, or leaves a message of it out.
 
 tools.json and rendered_tools.json are the same with functions, calls and results, for templates that list functions;
-thoughts.json and rendered_thoughts.json also with reasoning in the answers.
+thoughts.json and rendered_thoughts.json also with reasoning in the answers; array_tools.json and
+rendered_array_tools.json with short ids of calls.
 
 The date is 26 Jul 2024, as in the templates.
 """
@@ -73,6 +74,94 @@ MISTRAL_V1 = """{%- if messages[0]['role'] == 'system' %}
         {{- ' ' + message['content'] + eos_token}}
     {%- else %}
         {{- raise_exception('Only user and assistant roles are supported, with the exception of an initial optional system message!') }}
+    {%- endif %}
+{%- endfor %}
+"""
+MISTRAL_V3 = """{%- if messages[0]["role"] == "system" %}
+    {%- set system_message = messages[0]["content"] %}
+    {%- set loop_messages = messages[1:] %}
+{%- else %}
+    {%- set loop_messages = messages %}
+{%- endif %}
+{%- if not tools is defined %}
+    {%- set tools = none %}
+{%- endif %}
+{%- set user_messages = loop_messages | selectattr("role", "equalto", "user") | list %}
+
+{#- This block checks for alternating user/assistant messages, skipping tool calling messages #}
+{%- set ns = namespace() %}
+{%- set ns.index = 0 %}
+{%- for message in loop_messages %}
+    {%- if not (message.role == "tool" or message.role == "tool_results" or (message.tool_calls is defined and message.tool_calls is not none)) %}
+        {%- if (message["role"] == "user") != (ns.index % 2 == 0) %}
+            {{- raise_exception("After the optional system message, conversation roles must alternate user/assistant/user/assistant/...") }}
+        {%- endif %}
+        {%- set ns.index = ns.index + 1 %}
+    {%- endif %}
+{%- endfor %}
+
+{{- bos_token }}
+{%- for message in loop_messages %}
+    {%- if message["role"] == "user" %}
+        {%- if tools is not none and (message == user_messages[-1]) %}
+            {{- "[AVAILABLE_TOOLS] [" }}
+            {%- for tool in tools %}
+                {%- set tool = tool.function %}
+                {{- '{"type": "function", "function": {' }}
+                {%- for key, val in tool.items() if key != "return" %}
+                    {%- if val is string %}
+                        {{- '"' + key + '": "' + val + '"' }}
+                    {%- else %}
+                        {{- '"' + key + '": ' + val|tojson }}
+                    {%- endif %}
+                    {%- if not loop.last %}
+                        {{- ", " }}
+                    {%- endif %}
+                {%- endfor %}
+                {{- "}}" }}
+                {%- if not loop.last %}
+                    {{- ", " }}
+                {%- else %}
+                    {{- "]" }}
+                {%- endif %}
+            {%- endfor %}
+            {{- "[/AVAILABLE_TOOLS]" }}
+            {%- endif %}
+        {%- if loop.last and system_message is defined %}
+            {{- "[INST] " + system_message + "\\n\\n" + message["content"] + "[/INST]" }}
+        {%- else %}
+            {{- "[INST] " + message["content"] + "[/INST]" }}
+        {%- endif %}
+    {%- elif message.tool_calls is defined and message.tool_calls is not none %}
+        {{- "[TOOL_CALLS] [" }}
+        {%- for tool_call in message.tool_calls %}
+            {%- set out = tool_call.function|tojson %}
+            {{- out[:-1] }}
+            {%- if not tool_call.id is defined or tool_call.id|length != 9 %}
+                {{- raise_exception("Tool call IDs should be alphanumeric strings with length 9!") }}
+            {%- endif %}
+            {{- ', "id": "' + tool_call.id + '"}' }}
+            {%- if not loop.last %}
+                {{- ", " }}
+            {%- else %}
+                {{- "]" + eos_token }}
+            {%- endif %}
+        {%- endfor %}
+    {%- elif message["role"] == "assistant" %}
+        {{- " " + message["content"]|trim + eos_token}}
+    {%- elif message["role"] == "tool_results" or message["role"] == "tool" %}
+        {%- if message.content is defined and message.content.content is defined %}
+            {%- set content = message.content.content %}
+        {%- else %}
+            {%- set content = message.content %}
+        {%- endif %}
+        {{- '[TOOL_RESULTS] {"content": ' + content|string + ", " }}
+        {%- if not message.tool_call_id is defined or message.tool_call_id|length != 9 %}
+            {{- raise_exception("Tool call IDs should be alphanumeric strings with length 9!") }}
+        {%- endif %}
+        {{- '"call_id": "' + message.tool_call_id + '"}[/TOOL_RESULTS]' }}
+    {%- else %}
+        {{- raise_exception("Only user and assistant roles are supported, with the exception of an initial optional system message!") }}
     {%- endif %}
 {%- endfor %}
 """
@@ -402,6 +491,8 @@ TEMPLATES = {
     "mistral-0.1": (mistral("message['content'] + eos_token + ' ' "), *S),
     "mistral-0.2": (mistral("message['content'] + eos_token"), *S),
     "mistral-v1": (MISTRAL_V1, *S),
+    "mistral-v3": (MISTRAL_V3, *S),
+    "mistral-v3 first": (MISTRAL_V3.replace("loop.last and system_message", "loop.first and system_message"), *S),
     "zephyr": (ZEPHYR, *S),
     "gemma": (GEMMA, "<bos>", "<eos>"),
     "phi-3-mini": ("{{ bos_token }}" + PHI_3_PAIRS, "<s>", "<|endoftext|>"),
@@ -472,6 +563,25 @@ def tool_conversation(rng):
     return {"messages": messages, "tools": rng.sample(TOOLS, rng.randint(1, 3)), "answers": rng.random() < 0.85}
 
 
+def array_conversation(rng):
+    """As tool_conversation, for templates in which calls have short ids and no text, but for a few."""
+    one = tool_conversation(rng)
+    ids = {}
+    for m in one["messages"]:
+        for c in m.get("tool_calls", []):
+            number = int(c["id"].removeprefix("call_"))
+            ids[c["id"]] = c["id"] if rng.random() < 0.03 else rng.choice([f"call{number:05}", f"{number:07}\u00e9\""])
+            c["id"] = ids[c["id"]]
+        if "tool_calls" in m:
+            m["content"] = "" if rng.random() < 0.97 else "x"
+        if m["role"] == "tool":
+            m["tool_call_id"] = ids[m["tool_call_id"]]
+    if rng.random() < 0.3 and len(one["messages"]) > 1:  # two equal questions
+        questions = [m for m in one["messages"] if m["role"] == "user"]
+        questions[0]["content"] = questions[-1]["content"]
+    return one
+
+
 THOUGHTS = ["<think>", "</think>", "<think>\n", "\n</think>\n\n", "\n", "a", "<tool_call>", "I see.\n", ""]
 
 
@@ -510,6 +620,16 @@ def render_tools(template, one):
         return None
 
 
+def render_whole(template, one):
+    """None also if the text lacks a message."""
+    marked = [{**m, "content": f"message {i}." if m["content"] else ""} for i, m in enumerate(one["messages"])]
+    try:
+        whole = all(m["content"] in apply(template, marked, True, one["tools"]) for m in marked)
+        return apply(template, one["messages"], one["answers"], one["tools"]) if whole else None
+    except TemplateError:
+        return None
+
+
 def render(template, one):
     marked = [{**m, "content": f"message {i}."} for i, m in enumerate(one["messages"])]
     try:
@@ -542,6 +662,10 @@ def main():
     conversations = [tool_conversation(rng) for _ in range(50)]
     write("tools.json", [with_texts(one) for one in conversations])
     write("rendered_tools.json", {name: [render_tools(TEMPLATES[name], one) for one in conversations] for name in ("qwen-2.5", "llama-3.1", "llama-3.2", "qwen-3")})
+    rng = random.Random(18)
+    conversations = [array_conversation(rng) for _ in range(120)]
+    write("array_tools.json", [with_texts(one) for one in conversations])
+    write("rendered_array_tools.json", {name: [render_whole(TEMPLATES[name], one) for one in conversations] for name in ("mistral-v3", "mistral-v3 first")})
     rng = random.Random(17)
     conversations = [thinking_conversation(rng) for _ in range(40)]
     texts = [render_tools(TEMPLATES["qwen-3"], one) for one in conversations]

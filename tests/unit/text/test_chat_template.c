@@ -159,6 +159,7 @@ static void functions_calls_and_results_are_rendered_as_transformers_renders_the
 {
 	(void)state;
 	compare_with_tools("tools.json", "rendered_tools.json");
+	compare_with_tools("array_tools.json", "rendered_array_tools.json");
 }
 
 static void reasoning_is_rendered_after_the_last_question_as_transformers_renders_it(void **state)
