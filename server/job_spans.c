@@ -13,7 +13,7 @@ static void append_span(buffer *out, const json_t *span)
 	free(text);
 }
 
-static void on_event(void *context, const frame *f)
+static void job_spans_event(void *context, const frame *f)
 {
 	job_spans *j = context;
 	json_t *event = json_memory_parse(f->json, f->json_bytes, 0, NULL);
@@ -31,8 +31,8 @@ static void on_event(void *context, const frame *f)
 	j->held = (buffer){0};
 }
 
-/* What is held is sent again by an engine that still has it, with the same ids. */
-static void on_end(void *context, const frame *f)
+/* An engine that still has the held spans sends them again, with the same ids. */
+static void job_spans_end(void *context, const frame *f)
 {
 	job_spans *j = context;
 	(void)f;
@@ -41,7 +41,7 @@ static void on_end(void *context, const frame *f)
 
 void job_spans_open(job_spans *j, engine_link *l)
 {
-	static const engine_events events = {.event = on_event, .end = on_end};
+	static const engine_events events = {.event = job_spans_event, .end = job_spans_end};
 	if (!j->call && j->held.used == 0 && l)
 		j->call = engine_link_call(l, "trace.watch", NULL, NULL, NULL, 1, false, 0, &events, j);
 }

@@ -21,6 +21,7 @@ struct call_reader {
 	size_t next;    /* between calls of one array, up to the name; 0: each call has a mark */
 	char separator; /* the first byte of that */
 	bool short_ids;
+	bool bare; /* a call has no mark */
 	size_t left;           /* bytes of a constant text still to come */
 	char name[NAME_BYTES]; /* NAME: so far */
 	size_t name_bytes;
@@ -54,6 +55,7 @@ status call_reader_new(call_reader **out, const chat_call_form *form, call_choic
 	r->next = form->array ? strlen(form->between) + strlen(CALL_JSON) : 0;
 	r->separator = *form->between;
 	r->short_ids = form->short_ids;
+	r->bare = !form->open[strspn(form->open, " \t\r\n")];
 	free(rest);
 	return STATUS_OK;
 }
@@ -111,6 +113,7 @@ static bool is_white(char c)
 
 static void open_call(call_reader *r)
 {
+	r->search.first = r->search.first && r->bare;
 	r->search.n = 1; /* stops count in text only: they may be the beginning of what is between calls */
 	go_to(r, OPENING, r->opening);
 	if (r->opening == 0)

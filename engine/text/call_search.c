@@ -30,7 +30,7 @@ status call_search_init(call_search *s, const chat_call_form *form, const char *
 	size_t bytes = strlen(form->open);
 	while (bytes > 0 && strchr(" \t\r\n", form->open[bytes - 1]))
 		bytes--;
-	*s = (call_search){.first = bytes == 0 || form->array};
+	*s = (call_search){.first = bytes == 0 || form->first};
 	TRY(add(s, bytes > 0 ? form->open : CALL_JSON, bytes > 0 ? bytes : strlen(CALL_JSON), err));
 	for (int i = 0; i < n_stops; i++)
 		TRY(add(s, stops[i], strlen(stops[i]), err));

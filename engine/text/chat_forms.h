@@ -32,13 +32,19 @@ typedef struct chat_tools {
 	const char *preamble; /* begins the system's message */
 	const char *gap;      /* before the list, after text of the system */
 	chat_turn list;       /* around all functions */
-	chat_turn tool;       /* around each, which is JSON */
+	chat_turn tool;       /* around each */
+	const char *separator; /* between two */
 	int indent;           /* spaces for each level of that JSON; 0: one line */
-	bool texts_as_are;    /* of a function, its texts are not escaped, and only the members of "function" are listed */
+	enum {
+		CHAT_TOOL_JSON,
+		CHAT_TOOL_MEMBERS,  /* the members of "function", whose texts are not escaped */
+		CHAT_TOOL_SIGNATURE /* chat_signature.h */
+	} form;               /* form of each function in the list */
+	bool before_all;      /* the list is a message of its own, before all others */
 	bool with_user;       /* the list begins the first message of the user; otherwise it ends the system's */
 	bool before_user;     /* the list precedes the last message of the user, and each equal one */
-	/* Around all calls of an answer, which are one JSON array and the whole message; prefix NULL: they are not. */
-	chat_turn calls;
+	bool alone;           /* an answer is a text or calls; so it is if `single` */
+	chat_turn calls;      /* around all calls of an answer, which are one JSON array; prefix NULL: they are not */
 	chat_turn call;       /* prefix NULL: an answer that begins with the JSON of a call is one */
 	const char *key;      /* "arguments" */
 	const char *id;       /* after the arguments, before the id of the call; NULL: calls have no id */
@@ -46,6 +52,7 @@ typedef struct chat_tools {
 	bool single;          /* an answer is a text or one call */
 	chat_turn results;    /* around successive results */
 	chat_turn result;
+	const char *after_result; /* after each but the last message of a conversation */
 	const char *result_id; /* after the text of a result, before the id of its call; NULL: without */
 	bool json_results; /* a result is a JSON string */
 	const char *stop;  /* ends an answer, in addition to the form's stops */
@@ -66,7 +73,8 @@ typedef struct chat_form {
 } chat_form;
 
 extern const chat_form chat_forms_plain;
-/* The form of a published template; *out is NULL if it is unknown. STATUS_NOMEM. */
-status chat_forms_find(const char *program, const chat_form **out);
+/* The form of a published template; *out is NULL if it is unknown. functions: for conversations with functions alone.
+ * STATUS_NOMEM. */
+status chat_forms_find(const char *program, bool functions, const chat_form **out);
 
 #endif

@@ -13,6 +13,7 @@
 
 struct chat_template {
 	chat_form form;
+	const chat_form *tool_form; /* renders conversations with functions; NULL: `form` does */
 	json_t *declared; /* owns the form's texts; NULL: they are static */
 	chat_tools tools; /* those of a declared form */
 	char *begin, *end;
@@ -106,10 +107,11 @@ static status check_order(const chat_form *f, chat_role role, size_t i, const pl
 	return wrong(err, i, "role", words);
 }
 
-static void list_tools(chat_builder *b, place *p)
+static status list_tools(chat_builder *b, place *p, error *err)
 {
-	chat_tools_append_list(b, p->tools);
+	TRY(chat_tools_append_list(b, p->tools, err));
 	p->tools = NULL;
+	return STATUS_OK;
 }
 
 /* Append the system's message at the beginning; message NULL: the form's own, or only functions. */
@@ -131,7 +133,7 @@ static status add_system(chat_builder *b, const json_t *message, place *p, error
 	if (tools && !f->tools->with_user) {
 		if (b->out.bytes > first || (message && !trims))
 			chat_builder_markup(b, f->tools->gap);
-		list_tools(b, p);
+		TRY(list_tools(b, p, err));
 	}
 	chat_builder_markup(b, f->turns[CHAT_SYSTEM].suffix);
 	if (message || tools)
@@ -162,6 +164,7 @@ static status add_result(chat_builder *b, const json_t *message, size_t i, place
 	}
 	TRY(chat_tools_append_result_id(b, message, i, err));
 	chat_builder_markup(b, t->result.suffix);
+	chat_builder_markup(b, i + 1 < p->n ? t->after_result : NULL);
 	return STATUS_OK;
 }
 
@@ -181,11 +184,11 @@ static status add_turn(chat_builder *b, const json_t *message, size_t i, chat_ro
 	const bool calls = answers && json_array_size(json_object_get(message, "tool_calls")) > 0;
 	const size_t begin = b->out.bytes;
 	if (p->last_tools && role == CHAT_USER && json_equal(message, p->last_user))
-		chat_tools_append_list(b, p->last_tools);
+		TRY(chat_tools_append_list(b, p->last_tools, err));
 	if (!calls || !f->tools || !f->tools->calls.prefix)
 		chat_builder_markup(b, f->turns[role].prefix);
 	if (p->tools)
-		list_tools(b, p);
+		TRY(list_tools(b, p, err));
 	size_t first = b->out.bytes;
 	const bool folds = p->system && (f->rules & CHAT_FOLDS || (role == CHAT_USER && i + 1 == p->n));
 	if (folds) {
@@ -282,6 +285,10 @@ static status chat_template_build(chat_builder *b, const json_t *messages, const
 			return wrong(err, 0, "role", "a conversation continues with a message of the user or a tool");
 	}
 	chat_builder_markup(b, continues ? f->turns[CHAT_ASSISTANT].suffix : f->begin);
+	if (p.tools && f->tools->before_all) {
+		TRY(list_tools(b, &p, err));
+		b->out.shared = b->out.bytes;
+	}
 	for (size_t i = 0; i < json_array_size(messages); i++)
 		TRY(add_message(b, json_array_get(messages, i), i, &p, err));
 	if (p.system && f->rules & CHAT_FOLDS_LAST)
@@ -324,7 +331,8 @@ static size_t closing_bytes(const chat_template *t, const chat_text *x)
 status chat_template_render(const chat_template *t, const json_t *messages, const json_t *tools, bool continues,
                             bool answers, chat_text *out, error *err)
 {
-	chat_builder b = {.form = &t->form, .begin = t->begin, .end = t->end};
+	const chat_form *form = t->tool_form && json_array_size(tools) > 0 ? t->tool_form : &t->form;
+	chat_builder b = {.form = form, .begin = t->begin, .end = t->end};
 	*out = (chat_text){0};
 	status s = json_array_size(messages) > 0 ? chat_template_build(&b, messages, tools, continues, answers, err)
 	                                         : error_set(err, STATUS_INVALID, "messages", "must hold a message");
@@ -467,13 +475,16 @@ static status choose_form(chat_template *t, const chat_template_source *from, er
 		return s;
 	}
 	if (from->program)
-		TRY(chat_forms_find(from->program, &found));
+		TRY(chat_forms_find(from->program, false, &found));
 	if (!found)
 		return error_set(err, STATUS_UNSUPPORTED, "model",
 		                 "the model's chat template is none of the published ones that can be rendered here; "
 		                 "give it one as \"chat_template\": {\"user\": …} in its config.json");
 	t->form = *found;
-	return STATUS_OK;
+	if (!from->tool_program)
+		return STATUS_OK;
+	t->form.tools = NULL; /* the library renders functions with the other program */
+	return chat_forms_find(from->tool_program, true, &t->tool_form);
 }
 
 static status expand_stops(chat_template *t)
@@ -537,7 +548,7 @@ const char *const *chat_template_stops(const chat_template *t)
 
 bool chat_template_calls(const chat_template *t, chat_call_form *out)
 {
-	const chat_form *f = &t->form;
+	const chat_form *f = t->tool_form ? t->tool_form : &t->form;
 	const char *prefix = or_empty(f->turns[CHAT_ASSISTANT].prefix), *answer = or_empty(f->answer);
 	const size_t n = strlen(answer);
 	if (!f->tools)
@@ -546,6 +557,7 @@ bool chat_template_calls(const chat_template *t, chat_call_form *out)
 	const bool array = how->calls.prefix;
 	*out = (chat_call_form){.lead = strncmp(prefix, answer, n) == 0 && !array ? prefix + n : "",
 	                        .open = or_empty(array ? how->calls.prefix : how->call.prefix),
+	                        .first = how->alone,
 	                        .array = array,
 	                        .end = or_empty(how->calls.suffix),
 	                        .short_ids = how->id,
@@ -566,20 +578,23 @@ static const char *token_name(const json_t *config, const char *key)
 	return json_string_value(json_is_object(token) ? json_object_get(token, "content") : token);
 }
 
-/* The template, or that called "default" of several: [{"name", "template"}, …] or {name: template}. *out NULL: there is
- * none at all. */
-static status program_of(const json_t *config, const char **out, error *err)
+/* The template, or those called "default" and "tool_use" of several: [{"name", "template"}, …] or {name: template}.
+ * *out NULL: there is none at all. */
+static status programs_of(const json_t *config, const char **out, const char **tool_use, error *err)
 {
 	const json_t *program = json_object_get(config, "chat_template");
 	*out = json_string_value(program);
 	if (*out || !program || json_is_null(program))
 		return STATUS_OK;
 	*out = json_string_value(json_object_get(program, "default"));
+	*tool_use = json_string_value(json_object_get(program, "tool_use"));
 	for (size_t i = 0; i < json_array_size(program); i++) {
 		const json_t *one = json_array_get(program, i);
 		const char *name = json_string_value(json_object_get(one, "name"));
 		if (name && strcmp(name, "default") == 0)
 			*out = json_string_value(json_object_get(one, "template"));
+		if (name && strcmp(name, "tool_use") == 0)
+			*tool_use = json_string_value(json_object_get(one, "template"));
 	}
 	return *out ? STATUS_OK
 	            : error_set(err, STATUS_UNSUPPORTED, "model",
@@ -594,13 +609,14 @@ status chat_template_open(chat_template **out, const tokenizer *files, const jso
 	status s = tokenizer_file_json(files, "tokenizer_config.json", &tokens, err);
 	if (s == STATUS_OK)
 		s = tokenizer_file_json(files, "special_tokens_map.json", &map, err);
-	const char *program = tokenizer_file(files, "chat_template.jinja", &bytes);
+	const char *program = tokenizer_file(files, "chat_template.jinja", &bytes), *tool_use = NULL;
 	if (s == STATUS_OK && !program && !json_is_object(json_object_get(config, "chat_template")))
-		s = program_of(tokens, &program, err);
+		s = programs_of(tokens, &program, &tool_use, err);
 	if (s == STATUS_OK) {
 		const char *begin = token_name(tokens, "bos_token"), *end = token_name(tokens, "eos_token");
 		chat_template_source from = {.declared = json_object_get(config, "chat_template"),
 		                             .program = program,
+		                             .tool_program = tool_use,
 		                             .begin = begin ? begin : token_name(map, "bos_token"),
 		                             .end = end ? end : token_name(map, "eos_token")};
 		s = chat_template_new(out, &from, err);

@@ -7,6 +7,7 @@
 
 #include "engine/base/json_read.h"
 #include "engine/text/chat_json.h"
+#include "engine/text/chat_signature.h"
 
 enum { NAME_BYTES = 64 };
 
@@ -59,7 +60,7 @@ status chat_tools_check(const chat_form *f, const json_t *tools, error *err)
 }
 
 /* Append {"type": "function", "function": {…}}, with texts as they are. */
-static void append_as_is(chat_builder *b, const json_t *function)
+static void append_members(chat_builder *b, const json_t *function)
 {
 	const char *key, *comma = "";
 	json_t *member;
@@ -82,22 +83,24 @@ static void append_as_is(chat_builder *b, const json_t *function)
 	chat_builder_markup(b, "}}");
 }
 
-void chat_tools_append_list(chat_builder *b, const json_t *tools)
+status chat_tools_append_list(chat_builder *b, const json_t *tools, error *err)
 {
 	const chat_tools *t = b->form->tools;
 	chat_builder_markup(b, t->list.prefix);
 	for (size_t i = 0; i < json_array_size(tools); i++) {
 		const json_t *tool = json_array_get(tools, i);
 		chat_builder_markup(b, t->tool.prefix);
-		if (t->texts_as_are && i > 0)
-			chat_builder_markup(b, ", ");
-		if (t->texts_as_are)
-			append_as_is(b, json_object_get(tool, "function"));
+		chat_builder_markup(b, i > 0 ? t->separator : NULL);
+		if (t->form == CHAT_TOOL_SIGNATURE)
+			TRY(chat_signature_append(b, json_object_get(tool, "function"), i, err));
+		else if (t->form == CHAT_TOOL_MEMBERS)
+			append_members(b, json_object_get(tool, "function"));
 		else
 			chat_json_append(b, tool, t->indent);
 		chat_builder_markup(b, t->tool.suffix);
 	}
 	chat_builder_markup(b, t->list.suffix);
+	return STATUS_OK;
 }
 
 static bool is_short_id(const json_t *id)
@@ -170,7 +173,7 @@ status chat_tools_append_calls(chat_builder *b, const json_t *message, size_t i,
 		return refuse_form(err, f, param);
 	if (n > CHAT_MAX_CALLS)
 		return error_set(err, STATUS_INVALID, param, "at most %d calls", CHAT_MAX_CALLS);
-	if ((f->tools->single && n > 1) || ((f->tools->single || f->tools->calls.prefix) && text))
+	if ((f->tools->single && n > 1) || ((f->tools->single || f->tools->alone) && text))
 		return error_set(err, STATUS_INVALID, param,
 		                 "in the model's chat template (%s) an answer is a text or %s", f->name,
 		                 f->tools->single ? "one call" : "calls");

@@ -15,7 +15,7 @@ from test_tools import FLAT, SCHEMAS, TOOLS, assembled, user
 
 DATA = pathlib.Path(__file__).resolve().parents[1] / "data"
 IDS, WIDTH, POSITIONS, MARK = 712, 16, 4096, 703
-TEMPLATES = json.loads((DATA / "chat" / "templates.json").read_text())
+TEMPLATES, TOOL_TEMPLATES = (json.loads((DATA / "chat" / name).read_text()) for name in ("templates.json", "tool_templates.json"))
 CONFIG = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": IDS, "n_positions": POSITIONS, "n_embd": WIDTH, "n_layer": 1, "n_head": 2}
 
 
@@ -34,7 +34,7 @@ def weights():
     return len(text).to_bytes(8, "little") + text + data
 
 
-def publish(service, folder, name, program, mark, more=()):
+def publish(service, folder, name, programs, mark):
     """Import a model whose tokenizer has the mark of a call as a special token."""
     tokenizer = json.loads((DATA / "tokenizers" / "qwen2" / "tokenizer.json").read_text())
     for token, content in zip(tokenizer["added_tokens"][3:], mark):
@@ -43,10 +43,21 @@ def publish(service, folder, name, program, mark, more=()):
     (folder / "config.json").write_text(json.dumps(CONFIG))
     (folder / "model.safetensors").write_bytes(weights())
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<|im_start|>", "eos_token": "<|im_end|>", "chat_template": program}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<|im_start|>", "eos_token": "<|im_end|>", "chat_template": programs}))
     done = subprocess.run([BIN / "additive", "--url", service.url, "models", "import", name, folder], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return name
+
+
+def described(tool):
+    """A function as Hermes' template needs it."""
+    return {**tool, "function": {"description": "A function", "parameters": {"type": "object", "properties": {}, "additionalProperties": False}, **tool["function"]}}
+
+
+@pytest.fixture(scope="module")
+def hermes(service, tmp_path_factory):
+    programs = [{"name": "default", "template": TEMPLATES["chatml begin"]["program"]}, {"name": "tool_use", "template": TOOL_TEMPLATES["hermes"]["program"]}]
+    return publish(service, tmp_path_factory.mktemp("templates") / "hermes", "hermes", programs, ["<tool_call>", "</tool_call>"])
 
 
 @pytest.fixture(scope="module")
@@ -61,22 +72,23 @@ def check(calls, form):
         jsonschema.validate(json.loads(call.function.arguments), SCHEMAS[call.function.name])
 
 
-SHORT = "[0-9A-Za-z]{9}"
+SHORT, LONG = "[0-9A-Za-z]{9}", "call_.+"
 
 
-def test_calls_have_short_ids_that_the_template_accepts_with_their_results(client, mistral):
-    several = 0
+@pytest.mark.parametrize("family, form", [("mistral", SHORT), ("hermes", LONG)])
+def test_calls_and_their_results_go_back_into_the_template(client, request, family, form):
+    model, several = request.getfixturevalue(family), 0
     for seed in range(4):
-        ask = dict(model=mistral, messages=[user("hi")], tools=TOOLS, tool_choice="required", seed=seed, temperature=1.5, max_completion_tokens=1500)
+        ask = dict(model=model, messages=[user("hi")], tools=[described(t) for t in TOOLS], tool_choice="required", seed=seed, temperature=1.5, max_completion_tokens=1500)
         choice = client.chat.completions.create(**ask).choices[0]
         assert choice.message.content is None
         if choice.finish_reason != "tool_calls":
             continue
         calls = choice.message.tool_calls
-        check(calls, SHORT)
+        check(calls, form)
         several += len(calls) > 1
         text, streamed, reason = assembled(list(client.chat.completions.create(stream=True, **ask)))
-        assert (text, reason) == ("", "tool_calls") and all(re.fullmatch(SHORT, id) for id, *_ in streamed)
+        assert (text, reason) == ("", "tool_calls") and all(re.fullmatch(form, id) for id, *_ in streamed)
         assert [c[1:] for c in streamed] == [[c.function.name, c.function.arguments] for c in calls]
         results = [{"role": "tool", "tool_call_id": c.id, "content": "7"} for c in calls]
         ask |= {"messages": [user("hi"), choice.message.to_dict(), *results], "tool_choice": "none", "max_completion_tokens": 4}
@@ -117,3 +129,22 @@ def test_conversations_that_the_template_refuses_or_shortens_are_refused_by_name
     with pytest.raises(openai.BadRequestError) as refused:
         client.chat.completions.create(model=mistral, messages=messages, tools=TOOLS, max_completion_tokens=4)
     assert refused.value.param == param
+
+
+def test_hermes_functions_need_what_the_template_prints(client, hermes):
+    for tool, param in [(TOOLS[1], "tools[0].function.description"),
+                        ({"type": "function", "function": {"name": "f", "description": "d"}}, "tools[0].function.parameters"),
+                        ({"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {"a": {"type": "null"}}}}},
+                         "tools[0].function.parameters")]:
+        with pytest.raises(openai.BadRequestError) as refused:
+            client.chat.completions.create(model=hermes, messages=[user("x")], tools=[tool], max_completion_tokens=4)
+        assert refused.value.param == param
+
+
+def test_an_unknown_template_for_functions_refuses_functions_alone(service, client, tmp_path):
+    programs = [{"name": "default", "template": TEMPLATES["qwen-2.5"]["program"]}, {"name": "tool_use", "template": "{{ 'mine' }}"}]
+    model = publish(service, tmp_path / "other", "other", programs, ["<tool_call>", "</tool_call>"])
+    assert client.chat.completions.create(model=model, messages=[user("x")], max_completion_tokens=4).choices
+    with pytest.raises(openai.BadRequestError, match="no form for functions") as refused:
+        client.chat.completions.create(model=model, messages=[user("x")], tools=TOOLS, max_completion_tokens=4)
+    assert refused.value.param == "tools"

@@ -16,7 +16,7 @@ static const char *text_of(const json_t *object, const char *key)
 	return text ? text : "";
 }
 
-static int64_t number_of(const json_t *object, const char *key)
+static int64_t integer_of(const json_t *object, const char *key)
 {
 	return json_integer_value(json_object_get(object, key));
 }
@@ -54,7 +54,7 @@ static json_t *last_phase(const json_t *trace)
 
 static void drop(json_t *trace)
 {
-	set_number(trace, "dropped", number_of(trace, "dropped") + 1);
+	set_number(trace, "dropped", integer_of(trace, "dropped") + 1);
 }
 
 static void close_phase(const json_t *trace, int64_t now)
@@ -102,7 +102,7 @@ static void begin_again(json_t *document)
 	if (!trace)
 		return;
 	json_object_del(trace, "to");
-	set_number(trace, "run", number_of(trace, "run") + 1);
+	set_number(trace, "run", integer_of(trace, "run") + 1);
 	set_number(trace, "dropped", 0);
 	json_array_clear(json_object_get(trace, "spans"));
 }
@@ -165,7 +165,7 @@ static json_t *hashed(const json_t *document, const json_t *trace, int number, b
 	char text[STORE_ID_BYTES + 48], out[2 * DIGEST_TEXT_BYTES] = "";
 	for (int i = 0; i <= wide; i++) {
 		snprintf(text, sizeof text, "%.*s %" PRId64 " %d %d", STORE_ID_BYTES, text_of(document, "id"),
-		         number_of(trace, "run"), number, i);
+		         integer_of(trace, "run"), number, i);
 		digest_write(digest_bytes(text, strlen(text)), out + strlen(out));
 	}
 	return json_string(out);
@@ -182,7 +182,7 @@ static void add_number(json_t *attributes, const char *key, int64_t number)
 	json_array_append_new(attributes, json_pack("{s:s, s:{s:o}}", "key", key, "value", "intValue", digits(number)));
 }
 
-static void add_text(json_t *attributes, const char *key, const char *text)
+static void add_word(json_t *attributes, const char *key, const char *text)
 {
 	json_array_append_new(attributes, json_pack("{s:s, s:{s:s}}", "key", key, "value", "stringValue", text));
 }
@@ -195,8 +195,8 @@ static json_t *otlp_span(const json_t *document, const char *name, int number, i
 	return json_pack("{s:o, s:o, s:o*, s:s, s:i, s:o, s:o, s:o}", "traceId", hashed(document, trace, -1, true),
 	                 "spanId", hashed(document, trace, number, false), "parentSpanId",
 	                 parent < 0 ? NULL : hashed(document, trace, parent, false), "name", name, "kind", 1,
-	                 "startTimeUnixNano", digits(number_of(times, "from")), "endTimeUnixNano",
-	                 digits(number_of(times, "to")), "attributes", attributes);
+	                 "startTimeUnixNano", digits(integer_of(times, "from")), "endTimeUnixNano",
+	                 digits(integer_of(times, "to")), "attributes", attributes);
 }
 
 static void add_counts(json_t *attributes, const json_t *document)
@@ -205,8 +205,8 @@ static void add_counts(json_t *attributes, const json_t *document)
 	if (!json_is_integer(total) || !json_is_integer(json_object_get(run, "done")))
 		return;
 	add_number(attributes, "additive.requests.total", json_integer_value(total));
-	add_number(attributes, "additive.requests.done", number_of(run, "done"));
-	add_number(attributes, "additive.requests.failed", number_of(run, "failed"));
+	add_number(attributes, "additive.requests.done", integer_of(run, "done"));
+	add_number(attributes, "additive.requests.failed", integer_of(run, "failed"));
 }
 
 static json_t *job_span(const json_t *document, const json_t *trace, const job_kind *k)
@@ -214,14 +214,14 @@ static json_t *job_span(const json_t *document, const json_t *trace, const job_k
 	const json_t *first = json_array_get(json_object_get(trace, "spans"), 0);
 	const char *state = text_of(document, "status"), *link = text_of(trace, "link");
 	const bool failed = strcmp(state, "failed") == 0;
-	json_t *attributes = json_array(), *times = json_pack("{s:I, s:I}", "from", (json_int_t)number_of(first, "from"),
-	                                                      "to", (json_int_t)number_of(trace, "to"));
-	add_text(attributes, "additive.job_id", text_of(document, "id"));
-	add_text(attributes, "additive.job_status", state);
+	json_t *attributes = json_array(), *times = json_pack("{s:I, s:I}", "from", (json_int_t)integer_of(first, "from"),
+	                                                      "to", (json_int_t)integer_of(trace, "to"));
+	add_word(attributes, "additive.job_id", text_of(document, "id"));
+	add_word(attributes, "additive.job_status", state);
 	if (failed)
-		add_text(attributes, "error.type", text_of(json_object_get(document, "error"), "code"));
-	if (number_of(trace, "dropped") > 0)
-		add_number(attributes, "additive.spans_dropped", number_of(trace, "dropped"));
+		add_word(attributes, "error.type", text_of(json_object_get(document, "error"), "code"));
+	if (integer_of(trace, "dropped") > 0)
+		add_number(attributes, "additive.spans_dropped", integer_of(trace, "dropped"));
 	add_counts(attributes, document);
 	json_t *span = otlp_span(document, k->object, 0, -1, times, attributes);
 	json_t *links = strlen(link) > LINK_TRACE_DIGITS
@@ -239,7 +239,7 @@ static int phase_at(const json_t *spans, size_t n, int64_t time)
 {
 	for (size_t i = n; i > 0; i--) {
 		const json_t *span = json_array_get(spans, i - 1);
-		if (!json_object_get(span, "step") && number_of(span, "from") <= time)
+		if (!json_object_get(span, "step") && integer_of(span, "from") <= time)
 			return (int)i;
 	}
 	return 0;
@@ -257,7 +257,7 @@ json_t *job_trace_spans(const json_t *document, const job_kind *k)
 	json_array_foreach(spans, i, span)
 	{
 		const json_t *step = json_object_get(span, "step");
-		const int parent = step ? phase_at(spans, i, number_of(span, "from")) : 0;
+		const int parent = step ? phase_at(spans, i, integer_of(span, "from")) : 0;
 		json_t *attributes = json_array();
 		if (step)
 			add_number(attributes, "additive.step", json_integer_value(step));

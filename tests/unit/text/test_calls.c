@@ -23,12 +23,20 @@ static const chat_call_form plain = {.lead = " ",
                                      .key = "arguments",
                                      .between = "\n",
                                      .stop = "\nTool:"};
+static const chat_call_form tool_use = {.lead = "",
+                                        .open = "<tool_call>\n",
+                                        .close = "\n</tool_call>",
+                                        .key = "arguments",
+                                        .between = "\n",
+                                        .stop = "",
+                                        .first = true};
 static const chat_call_form mistral = {.lead = "",
                                        .open = "[TOOL_CALLS] [",
                                        .close = "",
                                        .key = "arguments",
                                        .between = ", ",
                                        .stop = "",
+                                       .first = true,
                                        .array = true,
                                        .end = "]",
                                        .short_ids = true};
@@ -322,6 +330,9 @@ static void an_answer_is_divided_alike_wherever_it_is_cut(void **state)
 	             "",
 	             "[{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": \\\"], \\\"}\"}, {\"name\": \"g\", "
 	             "\"arguments\": \"{}\"}]");
+	assert_reads(&tool_use, CALLS_AUTO, NOW "\n" NOW, "",
+	             "[{\"name\": \"now\", \"arguments\": \"{}\"}, {\"name\": \"now\", \"arguments\": \"{}\"}]");
+	assert_reads(&tool_use, CALLS_AUTO, "x\n" NOW, "x\n" NOW, "[]");
 	assert_reads(&mistral, CALLS_AUTO, " [TOOL_CALLS] [{\"name\"", " [TOOL_CALLS] [{\"name\"", "[]");
 }
 
@@ -349,6 +360,11 @@ static void the_calls_of_an_array_are_the_whole_answer(void **state)
 		assert_int_equal(fits(g, cases[i].words, true), cases[i].whole);
 		assert_int_equal(fits(g, cases[i].words, false), cases[i].begins);
 	}
+	grammar_free(g);
+	g = grammar_of(&tool_use, weather, CALLS_AUTO, true);
+	assert_true(fits(g, NOW "\n" BERN, true));
+	assert_false(fits(g, NOW BERN, false));
+	assert_true(fits(g, "x" NOW "x", true)); /* a text */
 	grammar_free(g);
 	g = grammar_of(&mistral, weather, CALLS_REQUIRED, false);
 	assert_true(fits(g, "[TOOL_CALLS] [" M_NOW "]", true));
