@@ -1,6 +1,19 @@
 #include "proto/answer_calls.h"
 
+#include <stdint.h>
 #include <stdio.h>
+
+/* Make an id of 9 letters and digits, as some chat templates want it, from a longer one. */
+static void shorten(char *id)
+{
+	static const char digits[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+	uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
+	for (const char *p = id; *p; p++)
+		hash = (hash ^ (unsigned char)*p) * UINT64_C(0x100000001b3);
+	for (int i = 0; i < 9; i++, hash /= sizeof digits - 1)
+		id[i] = digits[hash % (sizeof digits - 1)];
+	id[9] = 0;
+}
 
 /* arguments is taken over. */
 static json_t *named_call(const char *answer, json_int_t choice, const json_t *call, json_t *arguments)
@@ -9,6 +22,8 @@ static json_t *named_call(const char *answer, json_int_t choice, const json_t *c
 	const char *digits = strpbrk(answer, "-_"); /* after the prefix */
 	snprintf(id, sizeof id, "call_%.64s_%lld_%lld", digits ? digits + 1 : answer, (long long)choice,
 	         (long long)json_integer_value(json_object_get(call, "index")));
+	if (json_is_true(json_object_get(call, "short_id")))
+		shorten(id);
 	return json_pack("{s:s, s:s, s:{s:O, s:o}}", "id", id, "type", "function", "function", "name",
 	                 json_object_get(call, "name"), "arguments", arguments);
 }

@@ -552,8 +552,10 @@ static int link_print_context(char *out, size_t size, const engine_caller *from)
 	char timeout[48] = "";
 	if (from->timeout > 0)
 		snprintf(timeout, sizeof timeout, ",\"timeout\":%.9g", from->timeout);
-	return snprintf(out, size, "{\"request_id\":\"%s\"%s%s%s%s%s}", from->request_id,
-	                from->times ? ",\"times\":true" : "", timeout, *tenant ? ",\"fairness_id\":\"" : "", tenant,
+	const char *trace = from->traceparent ? from->traceparent : "";
+	return snprintf(out, size, "{\"request_id\":\"%s\"%s%s%s%s%s%s%s%s}", from->request_id,
+	                from->times ? ",\"times\":true" : "", *trace ? ",\"traceparent\":\"" : "", trace,
+	                *trace ? "\"" : "", timeout, *tenant ? ",\"fairness_id\":\"" : "", tenant,
 	                *tenant ? "\"" : "");
 }
 
@@ -561,7 +563,7 @@ static bool link_send_request(engine_link *l, uint64_t id, const char *method, c
                               json_t *params, const buffer *members, uint32_t credit, bool upload)
 {
 	char *text = link_print_request(method, caller, params, members);
-	char context[256];
+	char context[512];
 	const int context_bytes = caller->request_id ? link_print_context(context, sizeof context, caller) : 0;
 	assert(context_bytes >= 0 && (size_t)context_bytes < sizeof context);
 	frame f = {.type = FRAME_REQUEST,

@@ -44,6 +44,7 @@ typedef struct engine_caller {
 	const char *request_id; /* named in the engine's log; it must be valid (frame.h). NULL: none, and no times */
 	double timeout;         /* seconds until the engine ends it; 0: no limit */
 	const char *fairness_id; /* its tenant, without characters that need escapes in JSON; NULL: none */
+	const char *traceparent; /* W3C Trace Context, of a request whose trace is sent; NULL: none */
 	engine_times *times;    /* set before `end` is called, if the engine reports them; NULL: not requested */
 } engine_caller;
 

@@ -151,6 +151,8 @@ static int run(program *p, const options *o)
 		                   "service has a key",
 		         http_address(p->http));
 	s->engine = engine_link_new(&p->loop, &link);
+	if (s->trace)
+		trace_follow_jobs(s->trace, s->engine);
 	if (!s->engine) {
 		fprintf(stderr, "additive-httpd: --engine %s: expected unix:PATH or HOST:PORT\n", link.address);
 		http_stop(p->http);

@@ -553,6 +553,8 @@ bool request_call(request *r, const char *method, json_t *params, uint32_t credi
 	}
 	char address[ADDRESS_TEXT_BYTES];
 	http_peer_client(r->peer, address);
+	char parent[TRACE_PARENT_BYTES];
+	trace_write_parent(&r->trace, parent);
 	const engine_caller caller = {.owner = r->key[0] ? r->key : address,
 	                              .key = r->key_of_file ? "file"
 	                                     : r->key[0]    ? r->key
@@ -560,6 +562,7 @@ bool request_call(request *r, const char *method, json_t *params, uint32_t credi
 	                              .request_id = r->id,
 	                              .timeout = call_headers_timeout(r),
 	                              .fairness_id = call_headers_fairness_id(r),
+	                              .traceparent = r->trace.sampled ? parent : NULL,
 	                              .times = r->trace.sampled ? &r->times : NULL};
 	r->times = (engine_times){.called_ns = uv_hrtime()};
 	if (r->unchecked)

@@ -8,6 +8,7 @@
 #include <sys/random.h>
 
 #include "server/address.h"
+#include "server/job_spans.h"
 #include "server/log.h"
 #include "server/request.h"
 
@@ -38,6 +39,8 @@ struct trace {
 	struct addrinfo *addresses;
 	trace_record records[TRACE_RECORDS];
 	size_t first, count;
+	engine_link *engine; /* NULL: no spans of jobs */
+	job_spans jobs;
 	uv_timer_t timer;
 	bool closing, failing;
 	uint64_t end; /* loop time at which the last message ends, if closing */
@@ -45,6 +48,7 @@ struct trace {
 	/* one message */
 	bool sending;
 	size_t in_message;
+	bool jobs_in_message;
 	uint64_t deadline;              /* loop time */
 	const struct addrinfo *address; /* one of `addresses` */
 	uv_tcp_t socket;
@@ -107,6 +111,21 @@ void trace_begin(trace_ids *ids, const char *traceparent)
 	trace_fill(ids->span, sizeof ids->span);
 }
 
+/* Write an id in hexadecimal digits. Return the end. */
+static char *trace_print_id(char *out, const unsigned char *id, size_t bytes)
+{
+	for (size_t i = 0; i < bytes; i++)
+		out += sprintf(out, "%02x", id[i]);
+	return out;
+}
+
+void trace_write_parent(const trace_ids *ids, char out[TRACE_PARENT_BYTES])
+{
+	char *end = stpcpy(out, "00-");
+	end = stpcpy(trace_print_id(end, ids->trace, sizeof ids->trace), "-");
+	strcpy(trace_print_id(end, ids->span, sizeof ids->span), "-01");
+}
+
 /* --- records ------------------------------------------------------------------------------- */
 
 void trace_end(trace *t, const request *r)
@@ -136,10 +155,9 @@ void trace_end(trace *t, const request *r)
 
 static void trace_write_id(buffer *out, const char *name, const unsigned char *id, size_t bytes)
 {
-	buffer_format(out, "\"%s\":\"", name);
-	for (size_t i = 0; i < bytes; i++)
-		buffer_format(out, "%02x", id[i]);
-	buffer_string(out, "\",");
+	char digits[2 * sizeof((trace_ids *)0)->trace + 1];
+	trace_print_id(digits, id, bytes);
+	buffer_format(out, "\"%s\":\"%s\",", name, digits);
 }
 
 /* Write a span up to its attributes. parent: NULL for none. */
@@ -204,7 +222,7 @@ static void trace_write_engine(buffer *out, const trace_record *r)
 	}
 }
 
-/* Move the oldest records into t->message. */
+/* Move the oldest records into t->message, and copy the spans of a job. */
 static void trace_write_message(trace *t)
 {
 	buffer body = {0};
@@ -219,6 +237,11 @@ static void trace_write_message(trace *t)
 		trace_write_request(&body, r);
 		if (r->called_ns)
 			trace_write_engine(&body, r);
+	}
+	t->jobs_in_message = t->jobs.held.used > 0;
+	if (t->jobs_in_message) {
+		buffer_string(&body, t->in_message ? "," : "");
+		buffer_append(&body, t->jobs.held.data, t->jobs.held.used);
 	}
 	buffer_string(&body, "]}]}]}");
 	t->first = (t->first + t->in_message) % TRACE_RECORDS;
@@ -235,6 +258,11 @@ static void trace_write_message(trace *t)
 /* --- sending ------------------------------------------------------------------------------------ */
 
 static void trace_send(trace *t);
+
+static bool trace_has_work(const trace *t)
+{
+	return t->count > 0 || t->jobs.held.used > 0;
+}
 
 /* Log the first failure and the first success after it. */
 static void trace_note(trace *t, const char *failure)
@@ -254,7 +282,7 @@ static void trace_on_closed(uv_handle_t *handle)
 	t->sending = false;
 	buffer_fini(&t->message);
 	t->message = (buffer){0};
-	if (t->count > 0 && !t->failing && !(t->closing && uv_now(t->loop) >= t->end))
+	if (trace_has_work(t) && !t->failing && !(t->closing && uv_now(t->loop) >= t->end))
 		trace_send(t);
 	else if (t->closing)
 		uv_close((uv_handle_t *)&t->timer, NULL);
@@ -275,23 +303,38 @@ static void trace_on_room(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
 	*out = uv_buf_init(t->rest, sizeof t->rest);
 }
 
+/* True for the statuses after which OTLP's clients send again. */
+static bool trace_may_retry(const char *http_status)
+{
+	static const char *const again[] = {"429", "502", "503", "504"};
+	for (size_t i = 0; i < sizeof again / sizeof *again; i++)
+		if (strncmp(http_status, again[i], 3) == 0)
+			return true;
+	return false;
+}
+
 /* The first bytes, "HTTP/1.1 200", say whether the spans were taken. */
 static void trace_on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *data)
 {
 	trace *t = stream->data;
 	const size_t room = sizeof t->answer - 1 - t->answer_bytes;
 	if (n > 0) {
-		const size_t taken = (size_t)n < room ? (size_t)n : room;
-		memcpy(t->answer + t->answer_bytes, data->base, taken);
-		t->answer_bytes += taken;
+		const size_t bytes = (size_t)n < room ? (size_t)n : room;
+		memcpy(t->answer + t->answer_bytes, data->base, bytes);
+		t->answer_bytes += bytes;
 	}
 	t->answer[t->answer_bytes] = '\0';
-	if (t->answer_bytes >= sizeof "HTTP/1.1 200" - 1)
-		trace_finish(t, strncmp(t->answer, "HTTP/1.", 7) == 0 && strncmp(t->answer + 8, " 2", 2) == 0
-		                    ? NULL
-		                    : "the answer's status is not 2xx");
-	else if (n < 0)
+	if (t->answer_bytes >= sizeof "HTTP/1.1 200" - 1) {
+		const bool valid = strncmp(t->answer, "HTTP/1.", 7) == 0 && t->answer[8] == ' ';
+		const bool taken = valid && t->answer[9] == '2';
+		if (valid && t->jobs_in_message && !trace_may_retry(t->answer + 9)) {
+			metrics_traces_dropped(t->metrics, !taken);
+			job_spans_done(&t->jobs);
+		}
+		trace_finish(t, taken ? NULL : "the answer's status is not 2xx");
+	} else if (n < 0) {
 		trace_finish(t, "the connection ended without an answer");
+	}
 }
 
 static void trace_on_written(uv_write_t *write, int status)
@@ -364,8 +407,9 @@ static void trace_on_timer(uv_timer_t *timer)
 	trace *t = timer->data;
 	if (t->sending && uv_now(t->loop) >= t->deadline)
 		trace_finish(t, "no answer in time");
-	else if (!t->sending && t->count > 0)
+	else if (!t->sending && trace_has_work(t))
 		trace_send(t);
+	job_spans_open(&t->jobs, t->engine);
 }
 
 /* --- life ------------------------------------------------------------------------------------------ */
@@ -413,12 +457,18 @@ trace *trace_new(uv_loop_t *loop, metrics *m, const char *endpoint)
 	return t;
 }
 
+void trace_follow_jobs(trace *t, engine_link *l)
+{
+	t->engine = l;
+}
+
 void trace_close(trace *t)
 {
 	t->closing = true;
 	t->end = uv_now(t->loop) + TRACE_LAST_MS;
 	uv_timer_start(&t->timer, trace_on_timer, TRACE_LAST_STEP_MS, TRACE_LAST_STEP_MS);
-	if (!t->sending && t->count > 0)
+	t->engine = NULL;
+	if (!t->sending && trace_has_work(t))
 		trace_send(t);
 	if (!t->sending)
 		uv_close((uv_handle_t *)&t->timer, NULL);
@@ -428,7 +478,9 @@ void trace_close(trace *t)
 
 void trace_free(trace *t)
 {
-	if (t)
+	if (t) {
 		freeaddrinfo(t->addresses);
+		job_spans_fini(&t->jobs);
+	}
 	free(t);
 }

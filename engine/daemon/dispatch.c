@@ -18,6 +18,7 @@
 #include "engine/daemon/library/storage.h"
 #include "engine/daemon/metrics.h"
 #include "engine/daemon/queue/job_machine.h"
+#include "engine/daemon/queue/trace_outbox.h"
 #include "engine/daemon/requests/audit.h"
 #include "engine/daemon/requests/deadline.h"
 #include "engine/daemon/requests/idempotency.h"
@@ -35,6 +36,12 @@ typedef struct method {
 	               * engine during it are counted */
 } method;
 
+static void watch_traces(stream *s)
+{
+	const engine *e = s->room;
+	trace_outbox_watch(s, e->traces);
+}
+
 static const method methods[] = {
     {"engine.status", metrics_status, ROOM_ENGINE, false},
     {"engine.metrics", metrics_read, ROOM_ENGINE, false},
@@ -44,6 +51,7 @@ static const method methods[] = {
     {"key.update", keys_update, ROOM_KEYS, false},
     {"key.delete", keys_revoke, ROOM_KEYS, false},
     {"key.watch", keys_watch, ROOM_KEYS, false},
+    {"trace.watch", watch_traces, ROOM_ENGINE, false},
     {"storage.usage", storage_usage, ROOM_LIBRARY, false},
     {"model.list", models_list, ROOM_LIBRARY, false},
     {"model.get", models_get, ROOM_LIBRARY, false},

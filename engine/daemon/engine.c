@@ -22,6 +22,7 @@
 #include "engine/daemon/net/listener.h"
 #include "engine/daemon/prefix_files.h"
 #include "engine/daemon/queue/job_machine.h"
+#include "engine/daemon/queue/trace_outbox.h"
 #include "engine/daemon/requests/audit.h"
 #include "engine/daemon/requests/idempotency.h"
 #include "engine/daemon/requests/responses.h"
@@ -268,6 +269,8 @@ static status open_parts(running *r, error *err)
 	catalog_set_prefix_disk(e->catalog, e->prefix_disk);
 	const session_parts for_sessions = rooms_sessions(e);
 	TRY(sessions_new(&e->sessions, &for_sessions, err));
+	if (!(e->traces = trace_outbox_new()))
+		return STATUS_NOMEM;
 	const job_parts for_jobs = rooms_jobs(e);
 	TRY(job_machine_new(&e->job_machine, &for_jobs, dispatch_job_kinds, err));
 	rooms_connect(e);
@@ -345,6 +348,7 @@ static void close_parts(engine *e)
 	audit_free(e->audit);
 	storage_free(e->storage);
 	job_machine_free(e->job_machine);
+	trace_outbox_free(e->traces);
 	sessions_free(e->sessions);
 	catalog_free(e->catalog);
 	idempotency_free(e->net.idempotency);

@@ -30,6 +30,7 @@ typedef struct engine {
 	atomic_llong automatic_used; /* limits.automatic_used */
 	catalog *catalog;
 	sessions *sessions;
+	struct trace_outbox *traces;
 	job_machine *job_machine;
 	generation_room generation; /* contexts of two rooms; those of the others are `sessions` and `job_machine` */
 	library library;

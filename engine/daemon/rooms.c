@@ -58,6 +58,7 @@ job_parts rooms_jobs(engine *e)
 	                   .catalog = e->catalog,
 	                   .fleet = e->fleet,
 	                   .sessions = e->sessions,
+	                   .traces = e->traces,
 	                   .cache_folder = e->cache_folder,
 	                   .cache_budget = e->cache_budget,
 	                   .threads = o->threads,

@@ -140,6 +140,7 @@ json_t *job_document_public(const json_t *job)
 	json_decref(additive);
 	json_object_del(copy, "request");
 	json_object_del(copy, "damaged");
+	json_object_del(copy, "trace");
 	json_object_del(copy, DEVICE_FAILURES);
 	return copy;
 }

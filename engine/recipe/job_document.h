@@ -1,7 +1,7 @@
 /* job_document.h - the JSON of jobs, events and checkpoints, as OpenAI's API has them.
  *
- * A job's document is the API's object and two members more, which are for us: "request" (job_request.h), and
- * "damaged", an object of step to reason, where there are damaged checkpoints. */
+ * A job's document is the API's object and three members more, which are for us: "request" (job_request.h); "damaged",
+ * an object of step to reason, where there are damaged checkpoints; "trace" (queue/job_trace.h), if it is traced. */
 #ifndef ENGINE_RECIPE_JOB_DOCUMENT_H
 #define ENGINE_RECIPE_JOB_DOCUMENT_H
 

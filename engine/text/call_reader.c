@@ -18,6 +18,10 @@ struct call_reader {
 	bool calls;
 	/* constant texts of a call: their bytes */
 	size_t opening, key, closing;
+	size_t next;    /* between calls of one array, up to the name; 0: each call has a mark */
+	char separator; /* the first byte of that */
+	bool short_ids;
+	bool bare; /* a call has no mark */
 	size_t left;           /* bytes of a constant text still to come */
 	char name[NAME_BYTES]; /* NAME: so far */
 	size_t name_bytes;
@@ -48,6 +52,10 @@ status call_reader_new(call_reader **out, const chat_call_form *form, call_choic
 	r->opening = strlen(rest);
 	r->key = strlen(", \"\": ") + strlen(form->key);
 	r->closing = strlen("}") + strlen(form->close);
+	r->next = form->array ? strlen(form->between) + strlen(CALL_JSON) : 0;
+	r->separator = *form->between;
+	r->short_ids = form->short_ids;
+	r->bare = !form->open[strspn(form->open, " \t\r\n")];
 	free(rest);
 	return STATUS_OK;
 }
@@ -74,6 +82,8 @@ static status add_delta(call_reader *r, json_t **calls, bool name)
 	if (!*calls)
 		*calls = json_array();
 	json_t *delta = json_pack("{s:i}", "index", r->started - 1);
+	if (name && r->short_ids)
+		json_object_set_new(delta, "short_id", json_true());
 	json_t *value = name ? json_stringn(r->name, r->name_bytes) : json_stringn(r->arguments, r->arguments_bytes);
 	const int failed = json_object_set_new(delta, name ? "name" : "arguments", value);
 	r->arguments_bytes = 0;
@@ -103,6 +113,7 @@ static bool is_white(char c)
 
 static void open_call(call_reader *r)
 {
+	r->search.first = r->search.first && r->bare;
 	r->search.n = 1; /* stops count in text only: they may be the beginning of what is between calls */
 	go_to(r, OPENING, r->opening);
 	if (r->opening == 0)
@@ -174,6 +185,11 @@ static status call_byte(call_reader *r, char byte, json_t **calls)
 	case ARGUMENTS:
 		return arguments_byte(r, byte, calls);
 	case BETWEEN:
+		if (r->next > 0) {
+			r->name_bytes = 0;
+			go_to(r, byte == r->separator ? OPENING : ENDED, r->next - 1);
+			return STATUS_OK;
+		}
 		if (call_search_step(&r->search, &r->state, (unsigned char)byte) == 0 && !r->search.first)
 			open_call(r);
 		return STATUS_OK;

@@ -30,7 +30,7 @@ status call_search_init(call_search *s, const chat_call_form *form, const char *
 	size_t bytes = strlen(form->open);
 	while (bytes > 0 && strchr(" \t\r\n", form->open[bytes - 1]))
 		bytes--;
-	*s = (call_search){.first = bytes == 0};
+	*s = (call_search){.first = bytes == 0 || form->first};
 	TRY(add(s, bytes > 0 ? form->open : CALL_JSON, bytes > 0 ? bytes : strlen(CALL_JSON), err));
 	for (int i = 0; i < n_stops; i++)
 		TRY(add(s, stops[i], strlen(stops[i]), err));
@@ -63,13 +63,14 @@ size_t call_search_held(const call_search *s, const call_search_state *state)
 
 status call_search_rest(const call_search *s, const chat_call_form *form, char **out)
 {
-	const char *open = s->first ? "" : form->open + s->bytes[0];
+	const bool bare = !form->open[strspn(form->open, " \t\r\n")];
+	const char *open = bare ? "" : form->open + s->bytes[0];
 	const size_t bytes = strlen(open);
 	*out = malloc(bytes + sizeof CALL_JSON);
 	if (!*out)
 		return STATUS_NOMEM;
 	memcpy(*out, open, bytes);
-	memcpy(*out + bytes, CALL_JSON, s->first ? 0 : sizeof CALL_JSON);
-	(*out)[bytes + (s->first ? 0 : sizeof CALL_JSON - 1)] = 0;
+	memcpy(*out + bytes, CALL_JSON, bare ? 0 : sizeof CALL_JSON);
+	(*out)[bytes + (bare ? 0 : sizeof CALL_JSON - 1)] = 0;
 	return STATUS_OK;
 }

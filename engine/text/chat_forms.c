@@ -75,6 +75,43 @@ static const chat_tools llama_tools = {
     .json_results = true,
 };
 
+static const chat_tools mistral_tools = {
+    .before_user = true,
+    .list = {"[AVAILABLE_TOOLS] [", "][/AVAILABLE_TOOLS]"},
+    .form = CHAT_TOOL_MEMBERS,
+    .separator = ", ",
+    .alone = true,
+    .calls = {"[TOOL_CALLS] [", "]"},
+    .key = "arguments",
+    .id = ", \"id\": \"",
+    .between = ", ",
+    .result = {"[TOOL_RESULTS] {\"content\": ", "\"}[/TOOL_RESULTS]"},
+    .result_id = ", \"call_id\": \"",
+};
+
+/* The template "tool_use" of Hermes 2 Pro and 3. */
+static const chat_tools tool_use_tools = {
+    .before_all = true,
+    .list = {"<|im_start|>system\nYou are a function calling AI model. You are provided with function signatures within "
+             "<tools></tools> XML tags. You may call one or more functions to assist with the user query. Don't make "
+             "assumptions about what values to plug into functions. Here are the available tools: <tools> ",
+             " </tools>Use the following pydantic model json schema for each tool call you will make: {\"properties\": "
+             "{\"name\": {\"title\": \"Name\", \"type\": \"string\"}, \"arguments\": {\"title\": \"Arguments\", "
+             "\"type\": \"object\"}}, \"required\": [\"name\", \"arguments\"], \"title\": \"FunctionCall\", "
+             "\"type\": \"object\"}}\nFor each function call return a json object with function name and arguments "
+             "within <tool_call></tool_call> XML tags as follows:\n<tool_call>\n{\"name\": <function-name>, "
+             "\"arguments\": <args-dict>}\n</tool_call><|im_end|>\n"},
+    .form = CHAT_TOOL_SIGNATURE,
+    .separator = "\n",
+    .alone = true,
+    .call = {"<tool_call>\n", "\n</tool_call>"},
+    .key = "arguments",
+    .between = "\n",
+    .results = {"<|im_start|>tool\n", "<|im_end|>"},
+    .result = {"<tool_response>\n", "\n</tool_response>"},
+    .after_result = "\n",
+};
+
 const chat_form chat_forms_plain = {
     .name = "plain",
     .turns = {{NULL, "\n\n"}, {"User: ", "\n"}, {"Assistant: ", "\n"}},
@@ -85,6 +122,8 @@ const chat_form chat_forms_plain = {
 };
 
 static const chat_form chatml = {.name = "chatml", CHATML_TURNS};
+static const chat_form chatml_begin = {.name = "chatml", .begin = CHAT_BEGIN, CHATML_TURNS};
+static const chat_form tool_use = {.name = "hermes", .begin = CHAT_BEGIN, CHATML_TURNS, .tools = &tool_use_tools};
 static const chat_form qwen_1_5 = {.name = "qwen-1.5", CHATML_TURNS, .default_system = "You are a helpful assistant"};
 static const chat_form qwen_2 = {.name = "qwen-2", CHATML_TURNS, .default_system = "You are a helpful assistant."};
 static const chat_form qwen_2_5 = {.name = "qwen-2.5",
@@ -133,6 +172,11 @@ static const chat_form mistral_v1 = {
     .stops = {CHAT_END},
     .rules = CHAT_ALTERNATES | CHAT_FOLDS,
 };
+#define MISTRAL_V3                                                                                                     \
+	.name = "mistral-v3", .begin = CHAT_BEGIN, .turns = {{NULL, "\n\n"}, {"[INST] ", "[/INST]"}, {" ", CHAT_END}},  \
+	.stops = {CHAT_END}, .tools = &mistral_tools
+static const chat_form mistral_v3 = {MISTRAL_V3, .rules = CHAT_ALTERNATES | CHAT_FOLDS_LAST | CHAT_TRIMS_ANSWERS};
+static const chat_form mistral_v3_first = {MISTRAL_V3, .rules = CHAT_ALTERNATES | CHAT_FOLDS | CHAT_TRIMS_ANSWERS};
 static const chat_form zephyr = {
     .name = "zephyr",
     .turns = {{"<|system|>\n", CHAT_END "\n"}, {"<|user|>\n", CHAT_END "\n"}, {"<|assistant|>\n", CHAT_END "\n"}},
@@ -198,6 +242,9 @@ static const struct {
 	const chat_form *form;
 } published[] = {
     {0x8ba09d39aa2c6bf5, &chatml},
+    {0x3c77ef5963593888, &chatml_begin},
+    {0x890774321917fcfa, &tool_use},
+    {0xb69d6fa90e168c07, &tool_use},
     {0xc3d5eac599433acd, &qwen_1_5},
     {0x71ef3492cdd5fdd3, &qwen_2},
     {0x4fe6efd851f0f8b0, &smollm_2},
@@ -207,6 +254,8 @@ static const struct {
     {0xba1d08981bb58ed4, &mistral_0_1},
     {0xedeaf173199eb486, &mistral_0_2},
     {0x03f868c25825e53e, &mistral_v1},
+    {0x2d2c2128410ad2a1, &mistral_v3},
+    {0x100c4c824bebc981, &mistral_v3_first},
     {0xb1b2d619bc17e1dc, &zephyr},
     {0x204769f3ab544938, &gemma},
     {0x05a1e4f5fb5880ac, &phi_3_mini},
@@ -228,12 +277,15 @@ static const struct {
     {0x84af9d74d4c6b350, &chatml} /* with add_generation_prompt set first */,
 };
 
-status chat_forms_find(const char *program, const chat_form **out)
+status chat_forms_find(const char *program, bool functions, const chat_form **out)
 {
 	uint64_t digest;
 	*out = NULL;
 	TRY(chat_program_digest(program, &digest));
-	for (size_t i = 0; i < sizeof published / sizeof *published && !*out; i++)
-		*out = published[i].digest == digest ? published[i].form : NULL;
+	for (size_t i = 0; i < sizeof published / sizeof *published && !*out; i++) {
+		const chat_form *f = published[i].form;
+		const bool fits = functions ? f->tools != NULL : !f->tools || !f->tools->before_all;
+		*out = published[i].digest == digest && fits ? f : NULL;
+	}
 	return STATUS_OK;
 }

@@ -13,6 +13,7 @@
 
 struct chat_template {
 	chat_form form;
+	const chat_form *tool_form; /* renders conversations with functions; NULL: `form` does */
 	json_t *declared; /* owns the form's texts; NULL: they are static */
 	chat_tools tools; /* those of a declared form */
 	char *begin, *end;
@@ -80,6 +81,7 @@ typedef struct place {
 	const json_t *system; /* to be folded into it; NULL: none */
 	size_t system_index;
 	const json_t *tools; /* to be listed; NULL: none, or they have been */
+	const json_t *last_tools, *last_user; /* to be listed before each message that equals the last of the user */
 	chat_calls calls;
 	size_t n;         /* messages in all */
 	size_t reasoning; /* answers from this message on have their reasoning (CHAT_THINKS) */
@@ -93,11 +95,11 @@ static status check_order(const chat_form *f, chat_role role, size_t i, const pl
 	const char *reason = NULL;
 	if (role == CHAT_SYSTEM && f->rules & CHAT_NO_SYSTEM)
 		reason = "has no system messages";
-	else if (role == CHAT_SYSTEM && f->rules & (CHAT_ALTERNATES | CHAT_FOLDS) && (p->turns > 0 || p->system))
+	else if (role == CHAT_SYSTEM && f->rules & (CHAT_ALTERNATES | CHAT_FOLDS) && (p->turns > 0 || i > 0))
 		reason = "has a system message only as the first";
 	else if (role != CHAT_SYSTEM && f->rules & CHAT_ALTERNATES && (role == CHAT_USER) != (p->turns % 2 == 0))
 		reason = "wants messages of the user and the assistant in turn, the user's first";
-	else if (role == CHAT_ASSISTANT && p->system)
+	else if (role == CHAT_ASSISTANT && p->system && f->rules & CHAT_FOLDS)
 		reason = "wants a message of the user after the system's";
 	if (!reason)
 		return STATUS_OK;
@@ -105,10 +107,11 @@ static status check_order(const chat_form *f, chat_role role, size_t i, const pl
 	return wrong(err, i, "role", words);
 }
 
-static void list_tools(chat_builder *b, place *p)
+static status list_tools(chat_builder *b, place *p, error *err)
 {
-	chat_tools_append_list(b, p->tools);
+	TRY(chat_tools_append_list(b, p->tools, err));
 	p->tools = NULL;
+	return STATUS_OK;
 }
 
 /* Append the system's message at the beginning; message NULL: the form's own, or only functions. */
@@ -130,7 +133,7 @@ static status add_system(chat_builder *b, const json_t *message, place *p, error
 	if (tools && !f->tools->with_user) {
 		if (b->out.bytes > first || (message && !trims))
 			chat_builder_markup(b, f->tools->gap);
-		list_tools(b, p);
+		TRY(list_tools(b, p, err));
 	}
 	chat_builder_markup(b, f->turns[CHAT_SYSTEM].suffix);
 	if (message || tools)
@@ -159,7 +162,9 @@ static status add_result(chat_builder *b, const json_t *message, size_t i, place
 		chat_json_append(b, text, 0);
 		json_decref(text);
 	}
+	TRY(chat_tools_append_result_id(b, message, i, err));
 	chat_builder_markup(b, t->result.suffix);
+	chat_builder_markup(b, i + 1 < p->n ? t->after_result : NULL);
 	return STATUS_OK;
 }
 
@@ -174,32 +179,37 @@ static status end_results(chat_builder *b, place *p, error *err)
 static status add_turn(chat_builder *b, const json_t *message, size_t i, chat_role role, place *p, error *err)
 {
 	const chat_form *f = b->form;
-	bool trims = f->rules & CHAT_TRIMS;
+	const bool answers = role == CHAT_ASSISTANT;
+	const bool trims = f->rules & CHAT_TRIMS || (answers && f->rules & CHAT_TRIMS_ANSWERS);
+	const bool calls = answers && json_array_size(json_object_get(message, "tool_calls")) > 0;
 	const size_t begin = b->out.bytes;
-	chat_builder_markup(b, f->turns[role].prefix);
+	if (p->last_tools && role == CHAT_USER && json_equal(message, p->last_user))
+		TRY(chat_tools_append_list(b, p->last_tools, err));
+	if (!calls || !f->tools || !f->tools->calls.prefix)
+		chat_builder_markup(b, f->turns[role].prefix);
 	if (p->tools)
-		list_tools(b, p);
+		TRY(list_tools(b, p, err));
 	size_t first = b->out.bytes;
-	if (p->system) {
+	const bool folds = p->system && (f->rules & CHAT_FOLDS || (role == CHAT_USER && i + 1 == p->n));
+	if (folds) {
 		chat_builder_markup(b, f->turns[CHAT_SYSTEM].prefix);
 		TRY(add_content(b, p->system, p->system_index, false, err));
 		chat_builder_markup(b, f->turns[CHAT_SYSTEM].suffix);
-		b->out.shared = b->out.bytes;
+		b->out.shared = i == p->system_index + 1 ? b->out.bytes : 0;
 	}
-	const bool calls = role == CHAT_ASSISTANT && json_array_size(json_object_get(message, "tool_calls")) > 0;
 	const json_t *content = json_object_get(message, "content");
 	if (!calls || (content && !json_is_null(content)))
-		TRY(add_content(b, message, i, trims && !p->system, err));
-	p->system = NULL;
+		TRY(add_content(b, message, i, trims && !folds, err));
+	p->system = folds ? NULL : p->system;
 	if (trims)
 		chat_builder_trim_end(b, first);
 	bool text = b->out.bytes > first;
-	if (role == CHAT_ASSISTANT && f->rules & CHAT_THINKS)
+	if (answers && f->rules & CHAT_THINKS)
 		TRY(chat_thinking_rewrite(b, first, i >= p->reasoning, i + 1 == p->n, &text));
 	if (calls)
 		TRY(chat_tools_append_calls(b, message, i, text, &p->calls, err));
 	chat_builder_markup(b, f->turns[role].suffix);
-	if (role == CHAT_ASSISTANT) {
+	if (answers) {
 		const size_t written = begin + chat_builder_common(b, begin, f->answer);
 		b->out.answers[i] = (byte_range){written, b->out.bytes - written};
 	}
@@ -217,8 +227,10 @@ static status add_message(chat_builder *b, const json_t *message, size_t i, plac
 		return add_result(b, message, i, p, err);
 	TRY(end_results(b, p, err));
 	p->calls.list = NULL;
-	TRY(check_order(f, role, i, p, err));
-	if (role == CHAT_SYSTEM && f->rules & CHAT_FOLDS) {
+	const bool calls = json_array_size(json_object_get(message, "tool_calls")) > 0;
+	if (!calls)
+		TRY(check_order(f, role, i, p, err));
+	if (role == CHAT_SYSTEM && f->rules & (CHAT_FOLDS | CHAT_FOLDS_LAST)) {
 		p->system = message;
 		p->system_index = i;
 		return STATUS_OK;
@@ -233,8 +245,19 @@ static status add_message(chat_builder *b, const json_t *message, size_t i, plac
 		TRY(add_system(b, NULL, p, err));
 	if (p->tools && role != CHAT_USER)
 		return wrong(err, i, "role", "the model's chat template lists functions with a message of the user");
-	p->turns += role != CHAT_SYSTEM;
+	p->turns += role != CHAT_SYSTEM && !calls; /* calls are not one of the turns that alternate */
 	return add_turn(b, message, i, role, p, err);
+}
+
+static const json_t *last_of_user(const json_t *messages)
+{
+	for (size_t i = json_array_size(messages); i > 0; i--) {
+		const json_t *message = json_array_get(messages, i - 1);
+		const char *role = json_string_value(json_object_get(message, "role"));
+		if (role && strcmp(role, "user") == 0)
+			return message;
+	}
+	return NULL;
 }
 
 static status chat_template_build(chat_builder *b, const json_t *messages, const json_t *tools, bool continues,
@@ -246,8 +269,12 @@ static status chat_template_build(chat_builder *b, const json_t *messages, const
 	           .reasoning = chat_thinking_begin(messages, continues),
 	           .open = continues};
 	TRY(chat_tools_check(f, tools, err));
+	const bool before = f->tools && f->tools->before_user;
 	if (!continues && json_array_size(tools) > 0)
-		p.tools = tools;
+		*(before ? &p.last_tools : &p.tools) = tools;
+	p.last_user = last_of_user(messages);
+	if (p.last_tools && !p.last_user)
+		return wrong(err, 0, "role", "the model's chat template lists functions with a message of the user");
 	b->out.answers = memory_new(p.n, sizeof *b->out.answers);
 	if (!b->out.answers)
 		return STATUS_NOMEM;
@@ -258,8 +285,15 @@ static status chat_template_build(chat_builder *b, const json_t *messages, const
 			return wrong(err, 0, "role", "a conversation continues with a message of the user or a tool");
 	}
 	chat_builder_markup(b, continues ? f->turns[CHAT_ASSISTANT].suffix : f->begin);
+	if (p.tools && f->tools->before_all) {
+		TRY(list_tools(b, &p, err));
+		b->out.shared = b->out.bytes;
+	}
 	for (size_t i = 0; i < json_array_size(messages); i++)
 		TRY(add_message(b, json_array_get(messages, i), i, &p, err));
+	if (p.system && f->rules & CHAT_FOLDS_LAST)
+		return wrong(err, p.system_index, "role",
+		             "the model's chat template leaves a system message out unless the last message is the user's");
 	if (p.system || p.tools)
 		return wrong(err, p.system_index, "role", "a message of the user must follow the system's");
 	if (answers)
@@ -297,7 +331,8 @@ static size_t closing_bytes(const chat_template *t, const chat_text *x)
 status chat_template_render(const chat_template *t, const json_t *messages, const json_t *tools, bool continues,
                             bool answers, chat_text *out, error *err)
 {
-	chat_builder b = {.form = &t->form, .begin = t->begin, .end = t->end};
+	const chat_form *form = t->tool_form && json_array_size(tools) > 0 ? t->tool_form : &t->form;
+	chat_builder b = {.form = form, .begin = t->begin, .end = t->end};
 	*out = (chat_text){0};
 	status s = json_array_size(messages) > 0 ? chat_template_build(&b, messages, tools, continues, answers, err)
 	                                         : error_set(err, STATUS_INVALID, "messages", "must hold a message");
@@ -440,13 +475,16 @@ static status choose_form(chat_template *t, const chat_template_source *from, er
 		return s;
 	}
 	if (from->program)
-		TRY(chat_forms_find(from->program, &found));
+		TRY(chat_forms_find(from->program, false, &found));
 	if (!found)
 		return error_set(err, STATUS_UNSUPPORTED, "model",
 		                 "the model's chat template is none of the published ones that can be rendered here; "
 		                 "give it one as \"chat_template\": {\"user\": …} in its config.json");
 	t->form = *found;
-	return STATUS_OK;
+	if (!from->tool_program)
+		return STATUS_OK;
+	t->form.tools = NULL; /* the library renders functions with the other program */
+	return chat_forms_find(from->tool_program, true, &t->tool_form);
 }
 
 static status expand_stops(chat_template *t)
@@ -510,18 +548,24 @@ const char *const *chat_template_stops(const chat_template *t)
 
 bool chat_template_calls(const chat_template *t, chat_call_form *out)
 {
-	const chat_form *f = &t->form;
+	const chat_form *f = t->tool_form ? t->tool_form : &t->form;
 	const char *prefix = or_empty(f->turns[CHAT_ASSISTANT].prefix), *answer = or_empty(f->answer);
 	const size_t n = strlen(answer);
 	if (!f->tools)
 		return false;
-	*out = (chat_call_form){.lead = strncmp(prefix, answer, n) == 0 ? prefix + n : "",
-	                        .open = or_empty(f->tools->call.prefix),
-	                        .close = or_empty(f->tools->call.suffix),
-	                        .key = f->tools->key,
-	                        .between = or_empty(f->tools->between),
-	                        .stop = or_empty(f->tools->stop),
-	                        .single = f->tools->single};
+	const chat_tools *how = f->tools;
+	const bool array = how->calls.prefix;
+	*out = (chat_call_form){.lead = strncmp(prefix, answer, n) == 0 && !array ? prefix + n : "",
+	                        .open = or_empty(array ? how->calls.prefix : how->call.prefix),
+	                        .first = how->alone,
+	                        .array = array,
+	                        .end = or_empty(how->calls.suffix),
+	                        .short_ids = how->id,
+	                        .close = or_empty(how->call.suffix),
+	                        .key = how->key,
+	                        .between = or_empty(how->between),
+	                        .stop = or_empty(how->stop),
+	                        .single = how->single};
 	return true;
 }
 
@@ -534,20 +578,23 @@ static const char *token_name(const json_t *config, const char *key)
 	return json_string_value(json_is_object(token) ? json_object_get(token, "content") : token);
 }
 
-/* The template, or that called "default" of several: [{"name", "template"}, …] or {name: template}. *out NULL: there is
- * none at all. */
-static status program_of(const json_t *config, const char **out, error *err)
+/* The template, or those called "default" and "tool_use" of several: [{"name", "template"}, …] or {name: template}.
+ * *out NULL: there is none at all. */
+static status programs_of(const json_t *config, const char **out, const char **tool_use, error *err)
 {
 	const json_t *program = json_object_get(config, "chat_template");
 	*out = json_string_value(program);
 	if (*out || !program || json_is_null(program))
 		return STATUS_OK;
 	*out = json_string_value(json_object_get(program, "default"));
+	*tool_use = json_string_value(json_object_get(program, "tool_use"));
 	for (size_t i = 0; i < json_array_size(program); i++) {
 		const json_t *one = json_array_get(program, i);
 		const char *name = json_string_value(json_object_get(one, "name"));
 		if (name && strcmp(name, "default") == 0)
 			*out = json_string_value(json_object_get(one, "template"));
+		if (name && strcmp(name, "tool_use") == 0)
+			*tool_use = json_string_value(json_object_get(one, "template"));
 	}
 	return *out ? STATUS_OK
 	            : error_set(err, STATUS_UNSUPPORTED, "model",
@@ -562,13 +609,14 @@ status chat_template_open(chat_template **out, const tokenizer *files, const jso
 	status s = tokenizer_file_json(files, "tokenizer_config.json", &tokens, err);
 	if (s == STATUS_OK)
 		s = tokenizer_file_json(files, "special_tokens_map.json", &map, err);
-	const char *program = tokenizer_file(files, "chat_template.jinja", &bytes);
+	const char *program = tokenizer_file(files, "chat_template.jinja", &bytes), *tool_use = NULL;
 	if (s == STATUS_OK && !program && !json_is_object(json_object_get(config, "chat_template")))
-		s = program_of(tokens, &program, err);
+		s = programs_of(tokens, &program, &tool_use, err);
 	if (s == STATUS_OK) {
 		const char *begin = token_name(tokens, "bos_token"), *end = token_name(tokens, "eos_token");
 		chat_template_source from = {.declared = json_object_get(config, "chat_template"),
 		                             .program = program,
+		                             .tool_program = tool_use,
 		                             .begin = begin ? begin : token_name(map, "bos_token"),
 		                             .end = end ? end : token_name(map, "eos_token")};
 		s = chat_template_new(out, &from, err);

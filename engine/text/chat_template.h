@@ -7,6 +7,7 @@
  * - The `chat_template` in Hugging Face's files of a tokenizer, a Jinja program. It is not executed: it is recognised
  *   if it does the same as one of the published programs that chat_forms.c lists (chat_program.h). Any other is
  *   STATUS_UNSUPPORTED, however similar.
+ *   A second program called "tool_use" renders the conversations with functions; without a form for it they are refused.
  * - Neither: "User: …", "Assistant: …".
  *
  * Rendered text equals that of Hugging Face's own renderer for all conversations that the program accepts. Where a
@@ -24,7 +25,7 @@
 
 #include "engine/text/tokenizer.h"
 
-enum { CHAT_TEMPLATE_STOPS = 4, CHAT_TEMPLATE_STOP_BYTES = 64 };
+enum { CHAT_TEMPLATE_STOPS = 4, CHAT_TEMPLATE_STOP_BYTES = 64, CHAT_SHORT_ID = 9 };
 
 typedef struct chat_template chat_template;
 
@@ -32,6 +33,7 @@ typedef struct chat_template chat_template;
 typedef struct chat_template_source {
 	const json_t *declared;  /* an object */
 	const char *program;     /* Jinja */
+	const char *tool_program; /* for conversations with functions; NULL: `program` */
 	const char *begin, *end; /* names of the tokens `bos_token` and `eos_token` */
 } chat_template_source;
 status chat_template_new(chat_template **out, const chat_template_source *from, error *err);
@@ -54,6 +56,11 @@ typedef struct chat_call_form {
 	const char *between; /* between calls */
 	const char *stop;    /* ends an answer; "": none */
 	bool single;         /* an answer has one call at most */
+	bool first;          /* calls begin an answer, or it has none */
+	/* The calls are one array between `open` and `end`, which is the whole answer. Otherwise `open` precedes each. */
+	bool array;
+	const char *end;
+	bool short_ids; /* ids of calls have CHAT_SHORT_ID characters */
 } chat_call_form;
 /* False: the template has no form for functions. */
 bool chat_template_calls(const chat_template *t, chat_call_form *out);

@@ -7,6 +7,7 @@
 
 #include "engine/base/json_read.h"
 #include "engine/text/chat_json.h"
+#include "engine/text/chat_signature.h"
 
 enum { NAME_BYTES = 64 };
 
@@ -58,16 +59,70 @@ status chat_tools_check(const chat_form *f, const json_t *tools, error *err)
 	return STATUS_OK;
 }
 
-void chat_tools_append_list(chat_builder *b, const json_t *tools)
+/* Append {"type": "function", "function": {…}}, with texts as they are. */
+static void append_members(chat_builder *b, const json_t *function)
+{
+	const char *key, *comma = "";
+	json_t *member;
+	chat_builder_markup(b, "{\"type\": \"function\", \"function\": {");
+	json_object_foreach((json_t *)(uintptr_t)function, key, member)
+	{
+		if (strcmp(key, "return") == 0)
+			continue;
+		chat_builder_markup(b, comma);
+		chat_builder_markup(b, "\"");
+		chat_builder_append(b, key, strlen(key), false);
+		chat_builder_markup(b, json_is_string(member) ? "\": \"" : "\": ");
+		if (json_is_string(member))
+			chat_builder_append(b, json_string_value(member), json_string_length(member), false);
+		else
+			chat_json_append(b, member, 0);
+		chat_builder_markup(b, json_is_string(member) ? "\"" : "");
+		comma = ", ";
+	}
+	chat_builder_markup(b, "}}");
+}
+
+status chat_tools_append_list(chat_builder *b, const json_t *tools, error *err)
 {
 	const chat_tools *t = b->form->tools;
 	chat_builder_markup(b, t->list.prefix);
 	for (size_t i = 0; i < json_array_size(tools); i++) {
+		const json_t *tool = json_array_get(tools, i);
 		chat_builder_markup(b, t->tool.prefix);
-		chat_json_append(b, json_array_get(tools, i), t->indent);
+		chat_builder_markup(b, i > 0 ? t->separator : NULL);
+		if (t->form == CHAT_TOOL_SIGNATURE)
+			TRY(chat_signature_append(b, json_object_get(tool, "function"), i, err));
+		else if (t->form == CHAT_TOOL_MEMBERS)
+			append_members(b, json_object_get(tool, "function"));
+		else
+			chat_json_append(b, tool, t->indent);
 		chat_builder_markup(b, t->tool.suffix);
 	}
 	chat_builder_markup(b, t->list.suffix);
+	return STATUS_OK;
+}
+
+static bool is_short_id(const json_t *id)
+{
+	size_t characters = 0;
+	for (const char *p = json_string_value(id); p && *p; p++)
+		characters += (*p & 0xC0) != 0x80;
+	return characters == CHAT_SHORT_ID && strlen(json_string_value(id)) == json_string_length(id);
+}
+
+/* Append the id of a call after some markup. markup NULL: the form has no ids here. */
+static status append_id(chat_builder *b, const char *markup, const json_t *id, error *err, const char *param)
+{
+	if (!markup)
+		return STATUS_OK;
+	if (!is_short_id(id))
+		return error_set(err, STATUS_INVALID, param,
+		                 "in the model's chat template (%s) the id of a call has %d characters", b->form->name,
+		                 CHAT_SHORT_ID);
+	chat_builder_markup(b, markup);
+	chat_builder_append(b, json_string_value(id), json_string_length(id), false);
+	return STATUS_OK;
 }
 
 static status append_call(chat_builder *b, const json_t *call, size_t i, size_t k, error *err)
@@ -96,9 +151,12 @@ static status append_call(chat_builder *b, const json_t *call, size_t i, size_t 
 	chat_builder_markup(b, t->key);
 	chat_builder_markup(b, "\": ");
 	chat_json_append(b, arguments, 0);
-	chat_builder_markup(b, "}");
-	chat_builder_markup(b, t->call.suffix);
 	json_decref(arguments);
+	char param[64];
+	snprintf(param, sizeof param, "messages[%zu].tool_calls[%zu].id", i, k);
+	TRY(append_id(b, t->id, json_object_get(call, "id"), err, param));
+	chat_builder_markup(b, t->id ? "\"}" : "}");
+	chat_builder_markup(b, t->call.suffix);
 	return STATUS_OK;
 }
 
@@ -115,15 +173,18 @@ status chat_tools_append_calls(chat_builder *b, const json_t *message, size_t i,
 		return refuse_form(err, f, param);
 	if (n > CHAT_MAX_CALLS)
 		return error_set(err, STATUS_INVALID, param, "at most %d calls", CHAT_MAX_CALLS);
-	if (f->tools->single && (n > 1 || text))
+	if ((f->tools->single && n > 1) || ((f->tools->single || f->tools->alone) && text))
 		return error_set(err, STATUS_INVALID, param,
-		                 "in the model's chat template (%s) an answer is a text or one call", f->name);
+		                 "in the model's chat template (%s) an answer is a text or %s", f->name,
+		                 f->tools->single ? "one call" : "calls");
 	*out = (chat_calls){.list = calls, .index = i};
+	chat_builder_markup(b, f->tools->calls.prefix);
 	for (size_t k = 0; k < n; k++) {
 		if (text || k > 0)
 			chat_builder_markup(b, f->tools->between);
 		TRY(append_call(b, json_array_get(calls, k), i, k, err));
 	}
+	chat_builder_markup(b, f->tools->calls.suffix);
 	return STATUS_OK;
 }
 
@@ -147,6 +208,13 @@ status chat_tools_take_result(const chat_form *f, const json_t *message, size_t 
 			return STATUS_OK;
 		}
 	return refuse(err, "is not the id of a call without a result", "messages[%zu].tool_call_id", i);
+}
+
+status chat_tools_append_result_id(chat_builder *b, const json_t *message, size_t i, error *err)
+{
+	char param[64];
+	snprintf(param, sizeof param, "messages[%zu].tool_call_id", i);
+	return append_id(b, b->form->tools->result_id, json_object_get(message, "tool_call_id"), err, param);
 }
 
 status chat_tools_check_answered(const chat_calls *calls, error *err)

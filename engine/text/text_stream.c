@@ -46,7 +46,7 @@ size_t text_stream_token(text_stream *s, const tokenizer *t, int32_t id, bool fl
 {
 	char bytes[TOKEN_MAX_BYTES];
 	s->each_byte = t->replaces_each_byte;
-	size_t n = id >= 0 && id < t->size ? t->kind->token_bytes(t, id, !s->started, bytes, sizeof bytes) : 0;
+	size_t n = tokenizer_text_bytes(t, id, !s->started, bytes, sizeof bytes);
 	s->started |= n > 0 || (!t->drops_leading_spaces && tokenizer_token_bytes(t, id, NULL, 0) > 0);
 	size_t written = text_stream_push(s, bytes, n, flush, out);
 	if (s->raised && written > 0) {

@@ -163,11 +163,30 @@ status tokenizer_save(const tokenizer *t, const char *folder, error *err)
 
 /* --- opening ------------------------------------------------------------------------------- */
 
+/* Find the special tokens with which published models begin and end calls of functions. An answer must show them. */
+static void find_shown(tokenizer *t)
+{
+	static const char *const marks[TOKENIZER_MAX_SHOWN] = {"[TOOL_CALLS]", "<tool_call>", "</tool_call>"};
+	char name[16];
+	for (int32_t id = 0; id < t->size && t->n_shown < TOKENIZER_MAX_SHOWN; id++) {
+		const size_t bytes = tokenizer_token_name(t, id, name, sizeof name);
+		for (int i = 0; i < TOKENIZER_MAX_SHOWN; i++) {
+			if (bytes != strlen(marks[i]) || memcmp(name, marks[i], bytes) != 0 ||
+			    tokenizer_token_bytes(t, id, NULL, 0) > 0)
+				continue;
+			t->shown[t->n_shown++] = id;
+			t->longest = t->longest > 0 && t->longest < bytes ? bytes : t->longest;
+			break;
+		}
+	}
+}
+
 static status open_kind(tokenizer *t, const tokenizer_kind *kind, const json_t *json, error *err)
 {
 	t->kind = kind;
 	TRY(kind->open(t, json, err));
 	tokenizer_add_end(t, t->end);
+	find_shown(t);
 	json_t *file;
 	TRY(tokenizer_file_json(t, "generation_config.json", &file, err));
 	/* "eos_token_id": 5 or [5, 6]. */
@@ -594,9 +613,17 @@ size_t tokenizer_cut(const tokenizer *t, const char *text, size_t bytes)
 	return newline ? (size_t)(newline - text) + 1 : safe;
 }
 
+size_t tokenizer_text_bytes(const tokenizer *t, int32_t id, bool first, char *out, size_t size)
+{
+	for (int i = 0; i < t->n_shown; i++)
+		if (t->shown[i] == id)
+			return tokenizer_token_name(t, id, out, size);
+	return id >= 0 && id < t->size ? t->kind->token_bytes(t, id, first, out, size) : 0;
+}
+
 size_t tokenizer_token_bytes(const tokenizer *t, int32_t id, char *out, size_t size)
 {
-	return id >= 0 && id < t->size ? t->kind->token_bytes(t, id, false, out, size) : 0;
+	return tokenizer_text_bytes(t, id, false, out, size);
 }
 
 size_t tokenizer_token_name(const tokenizer *t, int32_t id, char *out, size_t size)

@@ -43,7 +43,7 @@ typedef struct tokenizer_trainer {
 	status (*train)(tokenizer *t, const json_t *spec, const text_source *source, error *err);
 } tokenizer_trainer;
 
-enum { TOKENIZER_MAX_FILES = 16, TOKENIZER_MAX_ENDS = 16, TOKENIZER_TYPE_BYTES = 32 };
+enum { TOKENIZER_MAX_FILES = 16, TOKENIZER_MAX_ENDS = 16, TOKENIZER_MAX_SHOWN = 3, TOKENIZER_TYPE_BYTES = 32 };
 
 typedef struct tokenizer_file_data {
 	const char *name; /* static */
@@ -58,6 +58,8 @@ struct tokenizer {
 	                 * TOKEN_NONE */
 	int32_t ends[TOKENIZER_MAX_ENDS];
 	int n_ends, n_files;
+	int32_t shown[TOKENIZER_MAX_SHOWN]; /* special tokens that are text in what is generated */
+	int n_shown;
 	size_t longest;                        /* most bytes of text of one token; 0: no bound is known */
 	bool drops_leading_spaces;             /* leading tokens that are only spaces are dropped */
 	bool replaces_each_byte;               /* as in text_stream.each_byte */
@@ -78,6 +80,8 @@ static inline size_t tokenizer_growth_limit(size_t bytes)
 /* STATUS_TOO_LARGE: the rules exceed that limit. */
 status tokenizer_refuse_growth(size_t bytes, error *err);
 
+/* As tokenizer_token_bytes; first: the first token of a text. */
+size_t tokenizer_text_bytes(const tokenizer *t, int32_t id, bool first, char *out, size_t size);
 /* Add a file; name: a literal. Takes data, which is malloc'ed and NUL-terminated, even on error. */
 status tokenizer_add_file(tokenizer *t, const char *name, char *data, size_t bytes, error *err);
 /* Let id end a text too. Ids outside the vocabulary, and ids beyond the room, are dropped. */

@@ -7,7 +7,8 @@
 
 Methods without a handler answer {"echo": PARAMS, "method": NAME}. The engine runs in a thread of its own; handlers are
 coroutines on its loop, one task per stream, cancelled with the connection. `engine.calls` records every stream, but for
-`engine.status`, which a check of readiness sends, and `key.watch`, which every front end sends; its answer is `engine.keys`.
+`engine.status`, which a check of readiness sends, and `key.watch` and `trace.watch`, which front ends send for themselves. The
+first is answered with `engine.keys`, the second with the events of `engine.traces`, each after the one before was confirmed.
 """
 
 import asyncio
@@ -146,7 +147,7 @@ class Connection:
             call = Call(self, stream, body["method"], body.get("params", {}), credit, flags & END, body.get("owner"), body.get("key"),
                         json.loads(payload) if payload else {})
             self.calls[stream] = call
-            if call.method not in ("engine.status", "key.watch"):
+            if call.method not in ("engine.status", "key.watch", "trace.watch"):
                 engine.calls.append(call)
             task = asyncio.ensure_future(engine.serve(call))
             self.tasks.add(task)
@@ -175,6 +176,7 @@ class FakeEngine:
         self.handlers = {}
         self.calls = []
         self.keys = {"required": False, "keys": []}  # the event of key.watch
+        self.traces = []  # events of trace.watch that are to be sent; each is removed when it is confirmed
         self.refusals = []
         self.pings = 0
         self.hello = None  # bytes to send instead of HELLO
@@ -202,6 +204,14 @@ class FakeEngine:
                 await handler(call)
             elif call.method == "key.watch":
                 await call.event(self.keys)
+            elif call.method == "trace.watch":
+                while True:
+                    while not self.traces:
+                        await asyncio.sleep(0.01)
+                    await call.event(self.traces[0])
+                    while call.credit == 0:
+                        await call._wait()
+                    self.traces.pop(0)
             else:
                 call.result({"echo": call.params, "method": call.method})
         except asyncio.CancelledError:

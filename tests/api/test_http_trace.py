@@ -96,12 +96,13 @@ def test_a_generation_is_a_span_with_queue_prefill_and_decode(start, engine, col
     answer = front.post("/v1/completions", {**REQUEST, "prompt": "secret prompt", "stream": stream},
                         headers={"traceparent": f"00-{TRACE}-{PARENT}-01", "X-Request-Id": "own-id"})
     assert answer.status == 200
-    assert engine.calls[-1].context == {"request_id": "own-id", "times": True}
+    context = engine.calls[-1].context
     wait_for(lambda: collector.named("POST /v1/completions"), what="the span")
     after = time.time_ns()
     assert collector.paths[0] == "/v1/traces"
     request = collector.named("POST /v1/completions")[0]
     assert (request["traceId"], request["parentSpanId"], request["kind"]) == (TRACE, PARENT, 2)
+    assert context == {"request_id": "own-id", "times": True, "traceparent": f"00-{TRACE}-{request['spanId']}-01"}
     assert attributes(request) == {"http.request.method": "POST", "http.route": "/v1/completions", "http.response.status_code": "200",
                                    "additive.request_id": "own-id"}
     assert request["status"] == {"code": 0}
@@ -210,6 +211,52 @@ def test_a_collector_that_does_not_answer_costs_bounded_memory_and_no_request(st
     assert front.metric("additive_traces_dropped_total") >= 3000 - 1024 - 256
     collector.hold.set()
     wait_for(lambda: len(collector.named("GET /healthz")) >= 1000, 10, what="what was kept")
+
+
+JOB = {"name": "job", "traceId": "a" * 32, "spanId": "b" * 16, "attributes": []}
+
+
+@pytest.mark.parametrize("status", [503, 429])
+def test_spans_of_jobs_are_sent_until_the_collector_takes_them(start, engine, collector, status):
+    collector.status = status
+    engine.traces = [{"spans": [JOB, {**JOB, "name": "part"}]}, {"spans": [{**JOB, "name": "next"}]}]
+    front = start("--otlp-endpoint", collector.url)
+    wait_for(lambda: len(collector.paths) >= 3, 10, what="a third try")
+    assert len(engine.traces) == 2
+    collector.status = 200
+    wait_for(lambda: collector.named("next"), 10, what="the spans")
+    assert collector.named("job") == [JOB] and len(collector.named("part")) == 1
+    wait_for(lambda: not engine.traces, what="the confirmation")
+    assert front.get("/version").status == 200
+
+
+def test_spans_of_a_job_that_the_collector_refuses_are_dropped_and_counted(start, engine, collector):
+    collector.status = 400
+    engine.traces = [{"spans": [JOB]}]
+    front = start("--otlp-endpoint", collector.url)
+    wait_for(lambda: not engine.traces, 10, what="the confirmation")
+    assert front.metric("additive_traces_dropped_total") >= 1
+    collector.status = 200
+    engine.traces.append({"spans": [{**JOB, "name": "next"}]})
+    wait_for(lambda: collector.named("next"), 10, what="the next spans")
+    assert not collector.named("job")
+
+
+@pytest.mark.parametrize("event", [{}, {"spans": []}, {"spans": 7}])
+def test_an_event_without_spans_is_not_sent(start, engine, collector, event):
+    engine.traces = [event]
+    front = start("--otlp-endpoint", collector.url)
+    assert front.get("/version").status == 200
+    wait_for(lambda: collector.named("GET /version"), what="the span")
+
+
+def test_spans_of_jobs_survive_an_engine_that_restarts(start, engine, collector):
+    front = start("--otlp-endpoint", collector.url)
+    engine.stop()
+    engine.start()
+    wait_for(lambda: front.get("/readyz").status == 200, 10, what="the engine")
+    engine.traces = [{"spans": [JOB]}]
+    wait_for(lambda: collector.named("job"), 10, what="the spans")
 
 
 @pytest.mark.parametrize("hold", [False, True])

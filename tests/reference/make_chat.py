@@ -8,7 +8,9 @@ rendered.json        {name: [text or null]}, one for each conversation from the 
                      template refuses the conversation, or leaves a message of it out.
 
 tools.json and rendered_tools.json are the same with functions, calls and results, for templates that list functions;
-thoughts.json and rendered_thoughts.json also with reasoning in the answers.
+thoughts.json and rendered_thoughts.json also with reasoning in the answers; array_tools.json and
+rendered_array_tools.json with short ids of calls. tool_templates.json has templates for conversations with functions alone,
+signature_tools.json and rendered_signature_tools.json are for these.
 
 The date is 26 Jul 2024, as in the templates.
 """
@@ -73,6 +75,94 @@ MISTRAL_V1 = """{%- if messages[0]['role'] == 'system' %}
         {{- ' ' + message['content'] + eos_token}}
     {%- else %}
         {{- raise_exception('Only user and assistant roles are supported, with the exception of an initial optional system message!') }}
+    {%- endif %}
+{%- endfor %}
+"""
+MISTRAL_V3 = """{%- if messages[0]["role"] == "system" %}
+    {%- set system_message = messages[0]["content"] %}
+    {%- set loop_messages = messages[1:] %}
+{%- else %}
+    {%- set loop_messages = messages %}
+{%- endif %}
+{%- if not tools is defined %}
+    {%- set tools = none %}
+{%- endif %}
+{%- set user_messages = loop_messages | selectattr("role", "equalto", "user") | list %}
+
+{#- This block checks for alternating user/assistant messages, skipping tool calling messages #}
+{%- set ns = namespace() %}
+{%- set ns.index = 0 %}
+{%- for message in loop_messages %}
+    {%- if not (message.role == "tool" or message.role == "tool_results" or (message.tool_calls is defined and message.tool_calls is not none)) %}
+        {%- if (message["role"] == "user") != (ns.index % 2 == 0) %}
+            {{- raise_exception("After the optional system message, conversation roles must alternate user/assistant/user/assistant/...") }}
+        {%- endif %}
+        {%- set ns.index = ns.index + 1 %}
+    {%- endif %}
+{%- endfor %}
+
+{{- bos_token }}
+{%- for message in loop_messages %}
+    {%- if message["role"] == "user" %}
+        {%- if tools is not none and (message == user_messages[-1]) %}
+            {{- "[AVAILABLE_TOOLS] [" }}
+            {%- for tool in tools %}
+                {%- set tool = tool.function %}
+                {{- '{"type": "function", "function": {' }}
+                {%- for key, val in tool.items() if key != "return" %}
+                    {%- if val is string %}
+                        {{- '"' + key + '": "' + val + '"' }}
+                    {%- else %}
+                        {{- '"' + key + '": ' + val|tojson }}
+                    {%- endif %}
+                    {%- if not loop.last %}
+                        {{- ", " }}
+                    {%- endif %}
+                {%- endfor %}
+                {{- "}}" }}
+                {%- if not loop.last %}
+                    {{- ", " }}
+                {%- else %}
+                    {{- "]" }}
+                {%- endif %}
+            {%- endfor %}
+            {{- "[/AVAILABLE_TOOLS]" }}
+            {%- endif %}
+        {%- if loop.last and system_message is defined %}
+            {{- "[INST] " + system_message + "\\n\\n" + message["content"] + "[/INST]" }}
+        {%- else %}
+            {{- "[INST] " + message["content"] + "[/INST]" }}
+        {%- endif %}
+    {%- elif message.tool_calls is defined and message.tool_calls is not none %}
+        {{- "[TOOL_CALLS] [" }}
+        {%- for tool_call in message.tool_calls %}
+            {%- set out = tool_call.function|tojson %}
+            {{- out[:-1] }}
+            {%- if not tool_call.id is defined or tool_call.id|length != 9 %}
+                {{- raise_exception("Tool call IDs should be alphanumeric strings with length 9!") }}
+            {%- endif %}
+            {{- ', "id": "' + tool_call.id + '"}' }}
+            {%- if not loop.last %}
+                {{- ", " }}
+            {%- else %}
+                {{- "]" + eos_token }}
+            {%- endif %}
+        {%- endfor %}
+    {%- elif message["role"] == "assistant" %}
+        {{- " " + message["content"]|trim + eos_token}}
+    {%- elif message["role"] == "tool_results" or message["role"] == "tool" %}
+        {%- if message.content is defined and message.content.content is defined %}
+            {%- set content = message.content.content %}
+        {%- else %}
+            {%- set content = message.content %}
+        {%- endif %}
+        {{- '[TOOL_RESULTS] {"content": ' + content|string + ", " }}
+        {%- if not message.tool_call_id is defined or message.tool_call_id|length != 9 %}
+            {{- raise_exception("Tool call IDs should be alphanumeric strings with length 9!") }}
+        {%- endif %}
+        {{- '"call_id": "' + message.tool_call_id + '"}[/TOOL_RESULTS]' }}
+    {%- else %}
+        {{- raise_exception("Only user and assistant roles are supported, with the exception of an initial optional system message!") }}
     {%- endif %}
 {%- endfor %}
 """
@@ -281,6 +371,135 @@ LLAMA_3_1 = """{{- bos_token }}
 {%- endif %}
 """
 
+HERMES = """{%- macro json_to_python_type(json_spec) %}
+{%- set basic_type_map = {
+    "string": "str",
+    "number": "float",
+    "integer": "int",
+    "boolean": "bool"
+} %}
+
+{%- if basic_type_map[json_spec.type] is defined %}
+    {{- basic_type_map[json_spec.type] }}
+{%- elif json_spec.type == "array" %}
+    {{- "list[" +  json_to_python_type(json_spec|items) + "]"}}
+{%- elif json_spec.type == "object" %}
+    {%- if json_spec.additionalProperties is defined %}
+        {{- "dict[str, " + json_to_python_type(json_spec.additionalProperties) + ']'}}
+    {%- else %}
+        {{- "dict" }}
+    {%- endif %}
+{%- elif json_spec.type is iterable %}
+    {{- "Union[" }}
+    {%- for t in json_spec.type %}
+      {{- json_to_python_type({"type": t}) }}
+      {%- if not loop.last %}
+        {{- "," }}
+    {%- endif %}
+    {%- endfor %}
+    {{- "]" }}
+{%- else %}
+    {{- "Any" }}
+{%- endif %}
+{%- endmacro %}
+
+
+{{- bos_token }}
+{{- '<|im_start|>system\\n' }}
+{{- "You are a function calling AI model. You are provided with function signatures within <tools></tools> XML tags. You may call one or more functions to assist with the user query. Don't make assumptions about what values to plug into functions. Here are the available tools: <tools> " }}
+{%- for tool in tools %}
+    {%- if tool.function is defined %}
+        {%- set tool = tool.function %}
+    {%- endif %}
+    {{- '{"type": "function", "function": ' }}
+    {{- '{"name": "' + tool.name + '", ' }}
+    {{- '"description": "' + tool.name + '(' }}
+    {%- for param_name, param_fields in tool.parameters.properties|items %}
+        {{- param_name + ": " + json_to_python_type(param_fields) }}
+        {%- if not loop.last %}
+            {{- ", " }}
+        {%- endif %}
+    {%- endfor %}
+    {{- ")" }}
+    {%- if tool.return is defined %}
+        {{- " -> " + json_to_python_type(tool.return) }}
+    {%- endif %}
+    {{- " - " + tool.description + "\\n\\n" }}
+    {%- for param_name, param_fields in tool.parameters.properties|items %}
+        {%- if loop.first %}
+            {{- "    Args:\\n" }}
+        {%- endif %}
+        {{- "        " + param_name + "(" + json_to_python_type(param_fields) + "): " + param_fields.description|trim }}
+    {%- endfor %}
+    {%- if tool.return is defined and tool.return.description is defined %}
+        {{- "\\n    Returns:\\n        " + tool.return.description }}
+    {%- endif %}
+    {{- '"' }}
+    {{- ', "parameters": ' }}
+    {%- if tool.parameters.properties | length == 0 %}
+        {{- "{}" }}
+    {%- else %}
+        {{- tool.parameters|tojson }}
+    {%- endif %}
+    {{- "}" }}
+    {%- if not loop.last %}
+        {{- "\\n" }}
+    {%- endif %}
+{%- endfor %}
+{{- " </tools>" }}
+{{- 'Use the following pydantic model json schema for each tool call you will make: {"properties": {"name": {"title": "Name", "type": "string"}, "arguments": {"title": "Arguments", "type": "object"}}, "required": ["name", "arguments"], "title": "FunctionCall", "type": "object"}}\\n' }}
+{{- "For each function call return a json object with function name and arguments within <tool_call></tool_call> XML tags as follows:\\n" }}
+{{- "<tool_call>\\n" }}
+{{- '{"name": <function-name>, "arguments": <args-dict>}\\n' }}
+{{- '</tool_call><|im_end|>\\n' }}
+{%- for message in messages %}
+    {%- if message.role == "user" or message.role == "system" or (message.role == "assistant" and message.tool_calls is not defined) %}
+        {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' }}
+    {%- elif message.role == "assistant" %}
+        {{- '<|im_start|>' + message.role }}
+    {%- for tool_call in message.tool_calls %}
+       {{- '\\n<tool_call>\\n' }}           {%- if tool_call.function is defined %}
+                {%- set tool_call = tool_call.function %}
+            {%- endif %}
+            {{- '{' }}
+            {{- '"name": "' }}
+            {{- tool_call.name }}
+            {{- '"' }}
+            {{- ', '}}
+            {%- if tool_call.arguments is defined %}
+                {{- '"arguments": ' }}
+                {%- if tool_call.arguments is string %}
+                    {{- tool_call.arguments }}
+                {%- else %}
+                    {{- tool_call.arguments|tojson }}
+                {%- endif %}
+            {%- endif %}
+             {{- '}' }}
+            {{- '\\n</tool_call>' }}
+    {%- endfor %}
+        {{- '<|im_end|>\\n' }}
+    {%- elif message.role == "tool" %}
+        {%- if loop.previtem and loop.previtem.role != "tool" %}
+            {{- '<|im_start|>tool\\n' }}
+        {%- endif %}
+        {{- '<tool_response>\\n' }}
+        {{- message.content }}
+        {%- if not loop.last %}
+            {{- '\\n</tool_response>\\n' }}
+        {%- else %}
+            {{- '\\n</tool_response>' }}
+        {%- endif %}
+        {%- if not loop.last and loop.nextitem.role != "tool" %}
+            {{- '<|im_end|>' }}
+        {%- elif loop.last %}
+            {{- '<|im_end|>' }}
+        {%- endif %}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' }}
+{%- endif %}
+"""
 LLAMA_3_2 = LLAMA_3_1
 for old, new in (
         ('    {%- set date_string = "26 Jul 2024" %}\n',
@@ -390,6 +609,7 @@ for old, new in (
 S = ("<s>", "</s>")
 TEMPLATES = {
     "chatml": (FOR + CHATML, *S),
+    "chatml begin": ("{{bos_token}}" + FOR + CHATML, *S),
     "qwen-1.5": (chatml_with("You are a helpful assistant"), "", "<|im_end|>"),
     "qwen-2": (chatml_with("You are a helpful assistant."), "", "<|im_end|>"),
     "qwen-2.5": (QWEN_2_5.replace("SYSTEM", "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."), "", "<|im_end|>"),
@@ -402,6 +622,8 @@ TEMPLATES = {
     "mistral-0.1": (mistral("message['content'] + eos_token + ' ' "), *S),
     "mistral-0.2": (mistral("message['content'] + eos_token"), *S),
     "mistral-v1": (MISTRAL_V1, *S),
+    "mistral-v3": (MISTRAL_V3, *S),
+    "mistral-v3 first": (MISTRAL_V3.replace("loop.last and system_message", "loop.first and system_message"), *S),
     "zephyr": (ZEPHYR, *S),
     "gemma": (GEMMA, "<bos>", "<eos>"),
     "phi-3-mini": ("{{ bos_token }}" + PHI_3_PAIRS, "<s>", "<|endoftext|>"),
@@ -418,6 +640,11 @@ TEMPLATES = {
     "qwen-3 first": (QWEN_3_FIRST, "", "<|im_end|>"),
     "granite-3": (GRANITE_3, "<|end_of_text|>", "<|end_of_text|>"),
 }
+
+# Programs for conversations with functions alone, beside a default one.
+TEXT_OR_OBJECT = HERMES[HERMES.index("                {%- if tool_call.arguments is string %}"):HERMES.index("            {%- endif %}\n             {{- '}' }}")]
+TOOL_TEMPLATES = {"hermes": (HERMES, "<|begin_of_text|>", "<|im_end|>"),
+                  "hermes first": (HERMES.replace(TEXT_OR_OBJECT, "                {{- tool_call.arguments|tojson }}\n"), "<|begin_of_text|>", "<|im_end|>")}
 
 WORDS = ["hello", "who are you?", "1 < 2 & 3", "  led by spaces", "ended by spaces \t ", "two\nlines", "\n\nlines around\n", "<|im_end|>", "</s>", "[/INST]",
          "<|user|>", "it's \"quoted\" \\n", "\u00a0no break\u3000", "na\u00efve \u2603", "\U0001f600\U0001f468\u200d\U0001f469", "{{ bos_token }}", "{% raw %}", "a\u0085", "\u2028x\u001f", "User: me\nAssistant: you"]
@@ -472,6 +699,61 @@ def tool_conversation(rng):
     return {"messages": messages, "tools": rng.sample(TOOLS, rng.randint(1, 3)), "answers": rng.random() < 0.85}
 
 
+def array_conversation(rng):
+    """As tool_conversation, for templates in which calls have short ids and no text, but for a few."""
+    one = tool_conversation(rng)
+    ids = {}
+    for m in one["messages"]:
+        for c in m.get("tool_calls", []):
+            number = int(c["id"].removeprefix("call_"))
+            ids[c["id"]] = c["id"] if rng.random() < 0.03 else rng.choice([f"call{number:05}", f"{number:07}\u00e9\""])
+            c["id"] = ids[c["id"]]
+        if "tool_calls" in m:
+            m["content"] = "" if rng.random() < 0.97 else "x"
+        if m["role"] == "tool":
+            m["tool_call_id"] = ids[m["tool_call_id"]]
+    if rng.random() < 0.3 and len(one["messages"]) > 1:  # two equal questions
+        questions = [m for m in one["messages"] if m["role"] == "user"]
+        questions[0]["content"] = questions[-1]["content"]
+    return one
+
+
+TYPES = ["string", "number", "integer", "boolean", "array", "object", ["string", "integer"], ["array", "object"], [], "", 7, True, None]
+
+
+def schema(rng, depth=0):
+    """Make a parameter's schema; few have a type that the template for signatures cannot name."""
+    made = {} if rng.random() < 0.15 else {"type": rng.choice(["null", ["string", "null"]]) if rng.random() < 0.02 else rng.choice(TYPES)}
+    if rng.random() < 0.6:
+        made["description"] = rng.choice(WORDS)
+    if rng.random() < 0.3:
+        made["enum"] = [rng.choice(VALUES)]
+    if rng.random() < 0.4 and depth < 3:
+        made["additionalProperties"] = rng.choice([True, False, schema(rng, depth + 1)])
+    if rng.random() < 0.2:
+        made["items"] = {"type": "string"}
+    return made
+
+
+def signature(rng):
+    properties = {name: schema(rng) for name in rng.sample(["city", "days", "\u00fc x", "a\"b"], rng.randint(0, 4))}
+    function = {"name": rng.choice(["now", "get_weather", "set-lamp_2"]), "description": rng.choice(WORDS)}
+    function["parameters"] = {"type": "object", "properties": properties} if rng.random() < 0.9 else {"type": "object"}
+    if rng.random() < 0.04:
+        del function[rng.choice(["description", "parameters"])]
+    return {"type": "function", "function": function}
+
+
+def signature_conversation(rng):
+    """As tool_conversation, with other functions, and calls without a text, but for a few."""
+    one = tool_conversation(rng)
+    for m in one["messages"]:
+        if "tool_calls" in m:
+            m["content"] = "" if rng.random() < 0.97 else "x"
+    tools = {t["function"]["name"]: t for t in (signature(rng) for _ in range(rng.randint(1, 3)))}
+    return {**one, "tools": list(tools.values())}
+
+
 THOUGHTS = ["<think>", "</think>", "<think>\n", "\n</think>\n\n", "\n", "a", "<tool_call>", "I see.\n", ""]
 
 
@@ -510,6 +792,16 @@ def render_tools(template, one):
         return None
 
 
+def render_whole(template, one):
+    """None also if the text lacks a message."""
+    marked = [{**m, "content": f"message {i}." if m["content"] else ""} for i, m in enumerate(one["messages"])]
+    try:
+        whole = all(m["content"] in apply(template, marked, True, one["tools"]) for m in marked)
+        return apply(template, one["messages"], one["answers"], one["tools"]) if whole else None
+    except (TemplateError, TypeError, RecursionError):
+        return None
+
+
 def render(template, one):
     marked = [{**m, "content": f"message {i}."} for i, m in enumerate(one["messages"])]
     try:
@@ -542,6 +834,15 @@ def main():
     conversations = [tool_conversation(rng) for _ in range(50)]
     write("tools.json", [with_texts(one) for one in conversations])
     write("rendered_tools.json", {name: [render_tools(TEMPLATES[name], one) for one in conversations] for name in ("qwen-2.5", "llama-3.1", "llama-3.2", "qwen-3")})
+    rng = random.Random(18)
+    conversations = [array_conversation(rng) for _ in range(120)]
+    write("array_tools.json", [with_texts(one) for one in conversations])
+    write("rendered_array_tools.json", {name: [render_whole(TEMPLATES[name], one) for one in conversations] for name in ("mistral-v3", "mistral-v3 first")})
+    rng = random.Random(19)
+    conversations = [signature_conversation(rng) for _ in range(120)]
+    write("tool_templates.json", {name: {"program": program, "bos": bos, "eos": eos} for name, (program, bos, eos) in TOOL_TEMPLATES.items()})
+    write("signature_tools.json", [with_texts(one) for one in conversations])
+    write("rendered_signature_tools.json", {name: [render_whole(template, one) for one in conversations] for name, template in TOOL_TEMPLATES.items()})
     rng = random.Random(17)
     conversations = [thinking_conversation(rng) for _ in range(40)]
     texts = [render_tools(TEMPLATES["qwen-3"], one) for one in conversations]

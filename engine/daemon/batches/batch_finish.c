@@ -2,6 +2,7 @@
  * large file would block the loop. The pool's turn in between lets the loop serve others. */
 #include "engine/base/clock.h"
 #include "engine/daemon/batches/batch_run_private.h"
+#include "engine/daemon/queue/job_trace.h"
 
 static void collect(batch_run *r);
 
@@ -115,6 +116,7 @@ void batch_run_finalize(batch_run *r, queued_job *j)
 {
 	error err = ERROR_INIT;
 	status s = STATUS_OK;
+	job_trace_phase(j->document, "finalizing");
 	if (r->ending != BATCH_CANCELS && !batch_document_has(j->document, "finalizing_at"))
 		s = job_queue_change(
 		    r->base.queue, j,

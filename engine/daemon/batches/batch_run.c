@@ -9,6 +9,7 @@
 #include "engine/base/reserve.h"
 #include "engine/daemon/batches/batch_run_private.h"
 #include "engine/daemon/net/connection.h"
+#include "engine/daemon/queue/job_trace.h"
 
 #define SECOND_NS UINT64_C(1000000000)
 #define COMMIT_NS SECOND_NS /* between commits; a chunk's end is committed, too */
@@ -363,6 +364,7 @@ static void scanned(uv_work_t *work, int cancelled)
 		fail_file(r, j);
 		return;
 	}
+	job_trace_phase(j->document, "running");
 	if (!batch_document_has(j->document, "in_progress_at"))
 		s = job_queue_change(
 		    r->base.queue, j,

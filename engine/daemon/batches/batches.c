@@ -107,6 +107,7 @@ const job_kind batch_jobs = {
     .object = "batch",
     .noun = "batch",
     .prefix = "batch_",
+    .first_phase = "validating",
     .use = "a batch that has not ended uses it",
     .max_active = 100,
     .max_drafts = 8,

@@ -11,6 +11,7 @@
 #include "engine/daemon/jobs/job_state.h"
 #include "engine/daemon/jobs/job_store.h"
 #include "engine/daemon/queue/job_draft.h"
+#include "engine/daemon/queue/job_trace.h"
 #include "engine/recipe/job_tokenizer.h"
 #include "engine/daemon/requests/idempotency.h"
 #include "engine/daemon/requests/owned_file.h"
@@ -153,6 +154,7 @@ static status create(job_creation *c, char id[STORE_ID_BYTES], json_t **document
 	if (!project_mark(&c->stream->scope, *document) ||
 	    json_object_set_new(json_object_get(*document, "request"), "result", json_string(result)) != 0)
 		return STATUS_NOMEM;
+	job_trace_begin(*document, c->stream);
 	json_t *events = json_pack("[o, o*, o, o, o*, o*, o*]",
 	                           job_document_event("info", "Created fine-tuning job: %s", id), tokenizer_event(c),
 	                           job_document_event("info", "Files validated: %lld tokens to train on%s",

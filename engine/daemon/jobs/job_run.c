@@ -118,6 +118,7 @@ static void report_start(job_run *r, const train_progress *p)
 	                             "%.2f bits each, which a model has to beat",
 	                             p->byte_entropy);
 	r->listener->progress(r->base.queue, r->base.id, p);
+	r->listener->phase(r->base.queue, r->base.id, "training");
 	r->listener->event(r->base.queue, r->base.id, event);
 }
 
@@ -127,6 +128,7 @@ static void report_saved(job_run *r, const training_report *report)
 	uint64_t now = clock_ns();
 	r->unsaved = result;
 	if (result == STATUS_OK) {
+		r->listener->span(r->base.queue, r->base.id, "checkpoint", report->progress.step, report->took_ns);
 		r->listener->checkpoint(r->base.queue, r->base.id, report->checkpoint);
 		return;
 	}
@@ -181,6 +183,7 @@ static bool on_report(void *context, const training_report *report)
 		report_metrics(r, &report->progress, false, NULL);
 		break;
 	case TRAINING_EVALUATED:
+		r->listener->span(r->base.queue, r->base.id, "validation", report->progress.step, report->took_ns);
 		report_metrics(r, &report->progress, true, report->preview);
 		return r->listener->written(r->base.queue, r->base.id);
 	case TRAINING_SAVED:

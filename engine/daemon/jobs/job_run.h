@@ -18,6 +18,9 @@ typedef struct job_run_listener {
 	void (*metrics)(void *context, const char *id, const train_progress *p, bool evaluated, json_t *preview);
 	/* True if the ledger has all events of the job. */
 	bool (*written)(void *context, const char *id);
+	/* For the job's trace: a phase begins; a validation or a checkpoint ends that took `ns`. */
+	void (*phase)(void *context, const char *id, const char *name);
+	void (*span)(void *context, const char *id, const char *name, int64_t step, uint64_t ns);
 	void (*event)(void *context, const char *id, json_t *event);    /* taken over; NULL: out of memory */
 	void (*checkpoint)(void *context, const char *id, json_t *row); /* borrowed */
 	/* A checkpoint is unusable. Any status other than STATUS_OK (it could not be recorded) ends the run. */

@@ -16,6 +16,7 @@
 #include "engine/recipe/job_document.h"
 #include "engine/daemon/jobs/job_removal.h"
 #include "engine/daemon/jobs/job_state.h"
+#include "engine/daemon/queue/job_trace.h"
 
 /* Return the job of the current run. It may be paused: its run has been stopped but may have made steps since. */
 static job *find_of_run(const jobs *all, const char *id)
@@ -74,6 +75,23 @@ static void note_event(jobs *all, const char *id, json_t *event)
 		job_state_write_soon(all, j);
 	else
 		log_line(LOG_WARN, "an event of %s is lost: out of memory", id);
+}
+
+static void on_phase(void *context, const char *id, const char *name)
+{
+	job *j = find_of_run(context, id);
+	if (!j || !json_object_get(j->base.document, JOB_TRACE))
+		return;
+	job_trace_phase(j->base.document, name);
+	j->stale = true;
+}
+
+/* The ledger gets it with the next state or checkpoint. What a crash loses, the next run repeats. */
+static void on_span(void *context, const char *id, const char *name, int64_t step, uint64_t ns)
+{
+	job *j = find_of_run(context, id);
+	if (j)
+		job_trace_step(j->base.document, name, step, ns);
 }
 
 static void on_event(void *context, const char *id, json_t *event)
@@ -223,8 +241,8 @@ static void on_ended(void *context, const char *id, const char *result, const tr
 	job_runner_next(all);
 }
 
-static const job_run_listener listener = {on_progress,   on_metrics, is_written, on_event,
-                                          on_checkpoint, on_damaged, on_ended};
+static const job_run_listener listener = {on_progress, on_metrics, is_written,    on_phase, on_span,
+                                          on_event,    on_checkpoint, on_damaged, on_ended};
 
 /* --- beginning --------------------------------------------------------------------------- */
 
@@ -295,8 +313,9 @@ static status job_runner_begin(jobs *all, job *j, error *err)
 {
 	job_run_from from = {0};
 	TRY(find_metrics_step(all, j, err));
-	TRY(job_state_change(all, j, JOB_RUNNING, job_document_in_state(j->base.document, "running"), json_array(),
-	                     err));
+	json_t *next = job_document_in_state(j->base.document, "running");
+	job_trace_run(next, all->queue.kind);
+	TRY(job_state_change(all, j, JOB_RUNNING, next, json_array(), err));
 	status s = find_checkpoints(all, j, &from, err);
 	if (s != STATUS_OK) {
 		free(from.steps);

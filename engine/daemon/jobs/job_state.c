@@ -8,6 +8,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/death_log.h"
 #include "engine/base/log.h"
+#include "engine/daemon/queue/job_trace.h"
 #include "engine/recipe/job_document.h"
 
 enum { SECOND_NS = 1000000000 };
@@ -85,6 +86,7 @@ status job_state_change(jobs *all, job *j, job_state state, json_t *next, json_t
 	json_t *before = j->base.document;
 	job_state was = j->state;
 	bool stale = j->stale;
+	job_trace_follow(next);
 	status s = next && events && json_array_extend(j->unwritten, events) == 0 ? STATUS_OK : STATUS_NOMEM;
 	json_decref(events);
 	if (s == STATUS_OK) {
@@ -122,6 +124,7 @@ status job_state_add(jobs *all, const char *id, json_t *document, json_t *events
 
 status job_state_follow(jobs *all, job *j, job_state state, json_t *next, json_t *events)
 {
+	job_trace_follow(next);
 	if (!next || !events || json_array_extend(j->unwritten, events) != 0) {
 		json_decref(next);
 		json_decref(events);

@@ -291,6 +291,7 @@ const job_kind training_jobs = {
     .object = JOB_DOCUMENT_OBJECT,
     .noun = "job",
     .prefix = JOB_ID_PREFIX,
+    .first_phase = "preparing",
     .use = "a job that has not ended starts from it",
     .max_active = JOBS_MAX_ACTIVE,
     .max_drafts = 8,

@@ -44,6 +44,7 @@ struct training {
 	/* executor thread, once started */
 	trainer *trainer;
 	uint64_t saved_ns, reported_ns;
+	uint64_t stepped_ns; /* end of the last step, or begin of the turn in which it ended */
 	int64_t saved_step, counted_step, counted_tokens;
 	bool unsaved; /* the last save failed */
 	bool writes;  /* the trainer is with the pool's thread */
@@ -154,8 +155,10 @@ static status report_event(training *t, training_kind kind)
 	if (!m)
 		return STATUS_NOMEM;
 	training_fill(t, m, kind);
-	if (kind == TRAINING_EVALUATED)
+	if (kind == TRAINING_EVALUATED) {
+		m->report.took_ns = clock_ns() - t->stepped_ns;
 		m->report.preview = job_preview(t->trainer, t->plan->tokenizer);
+	}
 	post(t, m);
 	return STATUS_OK;
 }
@@ -336,6 +339,7 @@ static void report_saved(training *t, status s, error *err)
 	}
 	training_fill(t, m, TRAINING_SAVED);
 	error_settle(err, s);
+	m->report.took_ns = clock_ns() - t->saved_ns;
 	m->report.error = *err;
 	m->report.checkpoint = row;
 	post(t, m);
@@ -460,7 +464,10 @@ static status advance(device_background *b, device *d, uint64_t budget_ns)
 	if (events)
 		return training_attend(t, d, events);
 	trainer_may_wait(t->trainer, !scheduler_runnable(device_scheduler(d)));
+	const uint64_t turn_ns = clock_ns();
 	status s = trainer_advance(t->trainer, budget_ns, &events, &err);
+	if (events & TRAIN_STEP)
+		t->stepped_ns = events & TRAIN_EVAL ? turn_ns : clock_ns();
 	if (s == STATUS_OK)
 		s = report_events(t, d, events);
 	if (s != STATUS_OK) {

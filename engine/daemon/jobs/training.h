@@ -43,6 +43,7 @@ typedef struct training_report {
 	bool damaged;       /* ENDED: the checkpoint in plan.resume cannot be read; `error` has the reason */
 	json_t *checkpoint; /* SAVED without error: the checkpoint's row, equal to its manifest; borrowed */
 	json_t *preview;    /* EVALUATED: {"prompt", "text"}, the text that the model generated; borrowed; NULL: none */
+	uint64_t took_ns;   /* EVALUATED and SAVED: how long that took; 0: unknown */
 	error error;
 } training_report;
 

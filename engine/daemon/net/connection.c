@@ -378,6 +378,22 @@ static void on_hello(connection *c, const frame *f)
 	}
 }
 
+/* Take a traceparent of version 00 without its version and flags. False: it is malformed. */
+static bool take_trace(stream *s, const json_t *traceparent)
+{
+	static const char form[] = "00-hhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhh-hhhhhhhhhhhhhhhh-hh";
+	const char *text = json_string_value(traceparent);
+	if (!traceparent)
+		return true;
+	if (!text || json_string_length(traceparent) != strlen(form))
+		return false;
+	for (size_t i = 0; form[i]; i++)
+		if (form[i] == 'h' ? !strchr("0123456789abcdef", text[i]) : text[i] != form[i])
+			return false;
+	memcpy(s->trace, text + 3, sizeof s->trace - 1);
+	return true;
+}
+
 /* Read the payload of a REQUEST: what does not change the answer and so is not hashed with the request. False: it is
  * malformed. Without memory the request runs without it. */
 static bool take_context(stream *s, const frame *f)
@@ -391,7 +407,8 @@ static bool take_context(stream *s, const frame *f)
 	const json_t *id = json_object_get(context, "request_id");
 	const bool valid =
 	    json_is_object(context) &&
-	    (!id || (json_is_string(id) && frame_request_id_valid(json_string_value(id), json_string_length(id))));
+	    (!id || (json_is_string(id) && frame_request_id_valid(json_string_value(id), json_string_length(id)))) &&
+	    take_trace(s, json_object_get(context, "traceparent"));
 	const bool sound = valid || (!context && json_memory_failed());
 	if (valid && id)
 		strcpy(s->request_id, json_string_value(id));
@@ -445,8 +462,8 @@ static void on_request(connection *c, const frame *f)
 		return;
 	}
 	if (!take_context(s, f)) {
-		protocol_error(c, "the payload of a REQUEST is {\"request_id\",\"times\",\"timeout\",\"fairness_id\"}, "
-		                  "up to 1 KiB");
+		protocol_error(c, "the payload of a REQUEST is {\"request_id\",\"times\",\"traceparent\",\"timeout\","
+		                  "\"fairness_id\"}, up to 1 KiB");
 		stream_refuse(s, STATUS_CANCELLED, NULL, NULL, "cancelled");
 		return;
 	}

@@ -22,6 +22,7 @@
 enum {
 	STREAM_TARGET_BYTES = 64,
 	STREAM_OWNER_BYTES = 64,
+	STREAM_TRACE_BYTES = 50,
 	STREAM_LARGE = 64 << 10 /* bytes of a REQUEST's JSON */
 };
 
@@ -72,6 +73,7 @@ struct stream {
 	char target[STREAM_TARGET_BYTES]; /* the "id" of the request, for methods that have one */
 	char owner[STREAM_OWNER_BYTES];   /* the request's owner, as given by the front end; "": none */
 	char request_id[FRAME_REQUEST_ID_BYTES]; /* the id of the HTTP request, for the log; "": none */
+	char trace[STREAM_TRACE_BYTES];          /* "TRACE-SPAN" of the HTTP request in hex; "": it is not traced */
 	stream_times times;
 	char access_id[STREAM_OWNER_BYTES]; /* the request's API key, likewise */
 	struct access_key *access;          /* its entry (keys.h); NULL: none */

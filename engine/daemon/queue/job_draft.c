@@ -5,6 +5,7 @@
 
 #include "engine/base/memory.h"
 #include "engine/base/reserve.h"
+#include "engine/daemon/queue/job_trace.h"
 #include "engine/daemon/requests/idempotency.h"
 #include "engine/daemon/requests/owned_file.h"
 
@@ -67,6 +68,7 @@ static status add_job(job_draft *d, char id[STORE_ID_BYTES], json_t **document, 
 	TRY(job_queue_check_quota(d->queue, d->stream, d->stream->scope.project, err));
 	store_new_id(id, d->queue->kind->prefix);
 	*document = steps_of(d)->document(d, id);
+	job_trace_begin(*document, d->stream);
 	*answer = project_mark(&d->stream->scope, *document) ? job_queue_public(d->queue, *document) : NULL;
 	TRY(idempotency_begin(d->stream, err));
 	return idempotency_commit(d->stream, *answer ? write_job(d, id, *document, err) : STATUS_NOMEM, *answer, err);

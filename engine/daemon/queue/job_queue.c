@@ -8,6 +8,8 @@
 #include "engine/base/death_log.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
+#include "engine/daemon/queue/job_trace.h"
+#include "engine/daemon/queue/trace_outbox.h"
 
 enum { SECOND_NS = 1000000000, MAX_RETRY_SECONDS = 300, MAX_DEVICE_FAILURES = 3 };
 
@@ -88,6 +90,7 @@ void job_queue_remove(job_queue *q, queued_job *j)
 {
 	char id[STORE_ID_BYTES];
 	memcpy(id, j->id, sizeof id);
+	trace_outbox_add(q->parts->traces, job_trace_spans(j->document, q->kind));
 	job_queue_take_out(q, j);
 	job_queue_release(q, j);
 	job_watch_pump(q->watches, id);
@@ -202,6 +205,7 @@ json_t *job_queue_public(const job_queue *q, const json_t *document)
 	for (size_t i = 0; copy && q->kind->hidden[i]; i++)
 		json_object_del(copy, q->kind->hidden[i]);
 	json_object_del(copy, FAILURES);
+	json_object_del(copy, JOB_TRACE);
 	return copy;
 }
 
@@ -295,6 +299,7 @@ static status replace_written(job_queue *q, queued_job *j, json_t *next, status 
 
 static status change(job_queue *q, queued_job *j, json_t *next, const error *reason, error *err)
 {
+	job_trace_follow(next);
 	return replace_written(q, j, next, next ? put_state(q, next, reason, err) : STATUS_NOMEM, err);
 }
 
@@ -355,6 +360,7 @@ static void try_again(job_queue *q, queued_job *j, const error *err)
 	log_line(LOG_WARN, "%s is tried again in %lld s: %s", j->id, (long long)seconds, error_message(err));
 	json_object_set_new(next, FAILURES, json_integer(j->failures)); /* without memory it is only known to this
 	                                                                 * process */
+	job_trace_follow(next);
 	if (next && put_state(q, next, err, &ignored) != STATUS_OK)
 		log_line(LOG_WARN, "the ledger cannot store the state of %s: %s", j->id, error_message(&ignored));
 	if (next)
@@ -438,7 +444,9 @@ static status begin_run(job_queue *q, queued_job *j, error *err)
 	if (!q->kind->without_model)
 		TRY(catalog_open(q->parts->catalog, name, &r->model, err));
 	TRY(steps->open(r, j, err));
-	TRY(job_queue_change(q, j, job_queue_in_state(j->document, "running", false, NULL), err));
+	json_t *next = job_queue_in_state(j->document, "running", false, NULL);
+	job_trace_run(next, q->kind);
+	TRY(job_queue_change(q, j, next, err));
 	return steps->start(r, j);
 }
 

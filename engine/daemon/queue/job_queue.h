@@ -41,7 +41,8 @@ typedef struct job_parts {
 	int threads;              /* 0: all cores */
 	int retain_days;          /* retention of checkpoints of ended jobs (engine_options) */
 	int64_t retain_bytes;
-	struct job_queue *queues; /* one of each kind, linked by `sibling` */
+	struct trace_outbox *traces; /* NULL: spans of jobs are not sent */
+	struct job_queue *queues;    /* one of each kind, linked by `sibling` */
 } job_parts;
 
 /* First member of a kind's jobs that have not ended. */
@@ -97,6 +98,7 @@ typedef struct job_kind {
 	/* Optional: return the document of the end of a waiting job whose time has passed (new reference); NULL: it
 	 * continues to wait. */
 	json_t *(*overdue)(const queued_job *j);
+	const char *first_phase;        /* optional: of a run, in its trace (job_trace.h); NULL: "running" */
 	bool settles_poison;            /* optional: run also a job during which the engine has died too often */
 	const job_method
 	    *methods; /* optional: further methods, up to one without a name; they may replace common ones */

@@ -158,7 +158,8 @@ static status calls_after_mark(const composer *c, grammar_node *out)
 	grammar_node more = text(c, "");
 	if (r->parallel && !r->form.single)
 		more = grammar_repeat(g,
-		                      grammar_sequence(g, NODES(text(c, r->form.between), text(c, r->form.open),
+		                      grammar_sequence(g, NODES(text(c, r->form.between),
+		                                                text(c, r->form.array ? "" : r->form.open),
 		                                                text(c, CALL_JSON), tail)),
 		                      0, CALL_GRAMMAR_MOST - 1);
 	/* After a call the reader takes the mark within a stop for that of another call. */
@@ -167,7 +168,8 @@ static status calls_after_mark(const composer *c, grammar_node *out)
 		if (!strstr(r->stops[i], c->search.text[0]))
 			stops[n++] = text(c, r->stops[i]);
 	const grammar_node ends = n > 0 ? json_form_optional(&c->json, grammar_choice(g, stops, n)) : text(c, "");
-	*out = grammar_sequence(g, NODES(opened, tail, more, ends));
+	const grammar_node end = text(c, r->form.array ? r->form.end : "");
+	*out = grammar_sequence(g, NODES(opened, tail, more, end, ends));
 	return STATUS_OK;
 }
 

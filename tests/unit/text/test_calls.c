@@ -13,9 +13,33 @@
 #include "engine/text/grammar/call_grammar.h"
 #include "tests/unit/support/grammar_reader.h"
 
-static const chat_call_form hermes = {"", "<tool_call>\n", "\n</tool_call>", "arguments", "\n", "", false};
-static const chat_call_form llama = {"", "", "", "parameters", "", "", true};
-static const chat_call_form plain = {" ", "<tool_call>", "</tool_call>", "arguments", "\n", "\nTool:", false};
+static const chat_call_form hermes = {
+    .lead = "", .open = "<tool_call>\n", .close = "\n</tool_call>", .key = "arguments", .between = "\n", .stop = ""};
+static const chat_call_form llama = {
+    .lead = "", .open = "", .close = "", .key = "parameters", .between = "", .stop = "", .single = true};
+static const chat_call_form plain = {.lead = " ",
+                                     .open = "<tool_call>",
+                                     .close = "</tool_call>",
+                                     .key = "arguments",
+                                     .between = "\n",
+                                     .stop = "\nTool:"};
+static const chat_call_form tool_use = {.lead = "",
+                                        .open = "<tool_call>\n",
+                                        .close = "\n</tool_call>",
+                                        .key = "arguments",
+                                        .between = "\n",
+                                        .stop = "",
+                                        .first = true};
+static const chat_call_form mistral = {.lead = "",
+                                       .open = "[TOOL_CALLS] [",
+                                       .close = "",
+                                       .key = "arguments",
+                                       .between = ", ",
+                                       .stop = "",
+                                       .first = true,
+                                       .array = true,
+                                       .end = "]",
+                                       .short_ids = true};
 
 static const char *const user_stop[] = {"\nUser:", "\nTool:", "aab"};
 
@@ -300,6 +324,74 @@ static void an_answer_is_divided_alike_wherever_it_is_cut(void **state)
 	             "[{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": [{}]}\"}]");
 	assert_reads(&llama, CALLS_AUTO, " {\"name\": \"f\"", " {\"name\": \"f\"", "[]");
 	assert_reads(&llama, CALLS_AUTO, "{\"name\": ", "{\"name\": ", "[]");
+	assert_reads(&mistral, CALLS_AUTO,
+	             "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"a\": \"], \"}}, {\"name\": \"g\", "
+	             "\"arguments\": {}}]",
+	             "",
+	             "[{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": \\\"], \\\"}\"}, {\"name\": \"g\", "
+	             "\"arguments\": \"{}\"}]");
+	assert_reads(&tool_use, CALLS_AUTO, NOW "\n" NOW, "",
+	             "[{\"name\": \"now\", \"arguments\": \"{}\"}, {\"name\": \"now\", \"arguments\": \"{}\"}]");
+	assert_reads(&tool_use, CALLS_AUTO, "x\n" NOW, "x\n" NOW, "[]");
+	assert_reads(&mistral, CALLS_AUTO, " [TOOL_CALLS] [{\"name\"", " [TOOL_CALLS] [{\"name\"", "[]");
+}
+
+#define M_NOW "{\"name\": \"now\", \"arguments\": {}}"
+#define M_BERN "{\"name\": \"weather\", \"arguments\": {\"city\": \"Bern\", \"days\": [1]}}"
+
+static void the_calls_of_an_array_are_the_whole_answer(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *words;
+		bool whole, begins;
+	} cases[] = {{"[TOOL_CALLS] [" M_NOW "]", true, true},
+	             {"[TOOL_CALLS] [" M_NOW ", " M_BERN ", " M_NOW "]", true, true},
+	             {"[TOOL_CALLS] [" M_NOW, false, true},
+	             {"[TOOL_CALLS] [" M_NOW "," M_NOW "]", false, false},
+	             {"[TOOL_CALLS] [" M_NOW "]x", false, false},
+	             {"[TOOL_CALLS] []", false, false},
+	             {"[TOOL_CALLS] [" M_NOW ", ]", false, false},
+	             {"[TOOL_CALLS] [[TOOL_CALLS] [" M_NOW "]]", false, false},
+	             {"x [TOOL_CALLS] [", true, true}, /* not at the beginning: a text */
+	             {"[TOOL_CALLS]", true, true}};
+	grammar *g = grammar_of(&mistral, weather, CALLS_AUTO, true);
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		assert_int_equal(fits(g, cases[i].words, true), cases[i].whole);
+		assert_int_equal(fits(g, cases[i].words, false), cases[i].begins);
+	}
+	grammar_free(g);
+	g = grammar_of(&tool_use, weather, CALLS_AUTO, true);
+	assert_true(fits(g, NOW "\n" BERN, true));
+	assert_false(fits(g, NOW BERN, false));
+	assert_true(fits(g, "x" NOW "x", true)); /* a text */
+	grammar_free(g);
+	g = grammar_of(&mistral, weather, CALLS_REQUIRED, false);
+	assert_true(fits(g, "[TOOL_CALLS] [" M_NOW "]", true));
+	assert_false(fits(g, "[TOOL_CALLS] [" M_NOW ", ", false));
+	assert_false(fits(g, "x", false));
+	grammar_free(g);
+}
+
+static void ids_are_short_if_the_form_has_short_ones(void **state)
+{
+	(void)state;
+	const chat_call_form *forms[] = {&mistral, &hermes};
+	const char *words[] = {"[TOOL_CALLS] [" M_NOW ", " M_NOW "]", NOW "\n" NOW};
+	for (int i = 0; i < 2; i++) {
+		call_reader *r;
+		json_t *calls, *call;
+		const char *text;
+		size_t bytes, k;
+		assert_int_equal(call_reader_new(&r, forms[i], CALLS_AUTO, NULL, 0, NULL), STATUS_OK);
+		assert_int_equal(call_reader_push(r, words[i], strlen(words[i]), true, &text, &bytes, &calls), STATUS_OK);
+		json_array_foreach(calls, k, call)
+			assert_int_equal(json_is_true(json_object_get(call, "short_id")),
+			                 i == 0 && json_object_get(call, "name"));
+		assert_int_equal(k, 4);
+		json_decref(calls);
+		call_reader_free(r);
+	}
 }
 
 static void a_call_that_is_cut_off_is_not_whole(void **state)
@@ -335,6 +427,8 @@ static void stops_count_in_text_only_for_the_grammar_and_the_reader(void **state
 	    {&plain, CALLS_REQUIRED, 0, 7, " " PLAIN_NOW "\n" PLAIN_NOW, "", "[" IS_NOW ", " IS_NOW "]"},
 	    {&plain, CALLS_REQUIRED, 0, 7, " " PLAIN_NOW "tool", "", "[" IS_NOW "]"},
 	    {&hermes, CALLS_REQUIRED, 0, 7, NOW "\n" NOW "<", "", "[" IS_NOW ", " IS_NOW "]"},
+	    {&mistral, CALLS_REQUIRED, 0, 7, "[TOOL_CALLS] [{\"name\": \"now\", \"arguments\": {}}]{", "",
+	     "[" IS_NOW "]"},
 	    {&llama, CALLS_REQUIRED, 0, 7, "{\"name\": \"now\", \"parameters\": {}}{", "", "[" IS_NOW "]"},
 	};
 	const size_t unended = 1; /* a stop that contains the mark, after a call */
@@ -365,6 +459,8 @@ int main(void)
 	    cmocka_unit_test(functions_that_cannot_be_called_are_refused_by_name),
 	    cmocka_unit_test(hostile_functions_are_bounded_together),
 	    cmocka_unit_test(an_answer_is_divided_alike_wherever_it_is_cut),
+	    cmocka_unit_test(the_calls_of_an_array_are_the_whole_answer),
+	    cmocka_unit_test(ids_are_short_if_the_form_has_short_ones),
 	    cmocka_unit_test(a_call_that_is_cut_off_is_not_whole),
 	    cmocka_unit_test(stops_count_in_text_only_for_the_grammar_and_the_reader),
 	};

@@ -38,7 +38,7 @@ static chat_template *make(const char *declared, const char *program)
 	chat_template *t;
 	error err = ERROR_INIT;
 	json_t *form = declared ? parse(declared) : NULL;
-	status s = chat_template_new(&t, &(chat_template_source){form, program, "<s>", "</s>"}, &err);
+	status s = chat_template_new(&t, &(chat_template_source){.declared = form, .program = program, .begin = "<s>", .end = "</s>"}, &err);
 	json_decref(form);
 	if (s != STATUS_OK)
 		fail_msg("%s: %s", err.param, error_message(&err));
@@ -81,9 +81,9 @@ static void compare(const char *name, const json_t *template, const json_t *conv
 	chat_template *t;
 	error err = ERROR_INIT;
 	size_t same = 0;
-	chat_template_source from = {NULL, json_string_value(json_object_get(template, "program")),
-	                             json_string_value(json_object_get(template, "bos")),
-	                             json_string_value(json_object_get(template, "eos"))};
+	chat_template_source from = {.program = json_string_value(json_object_get(template, "program")),
+	                             .begin = json_string_value(json_object_get(template, "bos")),
+	                             .end = json_string_value(json_object_get(template, "eos"))};
 	if (chat_template_new(&t, &from, &err) != STATUS_OK)
 		fail_msg("%s: %s", name, error_message(&err));
 	assert_memory_equal(chat_template_name(t), name, strlen(chat_template_name(t)));
@@ -119,9 +119,10 @@ static void every_published_template_renders_what_transformers_renders_and_refus
 	json_decref(rendered);
 }
 
-static void compare_with_tools(const char *given, const char *expected)
+static void compare_with_tools(const char *programs, const char *given, const char *expected)
 {
-	json_t *templates = load("templates.json"), *conversations = load(given), *rendered = load(expected);
+	const bool beside = strcmp(programs, "templates.json") != 0;
+	json_t *templates = load(programs), *conversations = load(given), *rendered = load(expected);
 	const char *name;
 	json_t *texts;
 	json_object_foreach(rendered, name, texts)
@@ -130,9 +131,11 @@ static void compare_with_tools(const char *given, const char *expected)
 		chat_template *t;
 		error err = ERROR_INIT;
 		size_t same = 0;
-		chat_template_source from = {NULL, json_string_value(json_object_get(template, "program")),
-		                             json_string_value(json_object_get(template, "bos")),
-		                             json_string_value(json_object_get(template, "eos"))};
+		const char *program = json_string_value(json_object_get(template, "program"));
+		chat_template_source from = {.program = beside ? NULL : program,
+		                             .tool_program = beside ? program : NULL,
+		                             .begin = json_string_value(json_object_get(template, "bos")),
+		                             .end = json_string_value(json_object_get(template, "eos"))};
 		assert_int_equal(chat_template_new(&t, &from, &err), STATUS_OK);
 		for (size_t i = 0; i < json_array_size(texts); i++) {
 			const json_t *one = json_array_get(conversations, i);
@@ -158,13 +161,15 @@ static void compare_with_tools(const char *given, const char *expected)
 static void functions_calls_and_results_are_rendered_as_transformers_renders_them(void **state)
 {
 	(void)state;
-	compare_with_tools("tools.json", "rendered_tools.json");
+	compare_with_tools("templates.json", "tools.json", "rendered_tools.json");
+	compare_with_tools("templates.json", "array_tools.json", "rendered_array_tools.json");
+	compare_with_tools("tool_templates.json", "signature_tools.json", "rendered_signature_tools.json");
 }
 
 static void reasoning_is_rendered_after_the_last_question_as_transformers_renders_it(void **state)
 {
 	(void)state;
-	compare_with_tools("thoughts.json", "rendered_thoughts.json");
+	compare_with_tools("templates.json", "thoughts.json", "rendered_thoughts.json");
 }
 
 static void a_template_with_one_changed_character_is_refused(void **state)

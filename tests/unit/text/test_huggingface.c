@@ -177,6 +177,48 @@ static void text_makes_special_tokens_only_within_ranges_that_are_trusted(void *
 	tokenizer_free(t);
 }
 
+static void the_marks_of_calls_are_text_in_an_answer_but_not_in_a_message(void **state)
+{
+	(void)state;
+	static const char mark[] = "[TOOL_CALLS]";
+	const size_t bytes = sizeof mark - 1;
+	char folder[FOLDER_BYTES], out[32];
+	tokenizer *t;
+	token_list list;
+	size_t n;
+	folder_new(folder);
+	json_t *json = load("qwen2", "tokenizer.json"), *added = json_object_get(json, "added_tokens");
+	const json_int_t id = json_integer_value(json_object_get(json_array_get(added, 3), "id")),
+	                 other = json_integer_value(json_object_get(json_array_get(added, 4), "id"));
+	for (size_t i = 3; i < 5; i++) {
+		json_object_set_new(json_array_get(added, i), "content", json_string(i == 3 ? mark : "[OTHER]"));
+		json_object_set_new(json_array_get(added, i), "special", json_true());
+	}
+	char *text = json_dumps(json, 0);
+	write_json(folder, "tokenizer.json", text);
+	assert_int_equal(tokenizer_open(&t, folder, 1 << 20, NULL), STATUS_OK);
+	assert_int_equal(tokenizer_token_bytes(t, (int32_t)id, out, sizeof out), bytes);
+	assert_memory_equal(out, mark, bytes);
+	assert_int_equal(tokenizer_token_bytes(t, (int32_t)other, out, sizeof out), 0);
+	assert_int_equal(tokenizer_encode(t, mark, bytes, NULL, &list, NULL), STATUS_OK);
+	assert_int_equal(count_id(&list, (int32_t)id), 0);
+	token_list_fini(&list);
+	const byte_range whole = {0, bytes};
+	assert_int_equal(
+	    tokenizer_encode(t, mark, bytes, &(encode_options){.trusted = &whole, .n_trusted = 1}, &list, NULL),
+	    STATUS_OK);
+	assert_true(list.count == 1 && list.ids[0] == id);
+	char *decoded = decode(t, &list, &n);
+	assert_int_equal(n, bytes);
+	assert_memory_equal(decoded, mark, bytes);
+	free(decoded);
+	token_list_fini(&list);
+	tokenizer_free(t);
+	free(text);
+	json_decref(json);
+	file_remove_tree(folder, NULL);
+}
+
 /* Some files have special tokens that are also the result of merges. */
 static void a_special_token_is_never_made_by_merging(void **state)
 {
@@ -608,6 +650,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(every_form_of_tokenizer_gives_the_ids_and_texts_of_the_library),
 	    cmocka_unit_test(text_makes_special_tokens_only_within_ranges_that_are_trusted),
+	    cmocka_unit_test(the_marks_of_calls_are_text_in_an_answer_but_not_in_a_message),
 	    cmocka_unit_test(a_special_token_is_never_made_by_merging),
 	    cmocka_unit_test(tokens_may_cross_the_border_of_a_trusted_range),
 	    cmocka_unit_test(the_spans_of_tokens_are_the_bytes_that_they_come_from),
