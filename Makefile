@@ -386,8 +386,9 @@ UNIT_SUPPORT := $(OUT)/obj/tests/unit/support.a
 $(UNIT_SUPPORT): $(call objects,$(call sources,tests/unit/support tests/unit/support/op_cases))
 	@rm -f $@
 	$(Q)$(AR) qcs $@ $^
-# A test links much and runs once, so binutils' faster linker is used; `make UNIT_LINKER=` takes the compiler's own.
-UNIT_LINKER ?= $(if $(filter release,$(BUILD)),-fuse-ld=gold)
+# A test links much and runs once, so binutils' faster linker is used, without line numbers for debuggers (the names of
+# functions stay); `make UNIT_LINKER=` takes the compiler's own and keeps the numbers.
+UNIT_LINKER ?= $(if $(filter release,$(BUILD)),-fuse-ld=gold -Xlinker -S)
 # Folders that a test of an area links: those up to its own.
 area = $(firstword $(subst /, ,$(1)))
 with = $(if $(filter server,$(1)),SERVER,$(if $(filter cli,$(1)),CLI,$(if $(filter proto,$(1)),PROTO,$(if $(filter cuda,$(1)),CUDA_TEST,$(if $(filter golden,$(1)),GOLDEN,$(if $(filter library,$(1)),LIBRARY,$(if $(filter serve explain store daemon,$(1)),ENGINE,CORE)))))))
@@ -448,7 +449,7 @@ LIBRARY_TESTED := $(if $(filter release,$(BUILD)),lib)
 
 PYTEST = env ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) $(VENV)/bin/python -m pytest -q
 # More processes than processors, since tests also wait; a file's tests share services, so they stay together.
-PYTEST_JOBS ?= -n $(shell echo $$(($$(nproc) * 3 / 2))) --dist loadfile
+PYTEST_JOBS ?= -n $(shell echo $$(($$(nproc) * 2))) --dist loadfile
 # Slow tests compute more than they wait.
 SLOW_JOBS ?= -n $(shell nproc) --dist loadfile
 .PHONY: pytest
@@ -530,10 +531,11 @@ bench-quality: $(BENCH_BIN) $(BENCH_VENV)/ready
 # Further programs and tests: cmocka, Open MPI, virtual environments, shells whose completions are tried, the manual's checker.
 TEST_PACKAGES := libcmocka-dev libopenmpi-dev openmpi-bin python3-venv fish zsh mandoc
 .PHONY: test test-programs
-test-programs: $(TESTED) $(LIBRARY_TESTED) $(UNIT_BIN) $(FAULTS_ALL) $(GRAMMAR_TEXTS) $(VENV)/ready
+# The virtual environment comes first: it waits for the network while others compile, hence one more job.
+test-programs: $(VENV)/ready $(TESTED) $(LIBRARY_TESTED) $(UNIT_BIN) $(BENCH_BIN) $(FAULTS_ALL) $(GRAMMAR_TEXTS)
 test:
 	@deploy/deps $(TEST_PACKAGES)
-	$(MAKE) -j$(shell nproc) test-programs
+	$(MAKE) -j$(shell echo $$(($$(nproc) + 1))) test-programs
 	$(MAKE) all unit pytest lint-arrows lint-words
 
 # On a GPU. The kit is made where our libraries are and runs where a driver and a toolkit are (tests/gpu).

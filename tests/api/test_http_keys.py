@@ -14,7 +14,7 @@ import yaml
 from engine_client import DATA, END, EngineError, frame, own_daemon, train
 from http_support import BIN, ROOT, Front, chunks, engine, events, front, read_all, read_head, start, unchunk, wait_for
 
-SPEC = yaml.safe_load((ROOT / "proto" / "openapi.yaml").read_text())
+SPEC = yaml.load((ROOT / "proto" / "openapi.yaml").read_text(), Loader=yaml.CSafeLoader)
 ROLES = ["user", "trainer", "admin"]
 OPERATIONS = [(verb.upper(), path, operation) for path, item in SPEC["paths"].items() for verb, operation in item.items()
               if verb in ("get", "post", "delete")]

@@ -12,7 +12,7 @@ import yaml
 from http_support import BIN, ROOT, Front
 
 BUILD = BIN.parent
-SPEC = yaml.safe_load((ROOT / "proto" / "openapi.yaml").read_text())
+SPEC = yaml.load((ROOT / "proto" / "openapi.yaml").read_text(), Loader=yaml.CSafeLoader)
 SCHEMAS = SPEC["components"]["schemas"]
 VERBS = {"get", "post", "put", "patch", "delete"}
 OPERATIONS = [(verb, path, item[verb]) for path, item in SPEC["paths"].items() for verb in VERBS & item.keys()]

@@ -31,7 +31,7 @@ def options_in(text):
 
 
 def test_the_help_has_the_fields_of_the_contract_with_their_words_and_defaults():
-    properties = yaml.safe_load((Path(__file__).parents[2] / "proto/openapi.yaml").read_text())["components"]["schemas"]["CompletionRequest"]["properties"]
+    properties = yaml.load((Path(__file__).parents[2] / "proto/openapi.yaml").read_text(), Loader=yaml.CSafeLoader)["components"]["schemas"]["CompletionRequest"]["properties"]
     named = {name: re.match(r"--([a-z-]+)", node["x-option"]) for name, node in properties.items() if "x-option" in node}
     wanted = {given[1] if given else name.replace("_", "-") for name, given in named.items()}
     assert len(wanted) > 8 and "no-special" in wanted and wanted <= options_in(help_of("additive", "generate"))

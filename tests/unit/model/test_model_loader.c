@@ -34,6 +34,7 @@ static char folder[FOLDER_BYTES];
 static char weights_path[sizeof folder + 32];
 static backend *device;             /* one thread */
 static backend *backends[BACKENDS]; /* and several */
+static model *models[KINDS];        /* never changed */
 
 static int setup(void **state)
 {
@@ -42,27 +43,39 @@ static int setup(void **state)
 	snprintf(weights_path, sizeof weights_path, "%s/model.safetensors", folder);
 	device = backends[0] = fixture_backend();
 	assert_int_equal(cpu_open(&backends[1], 5, NULL), STATUS_OK);
+	for (int kind = 0; kind < KINDS; kind++)
+		models[kind] = fixture_model_as(architecture_find(kinds[kind].name), kinds[kind].config, device);
 	return 0;
 }
 
 static int teardown(void **state)
 {
 	(void)state;
+	for (int kind = 0; kind < KINDS; kind++)
+		model_free(models[kind]);
 	for (int i = 0; i < BACKENDS; i++)
 		backend_close(backends[i]);
 	return file_remove_tree(folder, NULL) == STATUS_OK ? 0 : -1;
 }
 
-/* Save a model; with_manifest: as the store does. */
-static model *saved(int kind, bool with_manifest)
+/* Save the model of a kind and return it; with_manifest: as the store does. */
+static const model *saved(int kind, bool with_manifest)
 {
 	char path[sizeof folder + 32];
-	model *m = fixture_model_as(architecture_find(kinds[kind].name), kinds[kind].config, device);
 	snprintf(path, sizeof path, "%s/" MANIFEST_NAME, folder);
 	unlink(path);
-	assert_int_equal(model_save(m, folder, NULL), STATUS_OK);
+	assert_int_equal(model_save(models[kind], folder, NULL), STATUS_OK);
 	if (with_manifest)
 		assert_int_equal(manifest_write(folder, "model", "m", NULL, NULL), STATUS_OK);
+	return models[kind];
+}
+
+/* A copy that a test may change, which it frees. */
+static model *copy_of(int kind)
+{
+	model *m;
+	saved(kind, false);
+	assert_int_equal(model_open(&m, folder, DTYPE_F32, device, NULL), STATUS_OK);
 	return m;
 }
 
@@ -117,11 +130,8 @@ static void steps_load_the_saved_model_bit_for_bit(void **state)
 {
 	(void)state;
 	for (int kind = 0; kind < PLAIN_KINDS; kind++)
-		for (int sealed = 0; sealed < 2; sealed++) {
-			model *m = saved(kind, sealed);
-			assert_loads(m, 20);
-			model_free(m);
-		}
+		for (int sealed = 0; sealed < 2; sealed++)
+			assert_loads(saved(kind, sealed), 20);
 }
 
 static void the_number_of_threads_changes_no_bit_and_no_step(void **state)
@@ -129,7 +139,7 @@ static void the_number_of_threads_changes_no_bit_and_no_step(void **state)
 	(void)state;
 	static const dtype types[] = {DTYPE_F32, DTYPE_PANEL_F32, DTYPE_PANEL_BF16, DTYPE_PANEL_INT8};
 	for (int kind = 0; kind < 2 * KINDS; kind++) { /* with a manifest and without */
-		model_free(saved(kind / 2, kind % 2));
+		saved(kind / 2, kind % 2);
 		for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
 			int steps, alone_steps;
 			model *alone = load(types[t], device, &alone_steps, NULL);
@@ -183,10 +193,9 @@ static void a_file_in_another_order_loads_to_the_same_bits(void **state)
 {
 	(void)state;
 	for (int kind = 0; kind < PLAIN_KINDS; kind++) {
-		model *m = saved(kind, false);
+		const model *m = saved(kind, false);
 		rewrite(ST_F32);
 		assert_loads(m, 20);
-		model_free(m);
 	}
 }
 
@@ -194,7 +203,7 @@ static void numbers_of_another_type_are_converted_across_chunks(void **state)
 {
 	(void)state;
 	for (int kind = 0; kind < PLAIN_KINDS; kind++) {
-		model *m = saved(kind, false);
+		model *m = copy_of(kind);
 		rewrite(ST_BF16);
 		for (int i = 0; i < model_tensor_count(m); i++) {
 			float *x = model_arena(m) + model_parameter_offset(m, i);
@@ -239,7 +248,7 @@ static void one_flipped_bit_of_the_weights_is_found_with_its_place(void **state)
 	              {100, "model.safetensors is damaged: bytes 0 to 4194303 differ"},
 	              {5 << 20, "model.safetensors is damaged: bytes 4194304 to 8388607 differ"}};
 	for (int kind = 0; kind < KINDS; kind++) {
-		model_free(saved(kind, true));
+		saved(kind, true);
 		for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
 			flip(weights_path, places[i].at);
 			assert_storage_error(places[i].words);
@@ -256,7 +265,7 @@ static void the_digest_of_a_model_with_a_manifest_is_that_of_its_file(void **sta
 	int steps;
 	(void)state;
 	for (int sealed = 0; sealed < 2; sealed++) {
-		model_free(saved(0, sealed));
+		saved(0, sealed);
 		model *m = load(DTYPE_PANEL_INT8, device, &steps, NULL);
 		digests[sealed] = model_digest(m);
 		model_free(m);
@@ -273,7 +282,7 @@ static void a_damaged_or_missing_file_of_a_sealed_folder_is_named(void **state)
 	static const char *const names[] = {"config.json", "model.safetensors", MANIFEST_NAME};
 	char path[sizeof folder + 32];
 	for (int i = 0; i < 3; i++) {
-		model_free(saved(0, true));
+		saved(0, true);
 		snprintf(path, sizeof path, "%s/%s", folder, names[i]);
 		flip(path, 20);
 		assert_storage_error(names[i]);
@@ -294,7 +303,7 @@ static void a_file_truncated_while_it_is_read_is_an_error(void **state)
 		model_loader *l;
 		bool done = false;
 		error err = ERROR_INIT;
-		model_free(saved(0, sealed));
+		saved(0, sealed);
 		assert_int_equal(model_loader_new(&l, folder, DTYPE_F32, device, NULL), STATUS_OK);
 		assert_int_equal(model_loader_step(l, &done, NULL), STATUS_OK);
 		assert_int_equal(truncate(weights_path, 5 << 20), 0);
@@ -314,7 +323,7 @@ static void the_first_of_two_wrong_weights_is_named(void **state)
 	for (int i = 0; i < BACKENDS; i++) {
 		int steps;
 		error err = ERROR_INIT;
-		model *m = saved(0, false);
+		model *m = copy_of(0);
 		int matrix = 0;
 		while (shape_rows(model_parameter(m, matrix)->shape) < 2053)
 			matrix++;
@@ -332,7 +341,7 @@ static void the_first_of_two_wrong_weights_is_named(void **state)
 static void a_loader_may_be_abandoned_at_any_step(void **state)
 {
 	(void)state;
-	model_free(saved(1, true));
+	saved(1, true);
 	for (int i = 0; i < BACKENDS; i++) {
 		bool done = false;
 		for (int steps = 0; !done; steps++) {

@@ -114,13 +114,18 @@ static inline void make_folder(char folder[64])
 	folder_new(folder);
 }
 
-static inline void fixture_folder(fixture *f)
+static inline void fixture_folder_on(fixture *f, status (*open)(backend **b, int threads, error *err), int threads)
 {
 	make_folder(f->folder);
-	assert_int_equal(cpu_reference_open(&f->backend, 1, NULL), STATUS_OK);
+	assert_int_equal(open(&f->backend, threads, NULL), STATUS_OK);
 	if (fault_fetches || fault_parts)
 		f->backend = &fault_backend_new(f->backend)->base;
 	write_model(f->folder, f->backend, 1, POSITIONS, POSITION_ERROR);
+}
+
+static inline void fixture_folder(fixture *f)
+{
+	fixture_folder_on(f, cpu_open, 1);
 }
 
 static inline void fixture_serve_as(fixture *f, const scheduler_limits *limits, dtype weights)

@@ -69,7 +69,7 @@ static void restart(disk_fixture *x)
 static int open_with(void **state, void (*write)(const char *folder, backend *b, uint64_t seed))
 {
 	disk_fixture *x = calloc(1, sizeof *x);
-	fixture_folder(&x->f);
+	fixture_folder_on(&x->f, cpu_reference_open, 1); /* slower than the disk */
 	if (write)
 		write(x->f.folder, x->f.backend, 1);
 	else

@@ -34,11 +34,7 @@ static void write_encoder_decoder(const fixture *f, int kind)
 static void open_decoder(fixture *f, int kind, dtype weights, bool fast)
 {
 	memset(f, 0, sizeof *f);
-	fixture_folder(f);
-	if (fast) {
-		backend_close(f->backend);
-		assert_int_equal(cpu_open(&f->backend, 2, NULL), STATUS_OK);
-	}
+	fixture_folder_on(f, fast ? cpu_open : cpu_reference_open, fast ? 2 : 1);
 	write_encoder_decoder(f, kind);
 	fixture_serve_as(f, &roomy, weights);
 }
