@@ -249,10 +249,11 @@ $(CONTRACT): $(OUT)/gen/stamp
 	@:
 # It travels inside the front end, too, and so do the pages.
 EMBEDDED := proto/openapi.yaml $(sort $(wildcard server/pages/*))
-$(OUT)/gen/embedded.c: server/embed.py $(EMBEDDED)
+WEB := $(sort $(wildcard clients/web/*.html clients/web/*.css clients/web/*.js clients/web/*.svg))
+$(OUT)/gen/embedded.c: server/embed.py $(EMBEDDED) $(WEB)
 	@mkdir -p $(@D)
 	$(call say,gen,$@)
-	$(Q)$(PYTHON) server/embed.py $@ $(EMBEDDED)
+	$(Q)$(PYTHON) server/embed.py $@ $(EMBEDDED) -- $(WEB)
 $(INTERFACE): engine/tensor/interface.py $(wildcard engine/tensor/ops/*.h)
 	@mkdir -p $(@D)
 	$(call say,gen,$@)

@@ -42,7 +42,7 @@ static void every_embedded_file_exists(void **state)
 {
 	(void)state;
 	const embedded_file *files[] = {
-	    &embedded_openapi_yaml, &embedded_index_html,        &embedded_explain_html,     &embedded_explain_css,
+	    &embedded_openapi_yaml, &embedded_explain_html,     &embedded_explain_css,
 	    &embedded_explain_js,   &embedded_compare_html,      &embedded_compare_css,      &embedded_compare_js,
 	    &embedded_strip_js,     &embedded_faithfulness_html, &embedded_faithfulness_css, &embedded_numbers_html};
 	for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
