@@ -248,8 +248,8 @@ $(OUT)/gen/stamp: proto/openapi.yaml proto/engine.yaml proto/generate.py
 $(CONTRACT): $(OUT)/gen/stamp
 	@:
 # It travels inside the front end, too, and so do the pages.
-EMBEDDED := proto/openapi.yaml $(sort $(wildcard server/pages/*))
-WEB := $(sort $(wildcard clients/web/*.html clients/web/*.css clients/web/*.js clients/web/*.svg))
+EMBEDDED := proto/openapi.yaml $(addprefix clients/web/,saved.html saved.js style.css)
+WEB := $(filter-out %/saved.html %/saved.js,$(sort $(wildcard clients/web/*.html clients/web/*.css clients/web/*.js clients/web/*.svg)))
 $(OUT)/gen/embedded.c: server/embed.py $(EMBEDDED) $(WEB)
 	@mkdir -p $(@D)
 	$(call say,gen,$@)

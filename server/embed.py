@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Turn files into C: embed.py OUT.c FILE... -- WEB_FILE...
 
-Each FILE becomes the embedded_file `embedded_NAME` (server/embedded.h) with its bytes, a YAML file with its JSON. NAME is
-the file's name with "_" for all but letters and digits. The WEB_FILEs become the table `web_files`, each also compressed;
+Each FILE becomes the embedded_file `embedded_NAME` (server/embedded.h) with its bytes; a YAML file as JSON, a module as
+one script with everything that it imports. NAME is the file's name with "_" for all but letters and digits. The WEB_FILEs become the table `web_files`, each also compressed;
 `web_version` is the hash of them all, and replaces "{{files}}" in index.html with the path of the others."""
 import gzip
 import hashlib
@@ -14,7 +14,25 @@ import sys
 import yaml
 
 
+IMPORT = re.compile(r"^import \{(.*)\} from './(.*)\.js';\n", re.MULTILINE)
+EXPORT = re.compile(r"^export ((?:async )?(?:function\*?|const|class) (\w+))", re.MULTILINE)
+
+
+def bundle(path, done):
+    """One script: each module is a function that returns what the module exports."""
+    text, before = path.read_text(encoding="utf-8"), ""
+    for _, name in IMPORT.findall(text):
+        if name not in done:
+            done.add(name)
+            before += bundle(path.with_name(f"{name}.js"), done)
+    exports = ", ".join(name for _, name in EXPORT.findall(text))
+    text = EXPORT.sub(r"\1", IMPORT.sub(r"const {\1} = module_\2;\n", text))
+    return f"{before}const module_{path.stem} = (() => {{\n{text}return {{{exports}}};\n}})();\n"
+
+
 def content(path):
+    if path.suffix == ".js":
+        return bundle(path, set()).encode()
     if path.suffix != ".yaml":
         return path.read_bytes()
     return json.dumps(yaml.safe_load(path.read_text(encoding="utf-8")), separators=(",", ":"), ensure_ascii=True).encode()

@@ -7,7 +7,7 @@ const SVG = 'http://www.w3.org/2000/svg', HEIGHT = 300, LEFT = 56, RIGHT = 12, T
 /* Each series has a colour and a dash of its own, so no colour has to be told from another. */
 const DASHES = ['', '6 3', '2 3', '8 3 2 3', '12 4', '1 4'];
 
-function svg(name, attributes, ...children) {
+export function svg(name, attributes, ...children) {
 	const made = document.createElementNS(SVG, name);
 	for (const [key, value] of Object.entries(attributes)) if (value !== null) made.setAttribute(key, value);
 	made.append(...children);
