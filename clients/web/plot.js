@@ -96,7 +96,7 @@ export function plot({name, xName, yName}) {
 		width = picture.clientWidth || width;
 		picture.setAttribute('viewBox', `0 0 ${width} ${HEIGHT}`);
 		drawn = series.map(({points, ...rest}, i) => {
-			const kept = points.filter(p => Number.isFinite(p[1]) && (!log.checked || p[1] > 0)), ys = rest.dots ? kept.map(p => p[1]) : smooth(kept.map(p => p[1]), weight);
+			const kept = points.filter(p => p.every(Number.isFinite) && (!log.checked || p[1] > 0)), ys = rest.dots ? kept.map(p => p[1]) : smooth(kept.map(p => p[1]), weight);
 			return {...rest, colour: `var(--series-${i % 6})`, dash: DASHES[Math.floor(i / 6) % 6] || DASHES[i % 6], points: kept.map((p, k) => [p[0], ys[k]])};
 		}).filter(s => s.points.length);
 		legend.replaceChildren(...drawn.map(s => element('li', {}, svg('svg', {width: 28, height: 10, 'aria-hidden': 'true'},
