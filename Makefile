@@ -8,7 +8,7 @@
 #: make tests/golden  additive-eval, which compares models with golden numbers
 #: make test-golden  golden sets that are not in the repository: ADDITIVE_GOLDEN=folder
 #: make test-emulated   the CUDA backend on an emulated device (ADDITIVE_ALL_CASES=1: every size)
-#: make test-slow    that, and what takes long: failing calls, killed engines on full disks, the fuzzers, sanitizers
+#: make test-slow    that, and what takes long: failing calls, killed engines on full disks, the page in a browser, the fuzzers, sanitizers
 #: make fuzz-api     API_SECONDS=480: generated requests for all of proto/openapi.yaml (installs schemathesis, 90 MB)
 #: make soak         MINUTES=30: mixed load on the service; fails when memory, files, threads or disk grow
 #: make kills        MINUTES=10: kill every process again and again under load; fails when an acknowledged change is lost
@@ -248,11 +248,12 @@ $(OUT)/gen/stamp: proto/openapi.yaml proto/engine.yaml proto/generate.py
 $(CONTRACT): $(OUT)/gen/stamp
 	@:
 # It travels inside the front end, too, and so do the pages.
-EMBEDDED := proto/openapi.yaml $(sort $(wildcard server/pages/*))
-$(OUT)/gen/embedded.c: server/embed.py $(EMBEDDED)
+EMBEDDED := proto/openapi.yaml $(addprefix clients/web/,saved.html saved.js style.css)
+WEB := $(filter-out %/saved.html %/saved.js,$(sort $(wildcard clients/web/*.html clients/web/*.css clients/web/*.js clients/web/*.svg)))
+$(OUT)/gen/embedded.c: server/embed.py $(EMBEDDED) $(WEB)
 	@mkdir -p $(@D)
 	$(call say,gen,$@)
-	$(Q)$(PYTHON) server/embed.py $@ $(EMBEDDED)
+	$(Q)$(PYTHON) server/embed.py $@ $(EMBEDDED) -- $(WEB)
 $(INTERFACE): engine/tensor/interface.py $(wildcard engine/tensor/ops/*.h)
 	@mkdir -p $(@D)
 	$(call say,gen,$@)
@@ -421,6 +422,13 @@ $(CLIENTS_VENV)/ready: tests/clients/requirements.txt
 	$(CLIENTS_VENV)/bin/pip install -q --disable-pip-version-check -r $<
 	@touch $@
 
+# A browser's driver, for tests of the page. The browser is Debian's.
+WEB_VENV := build/web-venv
+$(WEB_VENV)/ready: tests/web/requirements.txt tests/requirements.txt
+	$(PYTHON) -m venv $(WEB_VENV)
+	$(WEB_VENV)/bin/pip install -q --disable-pip-version-check -r $<
+	@touch $@
+
 # A library that lets calls of a program fail (tests/faults). It replaces malloc, so the compiler must not know it.
 FAULTS := $(OUT)/faults/faults.so
 $(FAULTS): tests/faults/faults.c tests/faults/faults.h
@@ -474,16 +482,19 @@ test-golden: $(TESTED) $(EMULATED) $(VENV)/ready
 # Tests that take too long for `make test`. Budgets: SWEEP_SECONDS (for each sweep), KILLS, FUZZ_SECONDS (for each
 # driver). The sanitizer build looks for leaks and for memory accessed after a failed call.
 FUZZ_SECONDS ?= 20
-.PHONY: pytest-slow pytest-faults test-slow soak kills
+.PHONY: pytest-slow pytest-web pytest-faults test-slow soak kills
 pytest-slow: $(TESTED) $$(BENCH_BIN) $(EMULATED) $(FAULTS_ALL) $(GRAMMAR_TEXTS) $(VENV)/ready $(CLIENTS_VENV)/ready
 	ADDITIVE_CUDA=$(or $(CHECKED_CUDA),$(CUDA)) $(PYTEST) -m slow $(SLOW_JOBS) tests/api tests/e2e tests/faults
+pytest-web: all $(WEB_VENV)/ready
+	$(subst $(VENV)/,$(WEB_VENV)/,$(PYTEST)) -m slow $(SLOW_JOBS) tests/web
 pytest-faults: $(TESTED) $(FAULTS) $(VENV)/ready
 	$(PYTEST) -m slow $(SLOW_JOBS) tests/faults
 test-slow:
-	@deploy/deps clang $(TEST_PACKAGES)
+	@deploy/deps clang chromium $(TEST_PACKAGES)
 	$(MAKE) -j$(shell nproc) $(TESTED) $(BENCH_BIN) $(EMULATED) $(if $(NVCC),cuda-check CUDA_ARCHS='$(CUDA_SLOW_ARCHS)')
 	@$(if $(NVCC),,echo 'left out: no kernel is compiled for a GPU, since CUDA names no toolkit')
 	$(MAKE) CUDA= CHECKED_CUDA=$(CUDA) pytest-slow
+	$(MAKE) CUDA= pytest-web
 	$(MAKE) CUDA= test-emulated
 	$(MAKE) CUDA= -j$(shell nproc) BUILD=asan all tests/golden
 	$(MAKE) CUDA= BUILD=asan KILLS=$(or $(KILLS),30) SWEEP_SECONDS=$(or $(SWEEP_SECONDS),120) pytest-faults

@@ -122,14 +122,6 @@ double compare_heat(const compare_view *v, const compare_column *column)
 	return v->first.max > 0 ? fmax(-1, fmin(1, compare_difference(v, column) / v->first.max)) : 0;
 }
 
-void compare_value(const compare_view *v, double difference, buffer *out)
-{
-	if (v->first.parts)
-		buffer_format(out, "%+.4g", difference);
-	else
-		buffer_format(out, "%+.2f %%", 100 * difference);
-}
-
 void compare_title(const compare_view *v, bool second, buffer *out)
 {
 	const json_t *model = v->model[second];
@@ -143,33 +135,4 @@ void compare_title(const compare_view *v, bool second, buffer *out)
 bool compare_breaks(const compare_view *v, const compare_column *column)
 {
 	return explain_view_breaks(&v->first, column->first) || explain_view_breaks(&v->second, column->second);
-}
-
-static double column_size(const void *context, size_t i)
-{
-	const compare_view *v = context;
-	return v->columns[i].first == v->first.reader ? 0 : fabs(compare_difference(v, &v->columns[i]));
-}
-
-size_t compare_top(const compare_view *v, size_t *top, size_t k)
-{
-	return explain_view_largest(column_size, v, v->n, top, k);
-}
-
-static double number_size(const explain_view *v, size_t i)
-{
-	return i < v->n ? fabs(v->value[i]) : 0;
-}
-
-/* 1 more than the number, since explain_view_largest leaves zeros out. */
-static double unmatched_size(const void *context, size_t i)
-{
-	const compare_view *v = context;
-	const compare_column *c = &v->columns[i];
-	return c->same ? 0 : 1 + fmax(number_size(&v->first, c->first), number_size(&v->second, c->second));
-}
-
-size_t compare_top_unmatched(const compare_view *v, size_t *top, size_t k)
-{
-	return !v->first.parts == !v->second.parts ? explain_view_largest(unmatched_size, v, v->n, top, k) : 0;
 }

@@ -39,25 +39,11 @@ void compare_view_fini(compare_view *v);
 double compare_difference(const compare_view *v, const compare_column *column);
 /* The difference on the common scale, from -1 to 1. */
 double compare_heat(const compare_view *v, const compare_column *column);
-/* Append a difference with its unit: "+0.1234", or "+1.20 %" for weights. */
-void compare_value(const compare_view *v, double difference, buffer *out);
 /* Append the title of a side as markup: its model and the explained output. */
 void compare_title(const compare_view *v, bool second, buffer *out);
 /* True if a line ends after the column. */
 bool compare_breaks(const compare_view *v, const compare_column *column);
-/* Find the k columns with the largest differences, the largest first, without zeros and without the readers. Returns
- * their number. */
-size_t compare_top(const compare_view *v, size_t *top, size_t k);
-/* Find the k columns without a difference that have the largest numbers, the largest first; readers and zeros count
- * too. Returns their number: 0 if one side has contributions and the other weights. */
-size_t compare_top_unmatched(const compare_view *v, size_t *top, size_t k);
-
-/* compare_html.c and compare_svg.c: a self-contained page, and a picture, without network.
- * Append the page for an answer of compare_join. nonce: that of the Content-Security-Policy, letters and digits.
- * Contents of tokens are shown as text, never as markup or script. */
-void compare_html_write(const json_t *answer, const char *nonce, buffer *out);
-
-/* Append the picture for an answer of compare_join. */
+/* compare_svg.c: append a picture, without network, for an answer of compare_join. */
 void compare_svg_write(const json_t *answer, buffer *out);
 
 #endif

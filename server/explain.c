@@ -13,6 +13,7 @@
 #include "server/download.h"
 #include "server/explain_view.h"
 #include "server/forward.h"
+#include "server/saved_page.h"
 
 /* Response types; a comparison has only the first three. With a format, the engine renders it and sends it in pieces.
  * Without one it sends JSON, which is drawn here. */
@@ -46,14 +47,10 @@ static void explain_reply_drawn(request *r, json_t *explanation, int offer)
 {
 	buffer drawn = {0};
 	if (offer == EXPLAIN_PAGE) {
-		char nonce[40], policy[160];
-		request_make_id(nonce, sizeof nonce, "");
-		snprintf(policy, sizeof policy, "default-src 'none'; style-src 'unsafe-inline'; script-src 'nonce-%s'",
-		         nonce);
-		(json_object_get(explanation, "compare") ? compare_html_write : explain_html_write)(explanation, nonce,
-		                                                                                    &drawn);
-		reply_header(r, "Content-Security-Policy", policy);
-	} else if (json_object_get(explanation, "compare"))
+		saved_page_reply(r, explanation);
+		return;
+	}
+	if (json_object_get(explanation, "compare"))
 		compare_svg_write(explanation, &drawn);
 	else
 		explain_svg_write(explanation, &drawn);

@@ -164,36 +164,6 @@ double explain_view_heat(const explain_view *v, size_t i)
 	return v->max > 0 ? fmax(-1, fmin(1, v->value[i] / v->max)) : 0;
 }
 
-size_t explain_view_largest(explain_view_size *size, const void *context, size_t count, size_t *top, size_t k)
-{
-	size_t n = 0;
-	for (size_t i = 0; i < count; i++) {
-		const double own = size(context, i);
-		size_t at = n;
-		if (!(own > 0))
-			continue;
-		while (at > 0 && size(context, top[at - 1]) < own)
-			at--;
-		if (at == k)
-			continue;
-		n += n < k;
-		memmove(top + at + 1, top + at, (n - at - 1) * sizeof *top);
-		top[at] = i;
-	}
-	return n;
-}
-
-static double token_size(const void *context, size_t i)
-{
-	const explain_view *v = context;
-	return i == v->reader ? 0 : fabs(v->value[i]);
-}
-
-size_t explain_view_top(const explain_view *v, size_t *top, size_t k)
-{
-	return explain_view_largest(token_size, v, v->n, top, k);
-}
-
 /* --- the words -------------------------------------------------------------------------------------- */
 
 size_t explain_view_token(const explain_view *v, size_t i, bool breaks, buffer *out)
@@ -251,18 +221,6 @@ void explain_view_title(const explain_view *v, buffer *out)
 		markup_escape(out, method, strlen(method));
 		buffer_string(out, ")");
 	}
-}
-
-void explain_view_likelihood(const explain_view *v, buffer *out)
-{
-	const json_t *target = json_object_get(v->parts, "target");
-	if (target)
-		buffer_format(out, "Its logit is %.4g, its probability %.3g %%.",
-		              json_number_value(json_object_get(target, "logit")),
-		              100 * fmin(1, exp(json_number_value(json_object_get(target, "log_probability")))));
-	const char *kind = json_string_value(json_object_get(target, "kind"));
-	if (json_is_true(json_object_get(target, "automatic")) && kind && strcmp(kind, "difference") == 0)
-		buffer_string(out, " It is nearly certain, so it is compared with its strongest rival.");
 }
 
 double explain_view_number(const explain_view *v, const char *name)

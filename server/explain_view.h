@@ -35,22 +35,12 @@ void explain_view_share_scale(explain_view *a, explain_view *b);
 
 /* value / max, from -1 to 1. */
 double explain_view_heat(const explain_view *v, size_t i);
-/* Size of item i of a context; 0: never listed. */
-typedef double explain_view_size(const void *context, size_t i);
-/* Find the k largest of `count` items, the largest first; the earlier first if equal. Returns their number. */
-size_t explain_view_largest(explain_view_size *size, const void *context, size_t count, size_t *top, size_t k);
-/* Find the k tokens with the largest |value|, the largest first, without the reader and without zeros. Returns their
- * number. */
-size_t explain_view_top(const explain_view *v, size_t *top, size_t k);
 /* Append the text of a token in visible form; returns the number of columns. */
 size_t explain_view_token(const explain_view *v, size_t i, bool breaks, buffer *out);
 /* True if the token's text ends a line. */
 bool explain_view_breaks(const explain_view *v, size_t i);
 /* Append a value with its unit, "+0.1234" or "12.34 %". */
 void explain_view_value(const explain_view *v, double value, buffer *out);
-/* Append the probability of the explained output, if the explanation has one: "Its logit is 1.2, its probability 34
- * %." */
-void explain_view_likelihood(const explain_view *v, buffer *out);
 /* Append a title as markup: "why “x”, against all other options", and the method unless it is contributions; for
  * weights, their name. */
 void explain_view_title(const explain_view *v, buffer *out);
@@ -58,12 +48,7 @@ void explain_view_title(const explain_view *v, buffer *out);
 double explain_view_sum(const explain_view *v, const char *name);
 double explain_view_number(const explain_view *v, const char *name);
 
-/* explain_html.c and explain_svg.c: a self-contained page, and a picture, without network.
- * Append the page. nonce: that of the Content-Security-Policy, letters and digits. Contents of tokens are shown as
- * text, never as markup or script. */
-void explain_html_write(const json_t *explanation, const char *nonce, buffer *out);
-
-/* Append the picture: the explained output, the text with a coloured box around each token, and the scale. A negative
+/* explain_svg.c: append a picture without network: the explained output, the text with a coloured box around each token, and the scale. A negative
  * value is blue with a dotted line below, a positive one orange with a solid line. */
 void explain_svg_write(const json_t *explanation, buffer *out);
 

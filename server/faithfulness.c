@@ -1,8 +1,8 @@
 /* /v1/explain/evaluate and its jobs: numbers, or a page of charts and tables, as the client's Accept says. */
 #include "gen/routes.h"
 #include "server/accept.h"
-#include "server/faithfulness_html.h"
 #include "server/forward.h"
+#include "server/saved_page.h"
 
 enum { FAITHFULNESS_DATA, FAITHFULNESS_PAGE, FAITHFULNESS_OFFERS };
 
@@ -15,7 +15,6 @@ static int faithfulness_pick(request *r)
 static void faithfulness_end(void *context, const frame *f)
 {
 	request *r = context;
-	buffer page = {0};
 	if (forward_failed(r, f))
 		return;
 	reply_header(r, "Vary", "Accept");
@@ -24,14 +23,8 @@ static void faithfulness_end(void *context, const frame *f)
 		return;
 	}
 	json_t *answer = forward_json(r, f);
-	if (!answer)
-		return;
-	faithfulness_html_write(answer, &page);
-	json_decref(answer);
-	if (page.failed)
-		buffer_fini(&page);
-	reply_header(r, "Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'");
-	reply_bytes(r, 200, "text/html; charset=utf-8", page.data, page.used);
+	if (answer)
+		saved_page_reply(r, answer);
 }
 
 void faithfulness_handle(request *r)

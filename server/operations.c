@@ -1,11 +1,10 @@
-/* /healthz, /readyz, /metrics, /version, /openapi.json and the page at /. */
+/* /healthz, /readyz, /metrics, /version and /openapi.json. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "gen/routes.h"
 #include "proto/json_memory.h"
 #include "server/forward.h"
-#include "server/template.h"
+#include "server/embedded.h"
 
 enum { OPERATIONS_ENGINE_MS = 2000 };
 
@@ -113,35 +112,4 @@ void operations_metrics(request *r)
 		reply_out_of_memory(r);
 	else if (!r->call)
 		operations_metrics_reply(r, NULL);
-}
-
-/* --- the page ------------------------------------------------------------------------------ */
-
-/* A line for each path, whose rows follow one another; one method may have several rows, by the types of its body. */
-static void operations_write_endpoints(buffer *out, const void *context)
-{
-	(void)context;
-	const route *before = NULL, *row;
-	for (int i = 0; (row = router_row(i)) != NULL; before = row, i++) {
-		bool same = before && strcmp(row->path, before->path) == 0;
-		if (before && !same)
-			buffer_format(out, "</code></td><td><code>%s</code></td></tr>\n", before->path);
-		if (!same)
-			buffer_format(out, "<tr><td><code>%s", row->method);
-		else if (strcmp(row->method, before->method) != 0)
-			buffer_format(out, ", %s", row->method);
-	}
-	if (before)
-		buffer_format(out, "</code></td><td><code>%s</code></td></tr>\n", before->path);
-}
-
-void operations_page(request *r)
-{
-	static const template_part parts[] = {{"endpoints", operations_write_endpoints}, {NULL, NULL}};
-	buffer page = {0};
-	template_write(&page, &embedded_index_html, parts, NULL);
-	if (page.failed)
-		buffer_fini(&page);
-	reply_header(r, "Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'");
-	reply_bytes(r, 200, "text/html; charset=utf-8", page.data, page.used);
 }

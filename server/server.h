@@ -39,6 +39,7 @@ typedef struct server {
 	uint64_t buffered;    /* bytes of JSON bodies in memory now */
 	bool draining;        /* shutting down: running requests may end, new ones are refused */
 	bool access_log;
+	bool web; /* serve the page at / */
 } server;
 
 #endif

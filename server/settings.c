@@ -43,6 +43,7 @@ static void settings_set_limits(server *s, const options *o)
 	l->grace_ms = milliseconds(o, "grace", 10);
 	l->upload_bytes = (uint64_t)options_integer(o, "max-upload-bytes", (int64_t)64 << 30);
 	s->access_log = options_flag(o, "access-log");
+	s->web = !options_flag(o, "no-web");
 }
 
 static settings_result settings_read_sites(site_list *out, const options *o)
@@ -174,7 +175,8 @@ static bool settings_is_limit(const char *name)
 	                                     "stall-timeout",
 	                                     "ping",
 	                                     "grace",
-	                                     "access-log"};
+	                                     "access-log",
+	                                     "no-web"};
 	for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
 		if (strcmp(name, limits[i]) == 0)
 			return true;

@@ -13,7 +13,7 @@ ROUTES = sorted({(m, p.split("?")[0]) for m, p, _, _ in FORWARDED} | {("POST", p
                 {("POST", "/v1/files"), ("POST", "/v1/models"), ("POST", "/v1/completions"), ("GET", "/v1/files/f/content"),
                  ("GET", "/v1/models/m/files/f"), ("GET", "/v1/sessions/s/state"), ("POST", "/v1/sessions/s/generate"),
                  ("POST", "/v1/sessions/s/append"), ("GET", "/metrics"), ("GET", "/version"), ("GET", "/openapi.json"),
-                 ("GET", "/"), ("GET", "/nowhere"), ("PUT", "/healthz")})
+                 ("GET", "/nowhere"), ("PUT", "/healthz")})
 
 
 def test_every_route_but_health_needs_a_key(start, engine, tmp_path):

@@ -288,16 +288,6 @@ def test_health_readiness_version_and_the_contract(front, engine):
     assert isinstance(contract.json, dict)
 
 
-def test_the_page_lists_the_endpoints(front):
-    answer = front.get("/")
-    assert answer.headers["Content-Type"].startswith("text/html")
-    page = answer.body.decode()
-    rows = dict(reversed(row) for row in re.findall("<tr><td><code>(.*?)</code></td><td><code>(.*?)</code></td></tr>", page))
-    assert rows["/v1/sessions"] == "GET, POST" and rows["/v1/completions"] == "POST" and rows["/v1/files/{id}"] == "GET, DELETE"
-    assert page.count("<code>/") == len(rows)  # each path once
-    assert "http://" not in page and "https://" not in page
-
-
 # --- metrics --------------------------------------------------------------------------------------
 
 

@@ -249,7 +249,8 @@ front *front_new(uint64_t request_ms)
 	                                .json_bytes = 1 << 20,
 	                                .buffered_bytes = 8 << 20,
 	                                .upload_bytes = 8 << 20},
-	                     .metrics = metrics_new()};
+	                     .metrics = metrics_new(),
+	                     .web = true};
 	char address[112];
 	snprintf(address, sizeof address, "unix:%s", f->path);
 	engine_link_options link = {

@@ -1,0 +1,97 @@
+/* The frame around the views: navigation, the service's state, the key. The part of the address after "#" selects the
+ * view, so the page works below any path and a link to a view can be sent. */
+import {element, replace} from './dom.js';
+import {events, get, getKey, setKey} from './api.js';
+import {ask, explainError} from './notice.js';
+
+/* A view is a module with show(main, route): route has the parts of the path after its name (`parts`), the query
+ * (`query`, URLSearchParams) and a `signal` that aborts when the view is left. */
+const VIEWS = [
+	['play', 'Playground', () => import('./play_view.js')],
+	['jobs', 'Training', () => import('./jobs_view.js')],
+	['explain', 'Explain', () => import('./explain_view.js')],
+	['models', 'Models', () => import('./models_view.js')],
+	['sessions', 'Sessions', () => import('./sessions_view.js')],
+	['files', 'Files', () => import('./files_view.js')],
+	['evaluations', 'Evaluations', () => import('./evaluations_view.js')],
+	['operate', 'Operate', () => import('./operate_view.js')],
+];
+
+const main = document.getElementById('main'), state = document.getElementById('state'), banner = document.getElementById('banner');
+const links = VIEWS.map(([name, title]) => element('a', {href: `#/${name}`}, title));
+let leave = new AbortController(), latest = null;
+
+function readRoute() {
+	const [path, query] = location.hash.replace(/^#\/?/, '').split('?');
+	const [name, ...parts] = path.split('/').map(decodeURIComponent);
+	return {name: name || 'play', parts, query: new URLSearchParams(query || '')};
+}
+
+async function showRoute() {
+	leave.abort();
+	leave = new AbortController();
+	const {signal} = leave, route = {...readRoute(), signal}, row = VIEWS.find(([name]) => name === route.name);
+	links.forEach((link, i) => {
+		if (VIEWS[i] === row) link.setAttribute('aria-current', 'page');
+		else link.removeAttribute('aria-current');
+	});
+	document.title = row ? `${row[1]} \u2013 Additive` : 'Additive';
+	replace(main, element('p', {class: 'loading'}, 'Loading\u2026'));
+	try {
+		if (!row) throw new Error(`There is no page "${route.name}".`);
+		const view = await row[2]();
+		if (!signal.aborted) await view.show(main, route);
+	} catch (error) {
+		if (!signal.aborted) replace(main, explainError(error, showRoute));
+	}
+}
+
+/* --- the service's state: asked often while something is wrong --------------------------------------------------- */
+
+let timer = 0;
+
+async function check() {
+	clearTimeout(timer);
+	let wrong = null;
+	try {
+		const ready = await get('readyz');
+		replace(state, element('span', {class: 'dot good'}), ready.device || ready.backend || 'ready');
+	} catch (error) {
+		wrong = error;
+		replace(state, element('span', {class: 'dot bad'}), error.status ? 'not ready' : 'no answer');
+	}
+	const returned = latest && !wrong;
+	latest = wrong;
+	banner.hidden = !wrong;
+	if (wrong) banner.textContent = `${wrong.message}. Trying again every two seconds.`;
+	if (returned && main.querySelector('.failed')) showRoute();
+	timer = setTimeout(check, wrong ? 2000 : 30000);
+}
+
+events.addEventListener('answer', ({detail}) => {
+	if (detail && detail.away && !latest) {
+		latest = detail;
+		setTimeout(check, 0);
+	}
+});
+
+/* --- the key -------------------------------------------------------------------------------------------------------- */
+
+async function askKey() {
+	const input = element('input', {type: 'password', autocomplete: 'off', spellcheck: 'false', value: getKey(), 'aria-label': 'API key'});
+	const keep = element('input', {type: 'checkbox', checked: localStorage.length > 0});
+	const answer = await ask('The key of this service', 'Use it', [
+		element('p', {}, 'A service with keys answers only requests that have one. Leave it empty for a service without keys.'), input,
+		element('label', {class: 'check'}, keep, 'Keep it in this browser')]);
+	if (!answer) return;
+	setKey(input.value.trim(), keep.checked);
+	await check();
+	showRoute();
+}
+
+document.querySelector('nav').append(...links);
+document.getElementById('key').addEventListener('click', askKey);
+document.addEventListener('additive-key', askKey);
+addEventListener('hashchange', showRoute);
+check();
+showRoute();

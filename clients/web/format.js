@@ -1,0 +1,58 @@
+/* Numbers, sizes and times as text. */
+
+const UNITS = ['bytes', 'KiB', 'MiB', 'GiB', 'TiB'];
+const number = new Intl.NumberFormat('en');
+
+export const NONE = '\u2013';
+
+export function count(n) {
+	return n === null || n === undefined ? NONE : number.format(n);
+}
+
+/** 1,234 as "1.23 k", 1,300,000,000 as "1.30 G". */
+export function short(n) {
+	if (n === null || n === undefined) return NONE;
+	let unit = 0;
+	while (Math.abs(n) >= 1000 && unit < 4) {
+		n /= 1000;
+		unit++;
+	}
+	return unit ? `${n.toPrecision(3)} ${' kMGT'[unit]}` : String(Math.round(n));
+}
+
+export function size(bytes) {
+	if (bytes === null || bytes === undefined) return NONE;
+	let unit = 0;
+	while (bytes >= 1024 && unit < UNITS.length - 1) {
+		bytes /= 1024;
+		unit++;
+	}
+	return unit ? `${bytes.toPrecision(3)} ${UNITS[unit]}` : `${bytes} bytes`;
+}
+
+export function significant(x, digits = 4) {
+	return x === null || x === undefined || !Number.isFinite(x) ? NONE : Math.abs(x) >= 1e6 || (x !== 0 && Math.abs(x) < 1e-4) ? x.toExponential(digits - 2) : x.toPrecision(digits);
+}
+
+export function percent(x) {
+	return x === null || x === undefined ? NONE : `${(100 * x).toFixed(x < 0.001 ? 3 : x < 0.1 ? 2 : 1)} %`;
+}
+
+export function logits(x) {
+	return (x < 0 ? '\u2212' : '+') + Math.abs(x).toPrecision(4);
+}
+
+/** Seconds as "3 s", "4 min 5 s", "2 h 3 min", "5 days". */
+export function duration(seconds) {
+	if (seconds === null || seconds === undefined) return NONE;
+	const s = Math.round(seconds);
+	if (s < 60) return `${s} s`;
+	if (s < 3600) return `${Math.floor(s / 60)} min ${s % 60} s`;
+	if (s < 86400) return `${Math.floor(s / 3600)} h ${Math.floor(s % 3600 / 60)} min`;
+	return `${Math.floor(s / 86400)} days`;
+}
+
+/** Unix seconds as local time. */
+export function time(seconds) {
+	return seconds ? new Date(seconds * 1000).toLocaleString(undefined, {dateStyle: 'medium', timeStyle: 'short'}) : NONE;
+}

@@ -1,0 +1,178 @@
+/* Training jobs: a list with curves of several jobs in one plot, a form for a new one, and one job as it runs. */
+import {element, facts, oncePerFrame, replace} from './dom.js';
+import {all, follow, get, path, post} from './api.js';
+import {choice, fields, schema} from './form.js';
+import {dropField} from './files_view.js';
+import {showList} from './list.js';
+import {act, message} from './notice.js';
+import {plot} from './plot.js';
+import {count, duration, NONE, short, significant, time} from './format.js';
+
+const ENDED = ['succeeded', 'failed', 'cancelled'];
+const link = job => element('a', {href: `#/jobs/${encodeURIComponent(job.id)}`}, job.fine_tuned_model || job.id);
+const status = job => element('span', {class: `status ${job.status}`}, job.status);
+
+/* --- the list -------------------------------------------------------------------------------------------------------- */
+
+async function showAll(main, route) {
+	const chosen = new Set(), compare = element('a', {class: 'button', hidden: true}, 'Compare curves');
+	const choose = id => {
+		if (!chosen.delete(id)) chosen.add(id);
+		compare.hidden = chosen.size < 2;
+		compare.href = `#/jobs/compare?${[...chosen].map(x => `job=${encodeURIComponent(x)}`).join('&')}`;
+	};
+	await showList(main, route, {
+		title: 'Training jobs', path: 'v1/fine_tuning/jobs', words: row => `${row.id} ${row.fine_tuned_model || ''} ${row.model} ${row.status}`,
+		actions: [element('a', {class: 'button primary', href: '#/jobs/new'}, 'New job'), compare],
+		columns: [
+			{title: '', cell: row => element('input', {type: 'checkbox', checked: chosen.has(row.id), 'aria-label': `Compare ${row.id}`, onchange: () => choose(row.id)})},
+			{title: 'Job', wide: true, cell: link},
+			{title: 'From', cell: row => row.model},
+			{title: 'Status', cell: status},
+			{title: 'Step', number: true, cell: row => row.additive.total_steps ? `${count(row.additive.step)} / ${count(row.additive.total_steps)}` : NONE},
+			{title: 'Loss', number: true, cell: row => significant(row.additive.train_loss)},
+			{title: 'Validation', number: true, cell: row => significant(row.additive.valid_loss)},
+			{title: 'Created', cell: row => time(row.created_at)},
+		],
+		empty: element('p', {}, 'A job trains a new model on a file, or trains a model further. ', element('a', {class: 'button primary', href: '#/jobs/new'}, 'New job')),
+	});
+}
+
+/* --- a new job ------------------------------------------------------------------------------------------------------- */
+
+const ARCHITECTURES = ['additive2', 'additive', 'gpt2', 'linear', 'rwkv', 'dilated', 'transformer'];
+const FIRST = ['max_steps', 'sequence_length', 'batch_size', 'learning_rate'];
+const MORE = ['schedule', 'warmup_steps', 'optimizer', 'weight_decay', 'clip', 'gradient_accumulation', 'eval_every', 'patience', 'keep_best', 'checkpoint_every', 'precision', 'recompute', 'carry_state', 'reset_at_document', 'loss_on', 'validation_fraction'];
+
+async function showNew(main, route) {
+	const [options, sizes, files, models] = await Promise.all([schema('TrainingOptions'), schema('ModelSize'), all('v1/files', null, route.signal), all('v1/models', null, route.signal)]);
+	const from = element('select', {id: 'from'}, element('optgroup', {label: 'A new model'}, ARCHITECTURES.map(name => element('option', {}, name))),
+		element('optgroup', {label: 'Train further'}, models.map(row => element('option', {selected: row.id === route.query.get('model')}, row.id))));
+	const file = choice('Training file', files.filter(row => row.purpose === 'fine-tune'), route.query.get('file'), row => `${row.filename} (${time(row.created_at)})`, 'choose, or drop one below');
+	const size = fields(sizes, ['hidden', 'layers', 'heads', 'dropout'], 'size'), main_ = fields(options, FIRST, 'option'), more = fields(options, MORE, 'option');
+	const suffix = element('input', {id: 'suffix', maxlength: 64, placeholder: 'by default the job\u2019s id'}), seed = element('input', {id: 'seed', type: 'number', step: 1});
+	const report = element('div', {role: 'status'}), start = element('button', {class: 'primary'}, 'Train'), sizeSet = element('fieldset', {}, element('legend', {}, 'Size of the new model'), size.node);
+	let timer = 0;
+
+	const body = () => {
+		const fresh = ARCHITECTURES.includes(from.value), additive = {...main_.values(), ...more.values(), ...(fresh && Object.keys(size.values()).length ? {size: size.values()} : {})};
+		return {model: from.value, training_file: file.select.value || undefined, suffix: suffix.value || undefined, seed: seed.value === '' ? undefined : seed.valueAsNumber, additive};
+	};
+
+	/* A dry run says what the job would be, or which field is wrong, before it is started. */
+	async function check() {
+		sizeSet.hidden = !ARCHITECTURES.includes(from.value);
+		start.disabled = true;
+		try {
+			const dry = await post('v1/fine_tuning/jobs', {...body(), dry_run: true}, {signal: route.signal}), resolved = dry.resolved;
+			start.disabled = !file.select.value;
+			replace(report, !resolved ? element('p', {class: 'note'}, 'Choose a file to see how long it will take.')
+				: element('p', {class: 'note'}, `${short(resolved.parameters)} parameters, ${short(dry.tokens)} tokens in the file, ${count(resolved.max_steps)} steps of ${count(resolved.batch_size * resolved.sequence_length * (resolved.gradient_accumulation || 1))} tokens`,
+					resolved.estimated_seconds ? `, about ${duration(resolved.estimated_seconds)} on this machine` : null, `. Objective: ${resolved.objective || 'next_token'}.`));
+		} catch (error) {
+			if (error.name !== 'AbortError') replace(report, message(error));
+		}
+	}
+
+	const soon = () => { clearTimeout(timer); timer = setTimeout(check, 300); };
+	const form = element('form', {oninput: soon, onchange: soon, onsubmit: event => {
+		event.preventDefault();
+		act(start, async () => { location.hash = `#/jobs/${encodeURIComponent((await post('v1/fine_tuning/jobs', body())).id)}`; });
+	}},
+	element('fieldset', {}, element('legend', {}, 'What to train, and on what'), element('div', {class: 'fields'},
+		element('div', {class: 'field'}, element('label', {for: 'from'}, 'Model'), from), element('div', {class: 'field'}, file.node),
+		element('div', {class: 'field'}, element('label', {for: 'suffix'}, 'Name'), suffix), element('div', {class: 'field'}, element('label', {for: 'seed'}, 'Seed'), seed)),
+	dropField('fine-tune', made => {
+		file.select.append(element('option', {value: made.id}, made.filename));
+		file.select.value = made.id;
+		check();
+	})), sizeSet, element('fieldset', {}, element('legend', {}, 'Training'), main_.node, element('details', {}, element('summary', {}, 'More options'), more.node)), report, element('p', {class: 'buttons'}, start));
+	replace(main, element('div', {class: 'title'}, element('h1', {}, 'New job')), form);
+	check();
+}
+
+/* --- curves ----------------------------------------------------------------------------------------------------------- */
+
+/* Collects the metrics of a job's events; changed() is called after each. */
+function watchJob(id, signal, changed) {
+	const curves = {train: [], valid: [], rate: [], norm: [], previews: [], messages: []};
+	const put = (list, step, value) => { if (value !== null && value !== undefined) list.push([step, value]); };
+	const run = (async () => {
+		for await (const event of follow(path('v1/fine_tuning/jobs', id, 'events'), signal)) {
+			const data = event.data;
+			if (event.type === 'metrics' && data) {
+				put(curves.train, data.step, data.train_loss);
+				put(curves.valid, data.step, data.valid_loss);
+				put(curves.rate, data.step, data.learning_rate);
+				put(curves.norm, data.step, data.gradient_norm);
+				if (data.preview) curves.previews.push({step: data.step, ...data.preview});
+			} else curves.messages.push(event);
+			changed(event);
+		}
+	})();
+	return {curves, run};
+}
+
+async function showComparison(main, route) {
+	const ids = route.query.getAll('job'), loss = plot({name: 'Training loss', xName: 'step', yName: 'nats per token'}), valid = plot({name: 'Validation loss', xName: 'step', yName: 'nats per token'});
+	replace(main, element('div', {class: 'title'}, element('h1', {}, `${ids.length} jobs`), element('a', {class: 'button', href: '#/jobs'}, 'All jobs')), loss.node, valid.node);
+	const watched = ids.map(id => ({id, ...watchJob(id, route.signal, () => draw())}));
+	const draw = oncePerFrame(() => {
+		loss.set(watched.map(w => ({name: w.id, points: w.curves.train})));
+		valid.set(watched.map(w => ({name: w.id, points: w.curves.valid})));
+	});
+	await Promise.all(watched.map(w => w.run));
+}
+
+/* --- one job ---------------------------------------------------------------------------------------------------------- */
+
+function buttons(job, where, again) {
+	const call = (title, action, kind) => element('button', {type: 'button', class: kind, onclick: event => act(event.currentTarget, () => post(`${where}/${action}`).then(again))}, title);
+	const ended = ENDED.includes(job.status);
+	return element('p', {class: 'buttons'}, job.status === 'succeeded' && job.fine_tuned_model ? element('a', {class: 'button primary', href: `#/play?model=${encodeURIComponent(job.fine_tuned_model)}`}, 'Talk to it') : null,
+		job.status === 'running' || job.status === 'queued' ? call('Pause', 'pause') : null, job.status === 'paused' ? call('Resume', 'resume', 'primary') : null, ended ? null : call('Cancel', 'cancel', 'danger'));
+}
+
+async function showOne(main, route, id) {
+	const where = path('v1/fine_tuning/jobs', id), head = element('div'), checkpoints = element('div'), preview = element('pre', {class: 'preview'}), log = element('ol', {class: 'log'});
+	const loss = plot({name: 'Loss', xName: 'step', yName: 'nats per token'}), rate = plot({name: 'Learning rate', xName: 'step', yName: 'rate'}), norm = plot({name: 'Gradient norm', xName: 'step', yName: 'norm'});
+	const samples = element('section', {hidden: true}, element('h2', {}, 'What it writes'), preview);
+
+	async function drawHead() {
+		const job = await get(where, null, route), a = job.additive, share = a.total_steps ? a.step / a.total_steps : 0;
+		replace(head, element('div', {class: 'title'}, element('h1', {}, job.fine_tuned_model || job.id), status(job)), buttons(job, where, drawHead),
+			element('progress', {max: 1, value: share, 'aria-label': 'Steps done'}),
+			facts([['Step', a.total_steps ? `${count(a.step || 0)} of ${count(a.total_steps)}` : NONE], ['Left', ENDED.includes(job.status) ? NONE : duration(a.eta_seconds)], ['Tokens per second', short(a.tokens_per_second)],
+				['Training loss', significant(a.train_loss)], ['Validation loss', significant(a.valid_loss)], ['Bits per byte', significant(a.bits_per_byte)], ['From', job.model], ['Created', time(job.created_at)]]),
+			job.error && job.error.message ? message(job.error) : null, a.paused_reason ? message(a.paused_reason) : null,
+			a.resolved ? element('details', {}, element('summary', {}, 'Options'), element('pre', {}, JSON.stringify(a.resolved, null, 2))) : null);
+		const list = await get(`${where}/checkpoints`, null, route);
+		replace(checkpoints, list.data.length ? [element('h2', {}, 'Checkpoints'), element('table', {}, element('tbody', {}, list.data.map(row => element('tr', {}, element('td', {class: 'number'}, `step ${count(row.step_number)}`),
+			element('td', {}, element('a', {href: `#/play?model=${encodeURIComponent(row.fine_tuned_model_checkpoint)}`}, row.fine_tuned_model_checkpoint)), element('td', {class: 'number'}, significant(row.metrics.valid_loss))))))] : null);
+		return job;
+	}
+
+	await drawHead();
+	replace(main, head, loss.node, samples, element('details', {}, element('summary', {}, 'Learning rate and gradient'), rate.node, norm.node), checkpoints, element('details', {}, element('summary', {}, 'Messages'), log));
+	const draw = oncePerFrame(() => {
+		loss.set([{name: 'training', points: curves.train}, {name: 'validation', points: curves.valid, dots: curves.valid.length < 40}]);
+		rate.set([{name: 'rate', points: curves.rate}]);
+		norm.set([{name: 'norm', points: curves.norm}]);
+		const latest = curves.previews[curves.previews.length - 1];
+		samples.hidden = !latest;
+		if (latest) replace(preview, element('span', {class: 'prompt'}, latest.prompt), latest.text);
+		replace(log, curves.messages.slice(-50).map(event => element('li', {class: event.level}, element('time', {}, time(event.created_at)), ` ${event.message}`)));
+	});
+	const {curves, run} = watchJob(id, route.signal, () => draw());
+	draw();
+	const timer = setInterval(() => { drawHead().catch(() => {}); }, 2000);
+	route.signal.addEventListener('abort', () => clearInterval(timer), {once: true});
+	await run;
+	clearInterval(timer);
+	if (!route.signal.aborted) await drawHead();
+}
+
+export function show(main, route) {
+	const [name] = route.parts;
+	return name === undefined ? showAll(main, route) : name === 'new' ? showNew(main, route) : name === 'compare' ? showComparison(main, route) : showOne(main, route, name);
+}

@@ -1,0 +1,52 @@
+/* Sessions: a list, and one session with its tree of forks and snapshots. */
+import {element, facts, replace} from './dom.js';
+import {get, path, post} from './api.js';
+import {deleteButton, showList} from './list.js';
+import {act} from './notice.js';
+import {count, duration, NONE, size, time} from './format.js';
+
+const link = id => element('a', {href: `#/sessions/${encodeURIComponent(id)}`}, id);
+
+async function showAll(main, route) {
+	let list = null;
+	list = await showList(main, route, {
+		title: 'Sessions', path: 'v1/sessions', words: row => `${row.id} ${row.model}`,
+		columns: [
+			{title: 'Session', wide: true, cell: row => link(row.id)},
+			{title: 'Model', wide: true, cell: row => row.model},
+			{title: 'Tokens', number: true, cell: row => count(row.tokens)},
+			{title: 'State', number: true, cell: row => row.damaged ? element('strong', {class: 'bad'}, 'damaged') : size(row.state_bytes)},
+			{title: 'Kept', cell: row => row.durable ? 'on disk' : 'in memory'},
+			{title: 'Created', cell: row => time(row.created)},
+			{title: '', cell: row => deleteButton(`the session ${row.id}`, path('v1/sessions', row.id), 'Its state and its snapshots are lost.', () => list.forget(row))},
+		],
+		empty: element('p', {}, element('a', {class: 'button primary', href: '#/play'}, 'Start a conversation'), ' in the playground.'),
+	});
+}
+
+function drawBranch(branch, children, session, again) {
+	const marks = branch.snapshots.map(snapshot => element('li', {}, element('span', {class: 'mark'}, snapshot.name || snapshot.id), ` at ${count(snapshot.tokens)} tokens, ${time(snapshot.created_at)} `,
+		branch.id === session ? element('button', {type: 'button', class: 'quiet', onclick: event => act(event.currentTarget, () => post(path('v1/sessions', session, 'rollback'), {snapshot: snapshot.id}).then(again))}, 'Roll back') : null, ' ',
+		element('button', {type: 'button', class: 'quiet', onclick: event => act(event.currentTarget, () => post(path('v1/sessions', branch.id, 'fork'), {snapshot: snapshot.id}).then(again))}, 'Fork here')));
+	return element('li', {}, branch.id === session ? element('strong', {}, branch.id) : link(branch.id), `, ${count(branch.tokens)} tokens`,
+		branch.parent ? ` (from ${count(branch.parent.tokens)})` : null,
+		element('ul', {class: 'tree'}, marks, children.filter(child => child.parent && child.parent.session === branch.id).map(child => drawBranch(child, children, session, again))));
+}
+
+async function showOne(main, route, id) {
+	const where = path('v1/sessions', id), again = () => showOne(main, route, id).catch(() => {});
+	const [session, tree] = await Promise.all([get(where, null, route), get(`${where}/tree`, null, route)]), root = tree.data.find(branch => branch.id === id);
+	const name = element('input', {placeholder: 'Name', 'aria-label': 'Name of the snapshot', maxlength: 64});
+	replace(main, element('div', {class: 'title'}, element('h1', {}, id), element('a', {class: 'button primary', href: `#/play?session=${encodeURIComponent(id)}`}, 'Continue')),
+		facts([['Model', session.model], ['Tokens read', count(session.tokens)], ['State', size(session.state_bytes)], ['Kept', session.durable ? 'on disk' : 'in memory'],
+			['Ends', session.expires_at ? `in ${duration(session.expires_at - Date.now() / 1000)}` : NONE]]),
+		element('form', {class: 'buttons', onsubmit: event => { event.preventDefault(); act(event.submitter, () => post(`${where}/snapshots`, name.value ? {name: name.value} : {}).then(again)); }}, name, element('button', {}, 'Take a snapshot'),
+			element('button', {type: 'button', onclick: event => act(event.currentTarget, () => post(`${where}/fork`, {}).then(again))}, 'Fork'),
+			deleteButton(`the session ${id}`, where, 'Its state and its snapshots are lost.', () => { location.hash = '#/sessions'; })),
+		element('h2', {}, 'Tree'), element('ul', {class: 'tree'}, root ? drawBranch(root, tree.data, id, again) : element('li', {}, NONE)),
+		tree.has_more ? element('p', {class: 'note'}, 'The tree has more branches than are shown.') : null);
+}
+
+export function show(main, route) {
+	return route.parts.length ? showOne(main, route, route.parts[0]) : showAll(main, route);
+}
