@@ -7,8 +7,10 @@ enum { LEAST_PHASES = 8 /* for one launch; fewer are launched as kernels */ };
 
 struct cuda_program {
 	unsigned *arrived; /* device memory: blocks that ended each of MOST_PHASES, then the program; zeros between launches */
-	status (*launch[MOST_PHASES])(backend *b, const program_phase &phase);
+	status (*launch[MOST_PHASES])(backend *b, const program_phase &phase); /* NULL: of a group */
+	program_calls calls[MOST_PHASES];                                      /* of the first phase of a group */
 	unsigned shared; /* most bytes of a piece */
+	bool issuing;    /* phases are launched as kernels, which must not be added again */
 	program list;
 };
 
@@ -62,34 +64,69 @@ bool cuda_program_streams(const panel_product &p)
 	return p.packed && p.k > 0 && p.k % inputs == 0 && p.rows <= (p.type == DTYPE_PANEL_F32 ? F32_MADE_ROWS : ROWS);
 }
 
-bool cuda_program_add(backend *b, const program_phase &phase, size_t shared,
-                      status (*launch)(backend *b, const program_phase &phase))
+/* Begin another program if the phases do not fit the current one. */
+static bool make_room(backend *b, const program_phase *phases, int count, size_t shared)
 {
 	cuda_backend *c = cuda_of(b);
 	cuda_program *p = c->program;
-	if (!c->recording || c->persistent == 0 || shared > PROGRAM_SHARED)
+	dtype type = DTYPE_F32;
+	int lanes = 0;
+	if (!c->recording || c->persistent == 0 || p->issuing || shared > PROGRAM_SHARED || count > MOST_PHASES)
 		return false;
-	const dtype type = is_product(phase) ? phase.linear.product.type : p->list.type;
-	const int lanes = is_stream(phase) ? phase.lanes : p->list.lanes;
-	if (p->list.count == MOST_PHASES || (p->list.type != DTYPE_F32 && type != p->list.type) ||
-	    (p->list.lanes != 0 && lanes != p->list.lanes))
+	for (int i = 0; i < count; i++) {
+		type = is_product(phases[i]) ? phases[i].linear.product.type : type;
+		lanes = is_stream(phases[i]) ? phases[i].lanes : lanes;
+	}
+	program *list = &p->list;
+	if (list->count + count > MOST_PHASES || (type != DTYPE_F32 && list->type != DTYPE_F32 && type != list->type) ||
+	    (lanes != 0 && list->lanes != 0 && lanes != list->lanes))
 		(void)cuda_program_end(c); /* a failure ends the recording */
-	p->list.type = type;
-	p->list.lanes = lanes;
+	list->type = type != DTYPE_F32 ? type : list->type;
+	list->lanes = lanes != 0 ? lanes : list->lanes;
 	p->shared = shared > p->shared ? (unsigned)shared : p->shared;
+	return true;
+}
+
+bool cuda_program_add(backend *b, const program_phase &phase, size_t shared,
+                      status (*launch)(backend *b, const program_phase &phase))
+{
+	cuda_program *p = cuda_of(b)->program;
+	if (!make_room(b, &phase, 1, shared))
+		return false;
 	p->launch[p->list.count] = launch;
 	p->list.phase[p->list.count++] = phase;
 	return true;
 }
 
-/* Give the pieces of all phases to `grid` blocks. */
+bool cuda_program_add_group(backend *b, const program_phase *phases, int count, size_t shared, const program_calls &calls)
+{
+	cuda_program *p = cuda_of(b)->program;
+	if (!make_room(b, phases, count, shared))
+		return false;
+	for (int i = 0; i < count; i++) {
+		p->launch[p->list.count] = nullptr;
+		p->calls[p->list.count] = i == 0 ? calls : program_calls{};
+		p->list.phase[p->list.count++] = phases[i];
+	}
+	return true;
+}
+
+/* Give the pieces of all phases to `grid` blocks, and the phases to counters. */
 static void share_out(program *p, unsigned grid)
 {
-	unsigned first = 0;
+	unsigned first = 0, before = 0, running = 0; /* additions to the previous counter and to the current one */
+	int counter = 0;
 	for (int i = 0; i < p->count; i++) {
 		program_phase *f = &p->phase[i];
+		if (!f->joins && running > 0) {
+			before = running;
+			running = 0;
+			counter++;
+		}
 		f->first = first;
-		f->workers = f->blocks < grid ? f->blocks : grid;
+		f->counter = counter;
+		f->arrivals = before;
+		running += f->blocks < grid ? f->blocks : grid;
 		first = (first + f->blocks % grid) % grid;
 	}
 }
@@ -152,7 +189,12 @@ status cuda_program_end(cuda_backend *c)
 	p->list.type = DTYPE_F32;
 	p->list.lanes = 0;
 	p->shared = 0;
+	p->issuing = true;
 	for (int i = 0; i < count && count < LEAST_PHASES && s == STATUS_OK; i++)
-		s = p->launch[i](&c->base, p->list.phase[i]);
+		if (p->launch[i])
+			s = p->launch[i](&c->base, p->list.phase[i]);
+		else if (p->calls[i].run)
+			s = p->calls[i].run(&c->base, p->calls[i].calls);
+	p->issuing = false;
 	return s;
 }

@@ -13,18 +13,19 @@
 #include "cuda/linear_narrow.cuh"
 #include "cuda/linear_row.cuh"
 #include "cuda/program_ring.cuh"
+#include "cuda/program_rows.cuh"
 
-/* Wait until `workers` blocks have arrived; 0: do not wait. */
+/* Wait for `arrivals` additions; 0: do not wait. */
 struct phase_wait {
 	const unsigned *arrived;
-	unsigned workers;
+	unsigned arrivals;
 
 	__device__ __forceinline__ void operator()(void) const
 	{
-		if (workers == 0)
+		if (arrivals == 0)
 			return;
 		if (threadIdx.x == 0) {
-			while (poll_relaxed(arrived) < workers)
+			while (poll_relaxed(arrived) < arrivals)
 				;
 			fence_acquire();
 		}
@@ -285,6 +286,14 @@ static __device__ __forceinline__ void run_stream(const program_phase &f, unsign
 	}
 }
 
+static __device__ __forceinline__ void run_keep(const forgetting_layer &l, const program_phase &f, unsigned piece,
+                                                const phase_wait &wait)
+{
+	wait();
+	for (unsigned row = piece; row < f.blocks; row += gridDim.x)
+		keep_row(l, (int)row, shared_memory<float>());
+}
+
 static __device__ __forceinline__ void run_gather(const program_phase &f, unsigned piece, const phase_wait &wait)
 {
 	wait();
@@ -320,8 +329,8 @@ static __device__ __forceinline__ void run_product(const program &p, const progr
 }
 
 template <class W, int LANES>
-static __device__ __forceinline__ void run_phase(const program &p, const program_phase &f, unsigned piece, weight_ring &ring,
-                                                 const phase_wait &wait)
+static __device__ __forceinline__ void run_phase(const program &p, const program_phase &f, const forgetting_layer &layer,
+                                                 unsigned piece, weight_ring &ring, const phase_wait &wait)
 {
 	if (f.kind == PROGRAM_STREAM)
 		run_stream<LANES, false>(f, piece, wait);
@@ -329,6 +338,8 @@ static __device__ __forceinline__ void run_phase(const program &p, const program
 		run_stream<LANES, true>(f, piece, wait);
 	else if (f.kind == PROGRAM_GATHER)
 		run_gather(f, piece, wait);
+	else if (f.kind == PROGRAM_KEEP)
+		run_keep(layer, f, piece, wait);
 	else
 		run_product<W>(p, f, piece, ring, wait);
 }
@@ -363,10 +374,17 @@ static __global__ void __launch_bounds__(PROGRAM_THREADS, 1)
 			for (int word = threadIdx.x; word < (int)PHASE_WORDS; word += PROGRAM_THREADS)
 				((unsigned *)f)[word] = ((const unsigned *)&p.phase[i])[word];
 			__syncthreads();
-			run_phase<W, LANES>(p, *f, piece, ring, {arrived + (i - 1) * APART, i > 0 ? p.phase[i - 1].workers : 0});
+			const forgetting_layer &layer = p.phase[i - f->layer].layer_arguments;
+			phase_wait wait = {arrived + (f->counter - 1) * APART, f->arrivals};
+			if (f->source != SOURCE_MEMORY) {
+				wait();
+				wait.arrivals = 0;
+				make_rows(layer, f);
+			}
+			run_phase<W, LANES>(p, *f, layer, piece, ring, wait);
 			__syncthreads(); /* results are written, and shared memory is free again */
 			if (threadIdx.x == 0)
-				add_release(arrived + i * APART, 1);
+				add_release(arrived + p.phase[i].counter * APART, 1);
 		}
 		leave(arrived, p.count);
 	}
