@@ -11,7 +11,7 @@
  * Products are fused where they are narrow (linear_panels.cuh), a stream where it reads one token of each of a few
  * sessions (additive_stream.cu). Otherwise the calls run one by one, or as in fuse.cu. All kernels are templates or
  * share the functions that define the order of sums, so the bits are the same. */
-#include "cuda/linear_panels.cuh"
+#include "cuda/program.cuh"
 #include "cuda/stream.cuh"
 
 #include <utility>
@@ -147,6 +147,9 @@ static bool fits(const backend *b, const chain *t, const op_id *ids, const op_ca
 int cuda_fuse_serving(const backend *b, const op_id *ids, const op_call *const *calls, int n, unsigned dead,
                       backend_fused_kernel *out)
 {
+	const int layer = cuda_fuse_layer(b, ids, calls, n, dead, out);
+	if (layer)
+		return layer;
 	for (size_t i = 0; i < CHAINS; i++)
 		if (fits(b, &chains[i], ids, calls, n, dead)) {
 			*out = run_at(2 * i + !(dead & 1), std::make_index_sequence<2 * CHAINS>());

@@ -169,7 +169,7 @@ static size_t f32_phase_bytes(const program_phase &f)
 }
 
 /* Not if another kernel converts x to bytes. */
-static bool add_phase(backend *b, const panel_product &p, const panel_chain &c, dtype type)
+bool cuda_panels_phase_of(const panel_product &p, const panel_chain &c, dtype type, program_phase *out, size_t *shared)
 {
 	const int64_t blocks = panel_blocks<1>(p, c.siblings);
 	if (p.bytes || !cuda_program_streams(p) || blocks > INT32_MAX)
@@ -179,10 +179,18 @@ static bool add_phase(backend *b, const panel_product &p, const panel_chain &c, 
 	f.blocks = (unsigned)blocks;
 	f.linear.product = p;
 	f.linear.chain = c;
-	const size_t bytes = type == DTYPE_PANEL_F32    ? f32_phase_bytes(f)
-	                     : type == DTYPE_PANEL_BF16 ? phase_bytes<bf16_words>(f)
-	                                                : phase_bytes<int8_words>(f);
-	return cuda_program_add(b, f, bytes, launch_phase);
+	*shared = type == DTYPE_PANEL_F32    ? f32_phase_bytes(f)
+	          : type == DTYPE_PANEL_BF16 ? phase_bytes<bf16_words>(f)
+	                                     : phase_bytes<int8_words>(f);
+	*out = f;
+	return true;
+}
+
+static bool add_phase(backend *b, const panel_product &p, const panel_chain &c, dtype type)
+{
+	program_phase f;
+	size_t shared;
+	return cuda_panels_phase_of(p, c, type, &f, &shared) && cuda_program_add(b, f, shared, launch_phase);
 }
 
 status cuda_panels_narrow(backend *b, const panel_product &p, const panel_chain &c, dtype type)

@@ -26,7 +26,7 @@
  * int8 reads 4 and writes 1 byte per element; the products then read 1 where the others read 4. */
 #include "cuda/linear_panels.h"
 
-#include "cuda/linear_panels.cuh"
+#include "cuda/program.cuh"
 
 enum { QUANTISE_THREADS = 128 };
 
@@ -205,4 +205,11 @@ status cuda_panels_run_chain(backend *b, const panel_chain_calls *calls)
 	panel_product p;
 	panel_chain c;
 	return chain_of(b, calls, &p, &c) ? product(b, calls->product[0], p, c) : STATUS_UNSUPPORTED;
+}
+
+bool cuda_panels_phase(const backend *b, const panel_chain_calls *calls, program_phase *out, size_t *shared)
+{
+	panel_product p;
+	panel_chain c;
+	return !calls->norm && chain_of(b, calls, &p, &c) && cuda_panels_phase_of(p, c, p.type, out, shared);
 }

@@ -270,12 +270,12 @@ def decoding(bench):
         return bench.peer("decode-gpt2", batch=batch, cache="static", compile="" if quick else "reduce-overhead",
                           width=width, layers=layers, heads=heads, length=context, vocab=vocab)
 
-    def alone(size):
+    def alone(size, model=additive, **peers):
         """Kernel by kernel, the same with weights ahead, and a step as one launch (cuda/program.cuh)."""
         forms = {"ours": {}, "ahead": {"ADDITIVE_CUDA_AHEAD": "1"}, "program": {"ADDITIVE_CUDA_PERSISTENT": "1"}}
-        makers = {name: bench.our("bench_serve", "decode", additive(*sizes[size], vocab), "bf16", context, **form)
+        makers = {name: bench.our("bench_serve", "decode", model(*sizes[size], vocab), "bf16", context, **form)
                   for name, form in forms.items()}
-        return bench.contest(f"decoding, {size}", {**makers, "gpt2": peer(size, 1)}, 64, 3)
+        return bench.contest(f"decoding, {size}", {**makers, **peers}, 64, 3)
 
     def together():
         line = bench.lines("bench_serve", "batch", config, "bf16", context, many)[-1]
@@ -294,7 +294,8 @@ def decoding(bench):
                 "all taken": bench.lines(*arguments, ADDITIVE_CUDA_BACKGROUND_PROCESSORS="100000")[-1],
                 "of its own": bench.lines(*arguments, ADDITIVE_CUDA_SERVING_PROCESSORS="24")[-1]}
 
-    items = {f"one session, {size}": (60, lambda size=size: alone(size)) for size in sizes}
+    items = {f"one session, {size}": (60, lambda size=size: alone(size, gpt2=peer(size, 1))) for size in sizes}
+    items |= {f"one session, additive2, {size}": (60, lambda size=size: alone(size, additive2)) for size in sizes}
     near, far = (100, 200) if quick else (1000, 32000)
     items["latency by position"] = (60, lambda: bench.lines("bench_serve", "flat", config, "bf16", near, far))
     items["decode beside training"] = (90, beside)

@@ -249,7 +249,7 @@ def decoding(r):
     for item, found in r.items("decoding").items():
         if not item.startswith("one session"):
             continue
-        size, ours, peer = item.split()[-1], found.get("ours", {}), seconds(found.get("gpt2"))
+        size, ours, peer = item.removeprefix("one session, "), found.get("ours", {}), seconds(found.get("gpt2"))
         own = seconds(ours)
         rows.append([item, f"{own * 1e6:.0f} µs a token" if own else "-", f"{peer * 1e6:.0f} µs" if peer else "-"])
         r.want(f"decoding, one session, {size}, of the weights' bandwidth", own and r.bandwidth and ours["weight_bytes"] / own / r.bandwidth,

@@ -28,6 +28,7 @@ static const expected decode_8 = {"a token of eight sessions", {{6, 0, 0, 0}}, {
 /* With programs (cuda/program.cuh), the layers and the logits are one launch. */
 static const expected program_1 = {"a token of one session, by a program", {{0, 0, 0, 0}}, {{6, 0, 2, 0}}};
 static const expected program_8 = {"a token of eight sessions, by a program", {{0, 0, 0, 0}}, {{6, 0, 2, 0}}};
+static const expected forgetting_program = {"a token of one session of additive2, by a program", {{0, 0, 0, 0}}, {{6, 0, 2, 0}}};
 static const expected train_step = {"a training step",         {{17, 18, 0, 0}}, {{29, 0, 5, 0}}};
 
 static backend *device, *with_programs;
@@ -76,6 +77,18 @@ static model *sized_model(int layers, int width, int positions)
 static model *model_of(int layers)
 {
 	return sized_model(layers, 32, 64);
+}
+
+static model *forgetting_model_of(int layers)
+{
+	model *m;
+	error err = ERROR_INIT;
+	json_t *config = json_pack("{s:i, s:i, s:i, s:i, s:i, s:f}", "hidden_size", 32, "vocab_size", VOCAB, "n_heads", 4,
+	                           "n_layer", layers, "intermediate_size", 48, "dropout", 0.0);
+	if (model_create(&m, architecture_find("additive2"), config, 7, device, &err) != STATUS_OK)
+		fail_msg("%s", error_message(&err));
+	json_decref(config);
+	return m;
 }
 
 /* --- lists of work ------------------------------------------------------------------------------- */
@@ -194,10 +207,10 @@ static void serve(fixture *f, backend *b, model *m)
 }
 
 /* Work of STEPS decode steps: the difference between two generations, after all plans were made and recorded. */
-static work decode(backend *b, int layers, int sessions)
+static work decode(backend *b, model *(*make)(int layers), int layers, int sessions)
 {
 	fixture f;
-	serve(&f, b, model_of(layers));
+	serve(&f, b, make(layers));
 	for (int i = 0; i < 2; i++)
 		free(generate(&f, sessions, SHORT + STEPS).at);
 	const work some = generate(&f, sessions, SHORT), more = generate(&f, sessions, SHORT + STEPS);
@@ -211,8 +224,10 @@ static void a_decode_step_has_the_expected_number_of_launches(void **state)
 	(void)state;
 	if (!counter.begin)
 		skip();
-	assert_counts(&decode_1, decode(device, LOW, 1), decode(device, HIGH, 1), STEPS);
-	assert_counts(&program_1, decode(with_programs, LOW, 1), decode(with_programs, HIGH, 1), STEPS);
+	assert_counts(&decode_1, decode(device, model_of, LOW, 1), decode(device, model_of, HIGH, 1), STEPS);
+	assert_counts(&program_1, decode(with_programs, model_of, LOW, 1), decode(with_programs, model_of, HIGH, 1), STEPS);
+	assert_counts(&forgetting_program, decode(with_programs, forgetting_model_of, LOW, 1),
+	              decode(with_programs, forgetting_model_of, HIGH, 1), STEPS);
 }
 
 static void a_decode_step_of_eight_has_the_expected_number_of_launches(void **state)
@@ -220,8 +235,8 @@ static void a_decode_step_of_eight_has_the_expected_number_of_launches(void **st
 	(void)state;
 	if (!counter.begin)
 		skip();
-	assert_counts(&decode_8, decode(device, LOW, SESSIONS), decode(device, HIGH, SESSIONS), STEPS);
-	assert_counts(&program_8, decode(with_programs, LOW, SESSIONS), decode(with_programs, HIGH, SESSIONS), STEPS);
+	assert_counts(&decode_8, decode(device, model_of, LOW, SESSIONS), decode(device, model_of, HIGH, SESSIONS), STEPS);
+	assert_counts(&program_8, decode(with_programs, model_of, LOW, SESSIONS), decode(with_programs, model_of, HIGH, SESSIONS), STEPS);
 }
 
 /* Bytes that the kernels of STEPS tokens prefetch. */
@@ -230,7 +245,7 @@ static uint64_t prefetched(bool ahead, int layers)
 	uint64_t bytes = 0;
 	setenv("ADDITIVE_CUDA_AHEAD", ahead ? "1" : "0", 1);
 	backend *b = open_device();
-	const work w = decode(b, layers, 1);
+	const work w = decode(b, model_of, layers, 1);
 	for (size_t i = 0; i < w.n; i++)
 		bytes += w.at[i].prefetched;
 	free(w.at);
