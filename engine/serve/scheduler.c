@@ -173,7 +173,7 @@ static void scheduler_add_row(scheduler *s, inflight_step *f, generation *g, int
 static void decode_gather(scheduler *s, served_model *m, inflight_step *f)
 {
 	begin_step(f, m);
-	scheduler_divide(s, m);
+	scheduler_divide(s, m, NULL);
 	for (generation *g = s->first; g && f->n < s->limits.max_batch; g = g->following)
 		if (g->session->model == m && g->phase != GENERATION_PROMPT && generation_runnable(g) &&
 		    share_take(g->share))
@@ -363,7 +363,7 @@ static status run_ahead(scheduler *s, inflight_step *now)
 	if (scheduler_joins(s, now->model))
 		return STATUS_OK;
 	begin_step(next, now->model);
-	scheduler_divide(s, now->model);
+	scheduler_divide(s, now->model, NULL);
 	for (generation *g = s->first; g && next->n < s->limits.max_batch; g = g->following) {
 		generation **row = g->row[now - s->inflight];
 		if (g->session->model != now->model || g->phase == GENERATION_PROMPT ||
@@ -384,19 +384,6 @@ static status run_ahead(scheduler *s, inflight_step *now)
 	return STATUS_OK;
 }
 
-void scheduler_note_time(uint64_t *least, uint64_t ns)
-{
-	enum { STEPS = 64 }; /* after which a time counts less */
-	const uint64_t grown = *least + *least / STEPS;
-	*least = *least == 0 || ns < grown ? ns : grown;
-}
-
-/* Note the time of a whole decode step. */
-static void time_rows(const inflight_step *f, uint64_t ns)
-{
-	scheduler_note_time(&f->model->row_ns, ns / (uint64_t)f->n);
-}
-
 /* Run a decode step: complete the one in flight, or issue that of f's batch. */
 static status decode(scheduler *s, inflight_step *f)
 {
@@ -414,7 +401,7 @@ static status decode(scheduler *s, inflight_step *f)
 	if (was_ahead && s->ahead == f)
 		s->ahead = NULL;
 	if (!was_ahead && !s->ahead && step_wait(s, f) == STATUS_OK)
-		time_rows(f, clock_ns() - began);
+		scheduler_note_decode(f->model, f->n, clock_ns() - began);
 	return scheduler_complete(s, f);
 }
 

@@ -107,13 +107,13 @@ static status resume_some(scheduler *s, generation *g)
 	return STATUS_OK;
 }
 
-/* Note the time of a step of prompts for each of its tokens. */
-static void time_tokens(const inflight_step *f, uint64_t ns)
+/* Note the time of a step of prompts. */
+static void note_time(const inflight_step *f, uint64_t ns)
 {
 	int64_t tokens = 0;
-	for (int i = 0; i < f->n; i++)
-		tokens += i < f->streams_from ? f->batch[i]->reading : 1;
-	scheduler_note_time(&f->model->prompt_ns, ns / (uint64_t)tokens);
+	for (int i = 0; i < f->streams_from; i++)
+		tokens += f->batch[i]->reading;
+	scheduler_note_prompts(f->model, f->n - f->streams_from, tokens, ns);
 }
 
 status scheduler_prefill(scheduler *s, generation *g)
@@ -146,7 +146,7 @@ status scheduler_prefill(scheduler *s, generation *g)
 	const uint64_t began = clock_ns();
 	if (step_issue(s, f) == STATUS_OK) {
 		if (step_wait(s, f) == STATUS_OK)
-			time_tokens(f, clock_ns() - began);
+			note_time(f, clock_ns() - began);
 		return scheduler_complete(s, f);
 	}
 	/* The device may refuse the prompts, or the size of both. So the next step has the prompts alone. */

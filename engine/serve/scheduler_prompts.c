@@ -5,8 +5,9 @@
  * oldest is the first one in the queue (scheduler_order.c). Among the prompts of several owners, those of the least
  * served owner are meant (shares.h). Prompts of equal length are read one after the other; with
  * round-robin all would be ready only when the last one is. Other prompts of the model join in queue order while
- * their chunks fit. A step has room for one chunk. Where threads read parts of a step in parallel and the first chunk
- * is full, it has room for one chunk per thread. A device has room for backend.prompt_tokens.
+ * their chunks fit. A step has room for one chunk, and beside other owners for less (shares.h). Where threads read
+ * parts of a step in parallel and the first chunk is full, it has room for one chunk per thread. A device has room for
+ * backend.prompt_tokens.
  *
  * Softmax attention sums over the pieces in which a prompt is read. So only a fixed division gives a prompt the same
  * bits as alone: SCHEDULER_PREFILL_CHUNK tokens, whatever else the step reads. The bits of other models do not depend
@@ -82,8 +83,9 @@ bool scheduler_decodes(const scheduler *s)
 	return g != NULL;
 }
 
-/* Return the number of streams of m that decode in a step of prompts; 0: none, or they decode apart. */
-static int streams_that_join(scheduler *s, const served_model *m)
+/* Return the number of streams of m that decode in a step of prompts that begins with one of `reader`; 0: none, or they
+ * decode apart. */
+static int streams_that_join(scheduler *s, const served_model *m, const share *reader)
 {
 	if ((int)(m->apart_until - s->prompt_steps) > 0 || (s->ahead && s->ahead->model == m))
 		return 0;
@@ -93,7 +95,7 @@ static int streams_that_join(scheduler *s, const served_model *m)
 		if (g->session->log || g->beams)
 			return 0;
 	}
-	const int n = scheduler_divide(s, m);
+	const int n = scheduler_divide(s, m, reader);
 	const int64_t room = served_model_step_tokens(m) - n;
 	return n < m->max_batch && room >= (m->any_pieces ? served_model_prompt_tokens(m) / 2 : m->chunk) ? n : 0;
 }
@@ -108,7 +110,7 @@ static bool reads_piece(const generation *g)
 bool scheduler_joins(scheduler *s, const served_model *m)
 {
 	const generation *g = scheduler_prompts_first(s);
-	return g && g->session->model == m && reads_piece(g) && streams_that_join(s, m) > 0;
+	return g && g->session->model == m && reads_piece(g) && streams_that_join(s, m, g->share) > 0;
 }
 
 /* Add g to the step if its chunk fits. A scored prompt is read alone, and a prompt with a source only once that is
@@ -151,10 +153,15 @@ static int64_t smaller_of(int64_t a, int64_t b)
 	return a < b ? a : b;
 }
 
+static int64_t larger_of(int64_t a, int64_t b)
+{
+	return a > b ? a : b;
+}
+
 void scheduler_prompts_gather(scheduler *s, generation *first, inflight_step *f)
 {
 	served_model *m = first->session->model;
-	const int streams = streams_that_join(s, m);
+	const int streams = streams_that_join(s, m, first->share);
 	const bool host = !model_backend(m->model)->prompt_tokens;
 	int64_t room = smaller_of(served_model_prompt_tokens(m), served_model_step_tokens(m) - streams);
 	int64_t most = smaller_of(m->chunk, room);
@@ -166,6 +173,10 @@ void scheduler_prompts_gather(scheduler *s, generation *first, inflight_step *f)
 		room = SCHEDULER_PREFILL_CHUNK; /* a shorter step, so that the first prompt is ready sooner */
 	if (hurries(s, first) && m->short_chunk < most && prompt_left(first) > m->short_chunk)
 		room = most = m->short_chunk;
+	const int64_t fair = scheduler_divide_prompts(s, m, first->share);
+	if (m->any_pieces)
+		most = smaller_of(most, fair);
+	room = smaller_of(room, larger_of(fair, smaller_of(prompt_left(first), most)));
 	prompts_add(f, first, most, &room);
 	for (generation *g = prompt_from(s, s->first); g && room > 0 && f->n < rows; g = prompt_from(s, g->following)) {
 		if (g == first || g->session->model != m || (host && g->share != first->share))

@@ -14,18 +14,74 @@ status scheduler_enter_share(scheduler *s, const generation_request *r, share **
 	return *out ? STATUS_OK : error_set(err, STATUS_NOMEM, NULL, "out of memory");
 }
 
-/* Maximum rows of a decode step of m. shared: a request of another owner, or one that is not in the background, may
- * wait for it. */
-static int step_rows(const scheduler *s, const served_model *m, bool shared)
+/* --- the times of steps --------------------------------------------------------------- */
+
+/* Move *median by a small part towards ns. A few long steps, while another program runs, hardly change it. */
+static void note_median(uint64_t *median, uint64_t ns)
 {
-	const bool host = !s->backend->prompt_tokens;
-	const uint64_t most = host && m->row_ns > 0 ? SHARES_STEP_NS / m->row_ns : UINT64_MAX;
-	if (!shared || most >= (uint64_t)s->limits.max_batch)
-		return s->limits.max_batch;
-	return most < SHARES_HOST_ROWS ? SHARES_HOST_ROWS : (int)most;
+	enum { PART = 32 };
+	const uint64_t part = *median / PART + 1;
+	*median = *median == 0 ? ns : ns > *median ? *median + part : *median > part ? *median - part : 1;
 }
 
-int scheduler_divide(scheduler *s, const served_model *m)
+/* Note the least of the latest times: other programs only make a step longer. */
+static void note_least(uint64_t *least, uint64_t ns)
+{
+	enum { STEPS = 64 }; /* after which a time counts less */
+	const uint64_t grown = *least + *least / STEPS;
+	*least = *least == 0 || ns < grown ? ns : grown;
+}
+
+/* Time that rows and prompts may add to a step of m that another owner's next request may wait for. */
+static uint64_t added_ns(const served_model *m)
+{
+	return m->step_ns < SHARES_STEP_NS / 2 ? SHARES_STEP_NS - m->step_ns : m->step_ns;
+}
+
+/* Number of rows or tokens that add `ns` to a step, if each adds each_ns. It is at least `least` and at most `most`. */
+static int64_t number_in(uint64_t ns, uint64_t each_ns, int64_t least, int64_t most)
+{
+	const uint64_t n = each_ns > 0 ? ns / each_ns : (uint64_t)most;
+	return n < (uint64_t)least ? least : n < (uint64_t)most ? (int64_t)n : most;
+}
+
+/* Note the time that each of n rows or tokens adds to a step. Steps of far fewer than the limit say nothing about it:
+ * the first ones add less. */
+static void note_each(uint64_t *median, const served_model *m, int64_t n, uint64_t ns, uint64_t other_ns)
+{
+	if (n > SHARES_HOST_ROWS && (*median == 0 || n >= number_in(added_ns(m) / 4, *median, 0, INT64_MAX)))
+		note_median(median, ns > other_ns ? (ns - other_ns) / (uint64_t)n : 0);
+}
+
+void scheduler_note_decode(served_model *m, int rows, uint64_t ns)
+{
+	if (rows <= SHARES_HOST_ROWS)
+		note_least(&m->step_ns, ns);
+	note_each(&m->row_ns, m, rows, ns, m->step_ns);
+}
+
+void scheduler_note_prompts(served_model *m, int rows, int64_t tokens, uint64_t ns)
+{
+	note_least(&m->prompt_ns, ns / (uint64_t)(rows + tokens));
+	if (rows > tokens)
+		note_each(&m->row_ns, m, rows, ns, m->step_ns + (uint64_t)tokens * m->token_ns);
+	else
+		note_each(&m->token_ns, m, tokens, ns, m->step_ns + (uint64_t)rows * m->row_ns);
+}
+
+/* --- dividing a step -------------------------------------------------------------------- */
+
+/* Maximum rows of a step of m. shared: a request of another owner, or one that is not in the background, may wait for
+ * it. With prompts, these take half of the time. */
+static int step_rows(const scheduler *s, const served_model *m, bool shared, bool prompts)
+{
+	const int most = s->limits.max_batch;
+	if (!shared || s->backend->prompt_tokens || most < SHARES_HOST_ROWS)
+		return most;
+	return (int)number_in(added_ns(m) / (prompts ? 2 : 1), m->row_ns, SHARES_HOST_ROWS, most);
+}
+
+int scheduler_divide(scheduler *s, const served_model *m, const share *reader)
 {
 	const uint64_t now = clock_ns();
 	const int least = s->backend->prompt_tokens ? SHARES_DEVICE_ROWS : SHARES_HOST_ROWS;
@@ -33,8 +89,19 @@ int scheduler_divide(scheduler *s, const served_model *m)
 	shares_begin(&s->background_shares, now);
 	for (const generation *g = s->first; g; g = g->following)
 		g->share->streams += g->session->model == m && g->phase != GENERATION_PROMPT && generation_runnable(g);
-	const int rows = shares_divide(&s->shares, least, step_rows(s, m, shares_are_several(&s->shares)));
-	return rows > 0 ? rows : shares_divide(&s->background_shares, least, step_rows(s, m, true));
+	const bool several = shares_are_several(&s->shares);
+	const int rows = shares_divide(&s->shares, reader, least, step_rows(s, m, several, reader));
+	return rows > 0 ? rows : shares_divide(&s->background_shares, reader, least, step_rows(s, m, true, reader));
+}
+
+int64_t scheduler_divide_prompts(scheduler *s, const served_model *m, const share *reader)
+{
+	if (s->backend->prompt_tokens || !shares_are_several(&s->shares))
+		return INT64_MAX;
+	const uint64_t most = added_ns(m), for_rows = (uint64_t)scheduler_divide(s, m, reader) * m->row_ns;
+	const uint64_t ns = shares_prompt_ns(&s->shares, reader, m->step_ns, m->row_ns,
+	                                     for_rows < most / 2 ? most - for_rows : most / 2);
+	return number_in(ns, m->token_ns, SHARES_HOST_ROWS, INT64_MAX);
 }
 
 /* True if a generation or score task that is not in the background can run. */

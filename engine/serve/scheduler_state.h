@@ -98,8 +98,6 @@ bool scheduler_fetch_logits(scheduler *s, generation *g);
 void scheduler_proceed(scheduler *s, generation *g, int32_t token, bool overtaken);
 /* Return the entry of s->inflight that is free between ticks. */
 inflight_step *scheduler_free_step(scheduler *s);
-/* Note a time. The least of the latest times counts: other programs only make a step longer. */
-void scheduler_note_time(uint64_t *least, uint64_t ns);
 /* Complete the oldest step in flight: wait for its tokens and deliver them. */
 status scheduler_complete(scheduler *s, inflight_step *f);
 
@@ -126,9 +124,14 @@ void scheduler_left_prompt(scheduler *s, generation *g);
 owner_shares *scheduler_shares(scheduler *s, bool background);
 /* Enter the share of the request's owner. STATUS_NOMEM. */
 status scheduler_enter_share(scheduler *s, const generation_request *r, share **out, error *err);
-/* Divide the next step of m among owners: share_take then says whether a stream may join. Returns the number of streams
- * that may. */
-int scheduler_divide(scheduler *s, const served_model *m);
+/* Divide the next step of m among owners: share_take then says whether a stream may join. `reader` is the owner of the
+ * prompt that the step begins with; NULL: it reads none. Returns the number of streams that may join. */
+int scheduler_divide(scheduler *s, const served_model *m, const share *reader);
+/* Divide the next step of m likewise, and return the maximum tokens of its prompts. */
+int64_t scheduler_divide_prompts(scheduler *s, const served_model *m, const share *reader);
+/* Note the time of a step of m: of a decode step, or of one that reads `tokens` tokens of prompts beside the rows. */
+void scheduler_note_decode(served_model *m, int rows, uint64_t ns);
+void scheduler_note_prompts(served_model *m, int rows, int64_t tokens, uint64_t ns);
 /* Let the background wait, or continue. */
 void scheduler_hold_background(scheduler *s);
 

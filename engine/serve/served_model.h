@@ -68,8 +68,11 @@ struct served_model {
 	model *model; /* NULL while the weights are being read */
 	tokenizer *tokenizer;
 	statepool *pool;
-	uint64_t row_ns;    /* time of a decode step divided by its rows, the least of recent ones; 0: not known */
-	uint64_t prompt_ns; /* likewise, of a step of prompts by its tokens */
+	/* Times that steps have taken lately (scheduler_shares.c); 0: not known. */
+	uint64_t step_ns;   /* a decode step of few rows, the least */
+	uint64_t row_ns;    /* one row more in a decode step, the median */
+	uint64_t token_ns;  /* one token more in a step of prompts, the median */
+	uint64_t prompt_ns; /* a step of prompts divided by its tokens, the least */
 	int host_rows;      /* rows of host_logits */
 	float *host_logits; /* [host_rows][vocab] on the device: uploaded from the host */
 	char *host_tokens;  /* device address of the tokens sampled from them, then of the settings */

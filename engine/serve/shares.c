@@ -107,17 +107,18 @@ void shares_begin(owner_shares *s, uint64_t now_ns)
 	}
 }
 
-int shares_divide(owner_shares *s, int least, int most)
+int shares_divide(owner_shares *s, const share *reader, int least, int most)
 {
 	int owners = 0, weights = 0, lightest = 0, all = 0;
 	double rows = most; /* for each unit of weight */
 	for (const share *x = following(s, NULL); x; x = following(s, x)) {
-		if (x->streams == 0)
+		const int streams = x->streams + (x == reader);
+		if (streams == 0)
 			continue;
 		owners++;
 		weights += x->weight;
 		lightest = owners == 1 || x->weight < lightest ? x->weight : lightest;
-		rows = fmin(rows, (double)x->streams / x->weight);
+		rows = fmin(rows, (double)streams / x->weight);
 	}
 	if (owners > 1)
 		rows = fmax(fmin(rows, (double)most / weights), (double)least / lightest);
@@ -126,6 +127,28 @@ int shares_divide(owner_shares *s, int least, int most)
 		all += x->streams < x->rows ? x->streams : x->rows;
 	}
 	return all;
+}
+
+/* Number of rows that an owner's streams take of a divided step. */
+static uint64_t share_rows(const share *x)
+{
+	return (uint64_t)(x->streams < x->rows ? x->streams : x->rows);
+}
+
+uint64_t shares_prompt_ns(const owner_shares *s, const share *reader, uint64_t step_ns, uint64_t row_ns, uint64_t most)
+{
+	uint64_t all = 0;
+	for (const share *x = following(s, NULL); x; x = following(s, x))
+		all += share_rows(x);
+	for (const share *x = following(s, NULL); x; x = following(s, x)) {
+		if (x == reader || x->streams == 0 || x->served >= reader->served)
+			continue;
+		const uint64_t own = step_ns + share_rows(x) * row_ns, others = (all - share_rows(x)) * row_ns;
+		const uint64_t may = own * (uint64_t)reader->weight / (uint64_t)x->weight;
+		const uint64_t left = may > others ? may - others : 0;
+		most = left < most ? left : most;
+	}
+	return most;
 }
 
 bool share_take(share *x)

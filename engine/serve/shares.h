@@ -7,10 +7,17 @@
  * weight has as many rows as the owner with the fewest streams for its weight. Each owner gets at least
  * SHARES_HOST_ROWS. The minimum on a device is SHARES_DEVICE_ROWS, since rows cost less there. The other streams wait
  * for the next step. If there are several shares, a step on a host takes about SHARES_STEP_NS, because another owner's
- * next request waits for it. With many owners the minimum of rows makes it longer.
+ * next request waits for it. It takes up to twice the time of a step of few rows if that is longer. With many owners
+ * the minimum of rows makes it longer.
  *
  * Prompts: the owner that has been served the fewest tokens for its weight is next. On a host a step reads prompts of
- * one owner. Every SHARES_OLDEST_EVERY-th of its turns is for its first prompt in the queue.
+ * one owner. Every SHARES_OLDEST_EVERY-th of its turns is for its first prompt in the queue. In the division of the rows
+ * a prompt counts as a stream. So another owner's streams do not delay it by more than a few rows.
+ *
+ * Prompts beside streams on a host: the streams of a less served owner limit the prompts of a step. All rows and
+ * prompts of others add at most the time that its own rows take alone, times the quotient of the weights. So a token
+ * takes about twice as long as alone if the weights are equal. At least SHARES_HOST_ROWS tokens are read. Prompts
+ * that may not be cut there are read one at a time.
  *
  * Score tasks: the owner that has had the fewest slices for its weight is next. Their shares are apart from those of
  * generations.
@@ -25,7 +32,7 @@
 #include "engine/base/string_table.h"
 
 enum { SHARES_OWNER_BYTES = 128, SHARES_HOST_ROWS = 4, SHARES_DEVICE_ROWS = 64 };
-enum { SHARES_KEPT_SECONDS = 10, SHARES_STEP_NS = 4000000, SHARES_OLDEST_EVERY = 4, SHARES_IDLE = 256 };
+enum { SHARES_KEPT_SECONDS = 10, SHARES_STEP_NS = 800000, SHARES_OLDEST_EVERY = 4, SHARES_IDLE = 256 };
 
 typedef struct share {
 	string_node node;
@@ -61,9 +68,12 @@ void share_charge(share *x, int64_t tokens);
 
 /* Begin to divide a step at time now_ns: set all `streams` to 0, and free the shares that are no longer kept. */
 void shares_begin(owner_shares *s, uint64_t now_ns);
-/* Set the rows of each owner from its `streams`; `least` as above, at most `most`. Returns the sum of all rows that
- * streams can take. */
-int shares_divide(owner_shares *s, int least, int most);
+/* Set the rows of each owner from its `streams`; `least` as above, at most `most`. A prompt of `reader` counts as one
+ * stream more; NULL: none is read. Returns the sum of all rows that streams can take. */
+int shares_divide(owner_shares *s, const share *reader, int least, int most);
+/* Return the time, at most `most`, that prompts of `reader` may add to a divided step. A step takes step_ns, and each row
+ * adds row_ns. */
+uint64_t shares_prompt_ns(const owner_shares *s, const share *reader, uint64_t step_ns, uint64_t row_ns, uint64_t most);
 /* Take a row; false: the owner has had its rows. */
 bool share_take(share *x);
 

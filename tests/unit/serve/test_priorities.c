@@ -61,6 +61,7 @@ static void run_beside(fixture *f, const int *priorities, int ticks[OTHERS][16])
 	memset(ticks, 0, OTHERS * sizeof *ticks);
 	for (int t = 1, left = OTHERS; left > 0; t++) {
 		assert_true(t < 10000);
+		set_times(f->model, 100);
 		tick(f);
 		left = 0;
 		for (int i = 0; i < OTHERS; i++) {

@@ -13,16 +13,16 @@ static void a_step_is_divided_by_the_fewest_streams(void **state)
 	assert_true(shares_are_several(&s));
 	shares_begin(&s, 0);
 	a->streams = 50;
-	assert_int_equal(shares_divide(&s, 4, 64), 50); /* alone */
+	assert_int_equal(shares_divide(&s, NULL, 4, 64), 50); /* alone */
 	b->streams = 1;
-	assert_int_equal(shares_divide(&s, 4, 64), 5);
+	assert_int_equal(shares_divide(&s, NULL, 4, 64), 5);
 	b->streams = 9;
-	assert_int_equal(shares_divide(&s, 4, 64), 18);
+	assert_int_equal(shares_divide(&s, NULL, 4, 64), 18);
 	c->streams = 2;
-	assert_int_equal(shares_divide(&s, 4, 64), 10);
-	assert_int_equal(shares_divide(&s, 4, 12), 10);
+	assert_int_equal(shares_divide(&s, NULL, 4, 64), 10);
+	assert_int_equal(shares_divide(&s, NULL, 4, 12), 10);
 	b->streams = c->streams = 50;
-	assert_int_equal(shares_divide(&s, 4, 30), 30);
+	assert_int_equal(shares_divide(&s, NULL, 4, 30), 30);
 	for (int i = 0; i < 10; i++)
 		assert_true(share_take(a));
 	assert_false(share_take(a));
@@ -44,19 +44,19 @@ static void rows_and_turns_are_divided_by_weight(void **state)
 	share *a = shares_enter(&s, "a", 1), *b = shares_enter(&s, "b", 3);
 	(void)state;
 	a->streams = b->streams = 50;
-	assert_int_equal(shares_divide(&s, 4, 64), 64);
+	assert_int_equal(shares_divide(&s, NULL, 4, 64), 64);
 	assert_int_equal(a->rows, 16);
 	assert_int_equal(b->rows, 48);
 	b->streams = 15; /* the fewest for its weight: 5 rows for each unit */
-	assert_int_equal(shares_divide(&s, 4, 64), 20);
+	assert_int_equal(shares_divide(&s, NULL, 4, 64), 20);
 	assert_int_equal(a->rows, 5);
 	assert_int_equal(b->rows, 15);
 	b->streams = 1;
-	assert_int_equal(shares_divide(&s, 4, 64), 5);
+	assert_int_equal(shares_divide(&s, NULL, 4, 64), 5);
 	assert_int_equal(a->rows, 4); /* the minimum */
 	assert_ptr_equal(shares_enter(&s, "a", 3), a);
 	a->streams = b->streams = 50;
-	assert_int_equal(shares_divide(&s, 4, 64), 64); /* equal weights are as none */
+	assert_int_equal(shares_divide(&s, NULL, 4, 64), 64); /* equal weights are as none */
 	assert_int_equal(a->rows, 32);
 	share_charge(a, 30);
 	share_charge(b, 60);
@@ -111,7 +111,94 @@ static void owners_that_are_gone_are_limited(void **state)
 	shares_fini(&s);
 }
 
+static void a_prompt_takes_a_row_of_its_owner(void **state)
+{
+	owner_shares s = {0};
+	share *a = shares_enter(&s, "a", 1), *b = shares_enter(&s, "b", 3);
+	(void)state;
+	a->streams = 50;
+	assert_int_equal(shares_divide(&s, a, 4, 64), 50);
+	assert_int_equal(shares_divide(&s, b, 4, 64), 4); /* b has no stream, and is waiting for this step */
+	b->streams = 35;
+	assert_int_equal(shares_divide(&s, NULL, 4, 64), 11 + 35);
+	assert_int_equal(shares_divide(&s, b, 4, 64), 12 + 35);
+	share_leave(a, 1);
+	share_leave(b, 1);
+	shares_fini(&s);
+}
+
+static void prompts_add_the_time_that_a_less_served_owner_takes_alone(void **state)
+{
+	enum { STEP = 100, ROW = 10, MOST = 1000 };
+	owner_shares s = {0};
+	share *a = shares_enter(&s, "a", 1), *b = shares_enter(&s, "b", 1), *c = shares_enter(&s, "c", 1);
+	(void)state;
+	a->streams = 50;
+	b->streams = 1;
+	share_charge(a, 100);
+	assert_int_equal(shares_divide(&s, NULL, 4, 64), 5);
+	assert_int_equal(shares_prompt_ns(&s, a, STEP, ROW, MOST), STEP + ROW - 4 * ROW);
+	assert_int_equal(shares_prompt_ns(&s, a, STEP, ROW, 50), 50);
+	assert_int_equal(shares_prompt_ns(&s, b, STEP, ROW, MOST), MOST); /* a has been served more */
+	assert_int_equal(shares_prompt_ns(&s, c, STEP, ROW, MOST), MOST); /* so has a; b as much */
+	share_charge(c, 10);
+	assert_int_equal(shares_prompt_ns(&s, c, STEP, ROW, MOST), STEP + ROW - 4 * ROW);
+	a->weight = 3;
+	assert_int_equal(shares_prompt_ns(&s, a, STEP, ROW, MOST), 3 * (STEP + ROW) - 4 * ROW);
+	a->weight = 1;
+	b->weight = 10; /* its share is so large that the rows of the others fill theirs */
+	assert_int_equal(shares_prompt_ns(&s, a, STEP, ROW, MOST), 0);
+	b->weight = 1;
+	c->streams = 2; /* b has fewer rows */
+	c->served = 0;
+	assert_int_equal(shares_divide(&s, NULL, 4, 64), 7);
+	assert_int_equal(shares_prompt_ns(&s, a, STEP, ROW, MOST), STEP + ROW - 6 * ROW);
+	share_leave(a, 1);
+	share_leave(b, 1);
+	share_leave(c, 1);
+	shares_fini(&s);
+}
+
+static void times_of_steps_are_noted_for_rows_and_tokens(void **state)
+{
+	served_model m = {0};
+	(void)state;
+	scheduler_note_decode(&m, 1, 2000);
+	scheduler_note_decode(&m, 4, 1000);
+	scheduler_note_decode(&m, 1, 1000000); /* another program has run */
+	assert_in_range(m.step_ns, 1000, 1100);
+	m = (served_model){.step_ns = 1000};
+	scheduler_note_decode(&m, 40, 5000);
+	assert_int_equal(m.row_ns, 100);
+	scheduler_note_prompts(&m, 10, 40, 4000);
+	assert_int_equal(m.token_ns, 50);
+	scheduler_note_decode(&m, 2000, 1000000000);
+	assert_in_range(m.row_ns, 101, 104);
+	for (int i = 0; i < 200; i++)
+		scheduler_note_decode(&m, 2000, 1000 + 2000 * 150);
+	assert_in_range(m.row_ns, 145, 155);
+	for (int i = 0; i < 200; i++)
+		scheduler_note_decode(&m, 5, 1000000); /* far fewer rows than the limit */
+	assert_in_range(m.row_ns, 145, 155);
+	for (int i = 0; i < 200; i++)
+		scheduler_note_prompts(&m, 2000, 1, 1000 + 50 + 2000 * 120);
+	assert_in_range(m.row_ns, 115, 125);
+	assert_in_range(m.token_ns, 45, 55);
+}
+
 enum { MANY = 12 };
+
+/* Tick with known times. Returns the tokens of prompts, and sets *rows to the rows of streams. */
+static int tick_with_times(fixture *f, uint64_t row_ns, int *rows)
+{
+	scheduler_stats before, after;
+	set_times(f->model, row_ns);
+	scheduler_stats_read(f->scheduler, &before);
+	assert_int_equal(scheduler_tick(f->scheduler), STATUS_OK);
+	scheduler_stats_read(f->scheduler, &after);
+	*rows = (int)(after.batched_sequences - before.batched_sequences);
+	return (int)(after.prompt_tokens - before.prompt_tokens);
+}
 
 /* Start MANY generations of owner "many", and run until all decode. */
 static void start_many(fixture *f, client c[MANY], const int32_t *ids)
@@ -163,6 +250,7 @@ static void a_prompt_is_read_before_the_waiting_ones_of_another_owner(void **sta
 	fixture *f = *state;
 	client many[MANY], one;
 	int32_t ids[45];
+	int rows;
 	random_tokens(ids, 45, 2);
 	for (int i = 0; i < MANY; i++) {
 		generation_request r = request(&many[i], ids, 40, 2);
@@ -176,12 +264,79 @@ static void a_prompt_is_read_before_the_waiting_ones_of_another_owner(void **sta
 	scheduler_stats before, after;
 	scheduler_stats_read(f->scheduler, &before);
 	while (one.n_tokens == 0)
-		assert_int_equal(scheduler_tick(f->scheduler), STATUS_OK);
+		tick_with_times(f, 100, &rows);
 	scheduler_stats_read(f->scheduler, &after);
 	assert_int_equal(after.prompt_tokens - before.prompt_tokens, 45); /* those of the others wait */
 	drain(f);
 	for (int i = 0; i < MANY; i++)
 		assert_int_equal(many[i].n_tokens, 2);
+}
+
+static void start_of(fixture *f, client *c, const char *owner, const int32_t *ids, int64_t n, int64_t max_tokens)
+{
+	generation_request r = request(c, ids, n, max_tokens);
+	r.owner = owner;
+	start(f, NULL, c, &r);
+}
+
+static void prompts_beside_a_less_served_owners_stream_are_read_in_pieces(void **state)
+{
+	enum { PROMPTS = 3, LENGTH = 40 };
+	fixture *f = *state;
+	client many[MANY], prompts[PROMPTS], one;
+	int32_t ids[LENGTH];
+	int rows, read = 0;
+	random_tokens(ids, LENGTH, 3);
+	start_many(f, many, ids);
+	start_of(f, &one, "one", ids, 2, 30);
+	while (one.n_tokens == 0)
+		assert_int_equal(scheduler_tick(f->scheduler), STATUS_OK);
+	for (int i = 0; i < PROMPTS; i++)
+		start_of(f, &prompts[i], "many", ids, LENGTH, 2);
+	while (one.n_tokens < 20) {
+		const int n = tick_with_times(f, 100, &rows);
+		assert_true(n <= (1100 - 4 * 100) / 50);
+		read += n;
+	}
+	assert_true(read > LENGTH);
+	drain(f);
+	for (int i = 0; i < PROMPTS; i++)
+		assert_int_equal(prompts[i].n_tokens, 2);
+}
+
+static void a_less_served_owners_prompt_is_read_whole_beside_few_rows(void **state)
+{
+	enum { LENGTH = 40 };
+	fixture *f = *state;
+	client many[MANY], one;
+	int32_t ids[LENGTH];
+	int rows = 0, read = 0;
+	random_tokens(ids, LENGTH, 4);
+	start_many(f, many, ids);
+	start_of(f, &one, "one", ids, LENGTH, 2);
+	for (int i = 0; i < 2 && read == 0; i++) /* a step of streams may be in flight */
+		read = tick_with_times(f, 100, &rows);
+	assert_int_equal(read, LENGTH);
+	assert_true(rows <= SHARES_HOST_ROWS);
+	drain(f);
+}
+
+/* Another owner may send a request at any time, because it has sent one lately. */
+static void a_step_of_one_owner_is_short_if_there_is_another(void **state)
+{
+	fixture *f = *state;
+	client many[MANY], one;
+	int32_t ids[2];
+	int rows;
+	random_tokens(ids, 2, 5);
+	start_of(f, &one, "one", ids, 2, 1);
+	drain(f);
+	start_many(f, many, ids);
+	for (int i = 0; i < 4; i++) {
+		tick_with_times(f, SHARES_STEP_NS / 7, &rows);
+		assert_int_equal(rows, 6); /* beside the time of a step of few rows */
+	}
+	drain(f);
 }
 
 static void owners_change_no_token(void **state)
@@ -219,10 +374,17 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_step_is_divided_by_the_fewest_streams),
 	    cmocka_unit_test(rows_and_turns_are_divided_by_weight),
+	    cmocka_unit_test(a_prompt_takes_a_row_of_its_owner),
+	    cmocka_unit_test(prompts_add_the_time_that_a_less_served_owner_takes_alone),
+	    cmocka_unit_test(times_of_steps_are_noted_for_rows_and_tokens),
 	    cmocka_unit_test(an_owner_cannot_save_up_turns),
 	    cmocka_unit_test(owners_that_are_gone_are_limited),
 	    cmocka_unit_test_setup_teardown(a_stream_beside_many_of_another_owner_is_in_every_step, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_prompt_is_read_before_the_waiting_ones_of_another_owner, setup, teardown),
+	    cmocka_unit_test_setup_teardown(prompts_beside_a_less_served_owners_stream_are_read_in_pieces, setup,
+	                                    teardown),
+	    cmocka_unit_test_setup_teardown(a_less_served_owners_prompt_is_read_whole_beside_few_rows, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_step_of_one_owner_is_short_if_there_is_another, setup, teardown),
 	    cmocka_unit_test_setup_teardown(owners_change_no_token, setup, teardown),
 	};
 	return RUN_ALL_WAYS(tests);
