@@ -237,6 +237,7 @@ static status open_fleet(engine *e, error *err)
 		                         .cache_folder = e->cache_folder};
 		on[i].limits.max_generations = admission_limit(o->limits.max_generations);
 		on[i].limits.automatic_used = &e->automatic_used;
+		on[i].limits.snapshot_used = &e->snapshot_used;
 		on[i].limits.prefix_disk = e->prefix_disk;
 	}
 	return fleet_open(&e->fleet, on, o->n_devices, err);

@@ -27,7 +27,7 @@ typedef struct engine {
 	int64_t cache_budget;        /* limited by options.corpus_cache_bytes */
 	struct prefix_disk *prefix_disk; /* limits.prefix_disk */
 	fleet *fleet;
-	atomic_llong automatic_used; /* limits.automatic_used */
+	atomic_llong automatic_used, snapshot_used; /* counts that limits points to */
 	catalog *catalog;
 	sessions *sessions;
 	struct trace_outbox *traces;

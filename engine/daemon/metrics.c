@@ -140,6 +140,12 @@ static void add_serving(json_t *all, const engine *e, const device_stats *d)
 	            (double)s->cached_tokens);
 	metrics_add(all, "additive_engine_prefix_bytes", "gauge", "Host memory of states that prompts begin with.",
 	            (double)s->prefix_bytes);
+	int64_t blocks, shared;
+	scheduler_block_bytes(&blocks, &shared);
+	metrics_add(all, "additive_engine_state_block_bytes", "gauge",
+	            "Host memory of keys and values that snapshots and states of prompts share.", (double)blocks);
+	metrics_add(all, "additive_engine_state_block_shared_bytes", "gauge",
+	            "Bytes that they would take more if each had its own.", (double)shared);
 	add_prefix_disk(all, e);
 	metrics_add(all, "additive_engine_generated_tokens_total", "counter", "Tokens generated.",
 	            (double)s->generated_tokens);

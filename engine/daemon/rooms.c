@@ -34,7 +34,7 @@ void rooms_connect(engine *e)
 	                       .budget = o->data_budget};
 }
 
-session_parts rooms_sessions(const engine *e)
+session_parts rooms_sessions(engine *e)
 {
 	return (session_parts){.store = e->store,
 	                       .catalog = e->catalog,
@@ -44,6 +44,7 @@ session_parts rooms_sessions(const engine *e)
 	                       .max_known = e->options->max_known_sessions,
 	                       .max_snapshots = e->options->max_snapshots,
 	                       .snapshot_bytes = e->options->snapshot_bytes,
+	                       .snapshot_used = &e->snapshot_used,
 	                       .memory_bytes = e->options->session_memory_bytes,
 	                       .disk_bytes = e->options->session_disk_bytes};
 }

@@ -11,7 +11,7 @@ typedef enum room { ROOM_ENGINE, ROOM_LIBRARY, ROOM_SESSIONS, ROOM_GENERATION, R
 void *rooms_context(engine *e, room which);
 /* Fill in the contexts of library and generation. The engine has all its parts. */
 void rooms_connect(engine *e);
-session_parts rooms_sessions(const engine *e);
+session_parts rooms_sessions(engine *e);
 job_parts rooms_jobs(engine *e);
 
 #endif

@@ -80,31 +80,38 @@ int state_list_changes(const state_list *list, int64_t from, int64_t to, int64_t
 	return n;
 }
 
-bool state_list_written(const state_list *list, int64_t tokens, int64_t at, state_range *out)
+static void add_piece(state_piece *out, int *n, state_piece piece)
 {
-	for (int i = 0; i < list->count; i++) {
-		const state_spec *item = &list->items[i];
-		const bool whole = tokens >= item->places; /* also with places 0 */
-		int64_t tensor = item->offset;
-		for (int k = 0; k < (whole ? 1 : STATE_RING_TENSORS) && item->kind != STATE_SOURCE; k++) {
-			const int64_t count = whole ? item->floats : tokens * item->widths[k];
-			if (at < count) {
-				*out = (state_range){tensor + at, count - at};
-				return true;
-			}
-			at -= count;
-			tensor += item->places * item->widths[k];
-		}
-	}
-	return false;
+	state_piece *last = *n > 0 ? &out[*n - 1] : NULL;
+	if (piece.width * piece.count == 0)
+		return;
+	if (last && !last->by_token && !piece.by_token && last->first + last->count == piece.first)
+		last->count += piece.count;
+	else
+		out[(*n)++] = piece;
 }
 
-int64_t state_list_written_floats(const state_list *list, int64_t tokens)
+int state_list_pieces(const state_list *list, int64_t tokens, bool source, state_piece *out)
 {
-	state_range r;
-	int64_t n = 0;
-	while (state_list_written(list, tokens, n, &r))
-		n += r.count;
+	int n = 0;
+	int64_t longest = 1;
+	for (int i = 0; i < list->count; i++)
+		longest = list->items[i].places > longest ? list->items[i].places : longest;
+	for (int i = 0; i < list->count; i++) {
+		const state_spec *item = &list->items[i];
+		const bool by_token = item->places == longest && tokens <= longest;
+		int64_t tensor = item->offset;
+		if (item->kind == STATE_SOURCE ? !source : tokens == 0)
+			continue;
+		if (tokens >= item->places && !by_token) { /* also with places 0 */
+			add_piece(out, &n, (state_piece){tensor, 1, item->floats, false});
+			continue;
+		}
+		for (int k = 0; k < STATE_RING_TENSORS; tensor += item->places * item->widths[k++])
+			add_piece(out, &n,
+			          by_token ? (state_piece){tensor, item->widths[k], tokens, true}
+			                   : (state_piece){tensor, 1, tokens * item->widths[k], false});
+	}
 	return n;
 }
 

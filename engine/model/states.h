@@ -41,6 +41,12 @@ typedef struct state_range {
 	int64_t first, count;
 } state_range;
 
+/* Floats of a slot that were written: `count` places of `width` floats each. */
+typedef struct state_piece {
+	int64_t first, width, count;
+	bool by_token; /* place t belongs to token t, so later tokens leave it unchanged while they have other places */
+} state_piece;
+
 /* List in order of offsets; grows as needed. Starts zeroed; `status` is STATUS_NOMEM once an item could not be
  * added. */
 typedef struct state_list {
@@ -65,11 +71,10 @@ void state_list_convert_logs(const state_list *list, const float *from, float *t
 /* List what changes in a slot when tokens from … to - 1 are read, ascending, into out [STATE_RANGES × list->count].
  * Ranges at most `gap` floats apart are merged. Return their number. */
 int state_list_changes(const state_list *list, int64_t from, int64_t to, int64_t gap, state_range *out);
-/* Find the floats of a slot that the first `tokens` tokens write; those of a source do not count. Set *out to the range
- * that begins with number `at` and holds those that follow it in the slot. False: there are no more. */
-bool state_list_written(const state_list *list, int64_t tokens, int64_t at, state_range *out);
-/* Return their number. */
-int64_t state_list_written_floats(const state_list *list, int64_t tokens);
+/* List what the first `tokens` tokens have written in a slot and, with `source`, the states of a source, ascending, into
+ * out [STATE_RING_TENSORS × list->count]. Return their number. The places by token are those of the longest rings while
+ * these hold all tokens. */
+int state_list_pieces(const state_list *list, int64_t tokens, bool source, state_piece *out);
 /* Return the state with that name, or NULL. Borrowed until the list grows. */
 const state_spec *state_list_find(const state_list *list, const char *name);
 /* Return the floats of a slot: all states, rounded up to whole cache lines. */

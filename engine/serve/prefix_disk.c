@@ -21,6 +21,7 @@
 #include "engine/base/file.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
+#include "engine/serve/session_blob.h"
 
 enum { BUCKETS = PREFIX_DISK_MOST, NAME_BYTES = 72, LOOK_SECONDS = 1 };
 
@@ -251,6 +252,8 @@ static status write_state(prefix_disk *d, queued *q, error *err)
 {
 	char path[PATH_MAX];
 	path_of(d, &q->key, path);
+	if (session_blob_fill(&q->state) != STATUS_OK)
+		return error_set(err, STATUS_NOMEM, NULL, "no memory for a state of %zu bytes", q->state.bytes);
 	scheduler_transfer_seal(&q->state);
 	return file_write_scratch(path, q->state.blob, q->state.bytes, err);
 }

@@ -17,8 +17,7 @@ struct prefix {
 	prefix *newer, *older; /* by last use */
 	const served_model *model;
 	prefix_key key;
-	session_transfer state;
-	int64_t bytes;
+	session *state; /* held */
 };
 
 /* Digest of the sizes and times of the files with the program's and the backend's code. */
@@ -43,8 +42,8 @@ static uint64_t code_of(const backend *b)
 void prefixes_init(prefix_cache *c, const backend *b, int64_t limit, prefix_disk *disk)
 {
 	*c = (prefix_cache){.limit = limit, .disk = limit > 0 ? disk : NULL};
-	c->program = code_of(b) ^ prefix_disk_name(ADDITIVE_VERSION) ^ prefix_disk_name(b->name) ^
-	             prefix_disk_name(b->device);
+	c->program =
+	    code_of(b) ^ prefix_disk_name(ADDITIVE_VERSION) ^ prefix_disk_name(b->name) ^ prefix_disk_name(b->device);
 }
 
 static prefix_key key_of(const served_model *m, uint64_t owner, uint64_t hash, int64_t tokens)
@@ -85,17 +84,30 @@ static void touch(prefix_cache *c, prefix *p)
 	link_use(c, p);
 }
 
-static void drop(prefix_cache *c, prefix *p)
+/* Bytes of an entry besides its state. */
+static int64_t entry_bytes(const session *x)
 {
+	return (int64_t)(sizeof(prefix) + sizeof *x) + x->tokens * (int64_t)sizeof(int32_t);
+}
+
+/* Remove an entry and return its state. */
+static session *take_out(prefix_cache *c, prefix *p)
+{
+	session *x = p->state;
 	prefix **link = bucket(c, p->key.hash);
 	while (*link != p)
 		link = &(*link)->next;
 	*link = p->next;
 	unlink_use(c, p);
 	c->count--;
-	c->bytes -= p->bytes;
-	scheduler_transfer_fini(&p->state);
+	c->bytes -= entry_bytes(x) + held_state_uncount(&x->held, HELD_PREFIXES);
 	free(p);
+	return x;
+}
+
+static void drop(prefix_cache *c, prefix *p)
+{
+	session_free(take_out(c, p));
 }
 
 /* Double the buckets; false: out of memory, and the table is unchanged. */
@@ -123,12 +135,22 @@ static bool is_slower(const served_model *m, int64_t n, uint64_t ns)
 	return m->prompt_ns == 0 || m->prompt_ns * (uint64_t)n > ns;
 }
 
+static int64_t file_bytes(const prefix *p)
+{
+	return session_blob_bare_bytes(p->state);
+}
+
 /* Move a state to the disk if it may be worth reading from there, and drop it. extra: as in prefix_disk_put. */
 static void move_out(prefix_cache *c, prefix *p, int64_t extra)
 {
-	if (c->disk && is_slower(p->model, p->key.tokens, prefix_disk_read_ns(c->disk, p->bytes)))
-		prefix_disk_put(c->disk, &p->key, &p->state, extra);
-	drop(c, p);
+	const prefix_key key = p->key;
+	const bool worth = c->disk && is_slower(p->model, key.tokens, prefix_disk_read_ns(c->disk, file_bytes(p)));
+	session *x = take_out(c, p);
+	session_transfer t;
+	if (!worth)
+		session_free(x);
+	else if (session_blob_give(x, &t) == STATUS_OK)
+		prefix_disk_put(c->disk, &key, &t, extra);
 }
 
 /* Drop the states of owners that have been removed since the last call. */
@@ -151,10 +173,13 @@ void prefixes_free(prefix_cache *c, const served_model *m)
 		prefix_disk_cancel(c->disk, &c->read);
 		c->read_model = NULL;
 	}
+	int64_t all = 0; /* bytes of the files; their states share memory until they are written */
+	for (const prefix *p = c->oldest; p; p = p->newer)
+		all += p->model == m ? file_bytes(p) : 0;
 	for (prefix *p = c->oldest, *newer; p; p = newer) {
 		newer = p->newer;
 		if (p->model == m)
-			move_out(c, p, c->limit); /* all at once */
+			move_out(c, p, all);
 	}
 }
 
@@ -164,24 +189,23 @@ void prefixes_fini(prefix_cache *c)
 	*c = (prefix_cache){0};
 }
 
-/* Add a state, of which the cache becomes the owner. Nothing depends on it, so no memory is no error: the state is
+/* Add a held session, of which the cache becomes the owner. Nothing depends on it, so no memory is no error: it is
  * freed. False: it has not been added. */
-static bool add(prefix_cache *c, const served_model *m, const prefix_key *key, session_transfer *state)
+static bool add(prefix_cache *c, const served_model *m, const prefix_key *key, session *state)
 {
-	const int64_t bytes = (int64_t)(sizeof(prefix) + state->bytes);
-	prefix *p = bytes <= c->limit && (c->count < c->n_buckets || grow_table(c)) ? memory_new(1, sizeof *p) : NULL;
+	const int64_t most = entry_bytes(state) + (int64_t)state->held.size;
+	prefix *p = most <= c->limit && (c->count < c->n_buckets || grow_table(c)) ? memory_new(1, sizeof *p) : NULL;
 	if (!p) {
-		scheduler_transfer_fini(state);
+		session_free(state);
 		return false;
 	}
-	while (c->bytes + bytes > c->limit)
+	c->bytes += entry_bytes(state) + held_state_count(&state->held, HELD_PREFIXES);
+	while (c->bytes > c->limit)
 		move_out(c, c->oldest, 0);
-	*p = (prefix){.model = m, .key = *key, .state = *state, .bytes = bytes, .next = *bucket(c, key->hash)};
-	*state = (session_transfer){0};
+	*p = (prefix){.model = m, .key = *key, .state = state, .next = *bucket(c, key->hash)};
 	*bucket(c, key->hash) = p;
 	link_use(c, p);
 	c->count++;
-	c->bytes += bytes;
 	return true;
 }
 
@@ -189,11 +213,7 @@ static bool add(prefix_cache *c, const served_model *m, const prefix_key *key, s
 
 static int64_t common_tokens(const prefix *p, const int32_t *ids, int64_t n)
 {
-	int64_t most, i = 0;
-	const int32_t *own = session_blob_tokens(&p->state, &most);
-	while (i < n && i < most && own[i] == ids[i])
-		i++;
-	return i;
+	return token_history_common(&p->state->history, ids, n);
 }
 
 /* Return the state after exactly these tokens, of which `hash` is the hash; NULL: none. */
@@ -236,15 +256,14 @@ static int64_t find_branch(const prefix_cache *c, const served_model *m, uint64_
 }
 
 /* Make *out the session after a kept state. */
-static status restore(session **out, served_model *m, const prefix *p)
+static status restore(session **out, const prefix *p)
 {
-	session_transfer t = p->state; /* the blob stays p's */
-	t.moved = 0;
-	t.done = false;
-	TRY(session_blob_open(out, m, "", &t, NULL));
+	size_t moved = 0;
+	bool done = false;
+	TRY(session_fork(out, p->state, "", NULL));
 	status s = STATUS_OK;
-	while (s == STATUS_OK && !t.done)
-		s = session_blob_read(*out, &t, NULL);
+	while (s == STATUS_OK && !done)
+		s = session_fork_step(*out, p->state, &moved, &done, NULL);
 	if (s != STATUS_OK) {
 		session_free(*out);
 		*out = NULL;
@@ -272,14 +291,30 @@ static bool is_state_of(const prefix_cache *c, const served_model *m, const pref
 	return hash == key->hash && n == key->tokens;
 }
 
+/* Make the held session of a blob from the disk. It shares the blocks of the longest state with which it begins. */
+static session *hold_blob(const prefix_cache *c, served_model *m, const prefix_key *key, const session_transfer *t)
+{
+	int64_t n;
+	session *x = NULL;
+	block_list blocks = {0};
+	const int32_t *ids = session_blob_tokens(t, &n);
+	const prefix *p = find_longest(c, m, key->owner, ids, n);
+	if (!p || block_list_copy(&blocks, &p->state->held.blocks, INT64_MAX) == STATUS_OK)
+		(void)session_blob_hold(&x, m, t, &blocks);
+	block_list_fini(&blocks);
+	return x;
+}
+
 /* Take the state that has been read from the disk. Without it the file goes, so that it is not read again and again. */
 static void take_read(prefix_cache *c)
 {
 	prefix_read *r = &c->read;
-	const served_model *m = c->read_model;
-	if (!is_state_of(c, m, &r->key, &r->blob) || prefix_disk_has_removed(c->disk, r->key.owner))
-		scheduler_transfer_fini(&r->blob);
-	if (!r->blob.blob || !add(c, m, &r->key, &r->blob))
+	served_model *m = c->read_model;
+	session *x = is_state_of(c, m, &r->key, &r->blob) && !prefix_disk_has_removed(c->disk, r->key.owner)
+	                 ? hold_blob(c, m, &r->key, &r->blob)
+	                 : NULL;
+	scheduler_transfer_fini(&r->blob);
+	if (!x || !add(c, m, &r->key, x))
 		prefix_disk_remove(c->disk, &r->key);
 	r->began_ns = 0;
 	c->read_model = NULL;
@@ -303,13 +338,14 @@ static bool find_on_disk(const prefix_cache *c, const served_model *m, const gen
 }
 
 /* Begin to read the prompt's state unless it has none, or another is being read. True: the prompt need not wait. */
-static bool begin_read(prefix_cache *c, const served_model *m, const generation_request *r, const prefix_wait *w)
+static bool begin_read(prefix_cache *c, served_model *m, const generation_request *r, const prefix_wait *w)
 {
 	const uint64_t now = clock_ns();
 	prefix_key key = {0};
 	if (now - w->since_ns >= PREFIXES_WAIT_NS)
 		return true;
-	if (!(w->waits && c->read.began_ns) && !find_on_disk(c, m, r, &key)) /* a prompt that waits has been looked up */
+	if (!(w->waits && c->read.began_ns) &&
+	    !find_on_disk(c, m, r, &key)) /* a prompt that waits has been looked up */
 		return true;
 	if (c->read.began_ns)
 		return now - c->read.began_ns >= PREFIXES_WAIT_NS;
@@ -339,7 +375,7 @@ status prefixes_begin(prefix_cache *c, served_model *m, generation_request *r, s
 	drop_removed(c);
 	prefix *p = find_longest(c, m, owner, r->prompt, r->n_prompt);
 	const int64_t branch = find_branch(c, m, owner, r->prompt, r->n_prompt);
-	if (!p || restore(out, m, p) != STATUS_OK) { /* the prompt is read from its beginning */
+	if (!p || restore(out, p) != STATUS_OK) { /* the prompt is read from its beginning */
 		p = NULL;
 		TRY(session_new(out, m, "", &o, err));
 	}
@@ -408,20 +444,23 @@ static prefix *find_key(const prefix_cache *c, const served_model *m, const pref
 /* Add a copy of x. */
 static void add_copy(prefix_cache *c, session *x, const prefix_key *key)
 {
-	session_transfer t = {.bare = true};
+	session *copy;
+	size_t moved = 0;
+	bool done = false;
 	const int64_t bytes = session_blob_bare_bytes(x);
 	if (x->tokens > PREFIXES_TOKENS || bytes > c->limit ||
 	    bytes - x->tokens * (int64_t)sizeof(int32_t) > PREFIXES_STATE_BYTES)
 		return;
 	drop_removed(c);
-	if (c->removed_owners > 0 && prefix_disk_has_removed(c->disk, key->owner))
+	if ((c->removed_owners > 0 && prefix_disk_has_removed(c->disk, key->owner)) ||
+	    session_hold_new(&copy, x->model, &x->options, x->tokens, false, &x->blocks) != STATUS_OK)
 		return;
-	while (!t.done)
-		if (session_blob_write(x, &t, NULL) != STATUS_OK) {
-			scheduler_transfer_fini(&t);
+	while (!done)
+		if (session_fork_step(copy, x, &moved, &done, NULL) != STATUS_OK) {
+			session_free(copy);
 			return;
 		}
-	add(c, x->model, key, &t);
+	add(c, x->model, key, copy);
 }
 
 static void keep(prefix_cache *c, session *x)
@@ -431,10 +470,12 @@ static void keep(prefix_cache *c, session *x)
 		k->hash = prefix_disk_hash(k->hash, token_history_at(&x->history, k->hashed));
 	const prefix_key key = key_of(x->model, k->owner, k->hash, x->tokens);
 	prefix *p = find_key(c, x->model, &key);
-	if (p)
+	if (p) { /* another prompt with the same tokens has been faster */
 		touch(c, p);
-	else
+		session_share_blocks(x, p->state);
+	} else {
 		add_copy(c, x, &key);
+	}
 	k->tokens = x->tokens;
 }
 

@@ -12,7 +12,9 @@
  * No bit depends on it. Where bits depend on the pieces of a prompt (served_model.any_pieces), only states between
  * whole pieces are kept.
  *
- * A state is a bare blob (session_blob.h), in memory as on the disk. All states of a device share a budget of bytes.
+ * A state is a held session in memory (session.h), and a bare blob on the disk (session_blob.h). States that have tokens
+ * in common share their keys and values (held_state.h). All states of a device share a budget of bytes, in which shared
+ * ones count once.
  * The least recently used leaves memory first, and so does a model's when it is unloaded. They move to the disk
  * (prefix_disk.h), if there is one. A state there returns to memory before its prompt begins, in the `prepare` of the
  * task (prefixes_ready): never in a step.
@@ -31,7 +33,7 @@ enum {
 	PREFIXES_COMPARED = 32,         /* recent states that a prompt is compared with */
 	PREFIXES_SHARED = 16,           /* minimum of tokens that others share; reading fewer is as fast */
 	PREFIXES_LEAST = 64,            /* minimum of tokens since the last state, otherwise */
-	PREFIXES_STATE_BYTES = 4 << 20, /* maximum without its tokens; copying a larger state exceeds a turn */
+	PREFIXES_STATE_BYTES = 4 << 20, /* maximum without its tokens; a larger state enters a slot in more than a turn */
 	PREFIXES_TOKENS = 1 << 20       /* maximum */
 };
 #define PREFIXES_WAIT_NS 1000000000u
@@ -48,7 +50,7 @@ typedef struct prefix_cache {
 	uint64_t program;               /* equal for programs and devices that compute the same bits */
 	uint64_t removed_owners;        /* prefix_disk_removed_owners at the last look */
 	prefix_read read;               /* one at a time, */
-	const served_model *read_model; /* for this model */
+	served_model *read_model;       /* for this model */
 } prefix_cache;
 
 /* Zero all and set limit, disk and program. */

@@ -60,8 +60,9 @@ typedef struct scheduler_limits {
 	int64_t prefix_bytes; /* host memory for states that prompts begin with (prefixes.h); 0: none are kept */
 	struct prefix_disk *prefix_disk; /* for those that leave it; shared by schedulers. NULL: they are freed */
 	int64_t automatic_bytes; /* host memory for automatic snapshots; 0: none are made */
-	/* Counts that memory for all schedulers that share it. It outlives their snapshots. NULL: none are made. */
-	atomic_llong *automatic_used;
+	/* Count that memory, and that of other snapshots, for all schedulers that share it. They outlive the snapshots.
+	 * NULL: no automatic snapshots are made; others are not counted. */
+	atomic_llong *automatic_used, *snapshot_used;
 } scheduler_limits;
 
 /* Create a scheduler for models on backend b, which must outlive it. STATUS_NOMEM. */
@@ -109,7 +110,8 @@ typedef struct session_info {
 	int64_t tokens;         /* read so far */
 	int64_t source;         /* tokens of its source; 0: no source */
 	int64_t state_bytes;    /* constant, independent of `tokens` */
-	int64_t snapshot_bytes; /* size of a snapshot of the session as it is */
+	int64_t snapshot_bytes; /* size of a snapshot of the session as it is, with what it would share */
+	int64_t export_bytes;   /* size of its blob, but for header and checksum */
 	bool busy;              /* a generation or append uses it */
 	session_options options;
 	struct {
@@ -157,6 +159,9 @@ status scheduler_session_snapshot(const session *x, const char *id, session **ou
  * x is lost. */
 status scheduler_session_rollback_step(scheduler *s, session *x, const char *snapshot, size_t *moved, bool *done,
                                        error *err);
+/* Return the bytes of the keys and values that snapshots and states of prompts share (held_state.h), of all schedulers,
+ * and those that they would take more if each had its own. Any thread. */
+void scheduler_block_bytes(int64_t *bytes, int64_t *shared);
 /* Free a snapshot. STATUS_NOT_FOUND "snapshot". */
 status scheduler_session_drop(session *x, const char *snapshot, error *err);
 
@@ -171,6 +176,7 @@ typedef struct session_transfer {
 	bool done;
 	bool temporary; /* import: the session is not durable, whatever the blob says */
 	bool bare;      /* without logits and source, and only with the floats that its tokens have written (prefixes.h) */
+	session *held;  /* bare: the blob's bytes after its header are still to be written from it */
 } session_transfer;
 
 /* Export about a megabyte more. Once t->done, the blob lacks only its checksum. The caller lets nothing else use x

@@ -30,13 +30,25 @@ void scheduler_automatic_list(const session *x, session_info *out)
 		}
 }
 
-/* Count n bytes more, unless that exceeds the limit. */
-static bool reserve_automatic(const scheduler *s, int64_t n)
+static bool exceeds_limit(const scheduler *s)
 {
-	if (atomic_fetch_add(s->limits.automatic_used, n) + n <= s->limits.automatic_bytes)
-		return true;
-	atomic_fetch_sub(s->limits.automatic_used, n);
-	return false;
+	return atomic_load(s->limits.automatic_used) > s->limits.automatic_bytes;
+}
+
+/* Return a complete snapshot of x, in no list; NULL: there is no memory for it, or the device failed. */
+static session *copy_session(session *x, const char *id)
+{
+	session *copy;
+	size_t moved = 0;
+	bool done = false;
+	if (session_snapshot(&copy, x, id, NULL) != STATUS_OK)
+		return NULL;
+	while (!done)
+		if (session_fork_step(copy, x, &moved, &done, NULL) != STATUS_OK) {
+			session_free(copy);
+			return NULL;
+		}
+	return copy;
 }
 
 void scheduler_session_keep_automatic(scheduler *s, session *x)
@@ -44,8 +56,6 @@ void scheduler_session_keep_automatic(scheduler *s, session *x)
 	char id[SCHEDULER_ID_BYTES];
 	const int64_t bytes = session_snapshot_bytes(x);
 	session *copy, *oldest;
-	size_t moved = 0;
-	bool done = false, room = false;
 	int count;
 	if (!s->limits.automatic_used || statepool_slot_bytes(x->model->pool) > SCHEDULER_AUTOMATIC_BYTES ||
 	    bytes > s->limits.automatic_bytes)
@@ -53,22 +63,16 @@ void scheduler_session_keep_automatic(scheduler *s, session *x)
 	snprintf(id, sizeof id, "auto-%lld", (long long)x->tokens);
 	if ((copy = session_find_snapshot(x, id)))
 		session_drop_snapshot(x, copy);
-	while ((oldest = oldest_automatic(x, &count)) &&
-	       (count >= SCHEDULER_AUTOMATIC || !(room = reserve_automatic(s, bytes))))
-		session_drop_snapshot(x, oldest);
-	if (!room && !reserve_automatic(s, bytes))
+	if (!(copy = copy_session(x, id)))
 		return;
-	if (session_snapshot(&copy, x, id, NULL) != STATUS_OK) {
-		atomic_fetch_sub(s->limits.automatic_used, bytes);
+	copy->automatic = bytes;
+	session_count(copy, HELD_AUTOMATIC, s->limits.automatic_used);
+	while ((oldest = oldest_automatic(x, &count)) && (count >= SCHEDULER_AUTOMATIC || exceeds_limit(s)))
+		session_drop_snapshot(x, oldest);
+	if (exceeds_limit(s)) {
+		session_free(copy);
 		return;
 	}
-	copy->automatic = bytes;
-	copy->automatic_used = s->limits.automatic_used;
-	while (!done)
-		if (session_fork_step(copy, x, &moved, &done, NULL) != STATUS_OK) {
-			session_free(copy);
-			return;
-		}
 	copy->older = x->snapshots;
 	x->snapshots = copy;
 }

@@ -75,6 +75,7 @@ void scheduler_session_info(const session *x, session_info *out)
 	    .source = x->n_source,
 	    .state_bytes = (int64_t)statepool_slot_bytes(x->model->pool),
 	    .snapshot_bytes = session_snapshot_bytes(x),
+	    .export_bytes = session_export_bytes(x),
 	    .busy = x->busy,
 	    .options = x->options,
 	};
@@ -150,6 +151,8 @@ status scheduler_session_snapshot_step(scheduler *s, session *x, const char *id,
 	const status result = session_fork_step(copy, x, moved, done, err);
 	if (result != STATUS_OK)
 		session_drop_snapshot(x, copy);
+	else if (*done && s->limits.snapshot_used)
+		session_count(copy, HELD_SNAPSHOTS, s->limits.snapshot_used);
 	return result;
 }
 
@@ -165,6 +168,14 @@ status scheduler_session_rollback_step(scheduler *s, session *x, const char *sna
 	return result == STATUS_OK
 	           ? result
 	           : error_set(err, result, NULL, "the state could not be copied: %s", status_text(result));
+}
+
+void scheduler_block_bytes(int64_t *bytes, int64_t *shared)
+{
+	held_stats s;
+	held_state_read_stats(&s);
+	*bytes = s.bytes;
+	*shared = s.shared;
 }
 
 status scheduler_session_drop(session *x, const char *snapshot, error *err)

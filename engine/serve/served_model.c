@@ -120,6 +120,9 @@ static status served_model_equip(served_model *m, const served_model_loading *l,
 	TRY(tokenizer_open(&m->tokenizer, l->folder, model_dimensions(m->model)->inputs, err));
 	/* Slots count a model's users, so a model without state has slots of one float. */
 	TRY(first_floats(m, &first));
+	m->pieces = memory_new((size_t)(model_states(m->model)->count * STATE_RING_TENSORS) + 1, sizeof *m->pieces);
+	if (!m->pieces)
+		return STATUS_NOMEM;
 	status s = statepool_new(&m->pool, b, floats > 0 ? floats : 1, first, l->max_slots);
 	if (s != STATUS_OK)
 		return error_set(err, s, NULL, "no room for %lld states of %lld numbers: %s", (long long)l->max_slots,
@@ -229,10 +232,17 @@ void served_model_free(served_model *m)
 	served_model_release(m, m->host_tokens);
 	for (int i = 0; i < SERVED_MODEL_PARTS; i++)
 		served_model_release(m, m->blocks[i]);
+	free(m->pieces);
 	statepool_free(m->pool);
 	tokenizer_free(m->tokenizer);
 	model_free(m->model);
 	free(m);
+}
+
+const state_piece *served_model_pieces(const served_model *m, int64_t tokens, bool source, int *n)
+{
+	*n = state_list_pieces(model_states(m->model), tokens, source, m->pieces);
+	return m->pieces;
 }
 
 const model *served_model_model(const served_model *m)

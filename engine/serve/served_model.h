@@ -34,6 +34,7 @@
 #ifndef ENGINE_SERVE_SERVED_MODEL_H
 #define ENGINE_SERVE_SERVED_MODEL_H
 
+#include "engine/model/states.h"
 #include "engine/serve/sample_plan.h"
 #include "engine/serve/scheduler.h"
 #include "engine/serve/statepool.h"
@@ -87,6 +88,7 @@ struct served_model {
 	                       * again to explain */
 	bool any_pieces;      /* bits do not depend on the pieces of a prompt */
 	unsigned apart_until; /* number of the step of prompts up to which streams decode in steps of their own */
+	state_piece *pieces;  /* for served_model_pieces */
 	int64_t chunk, short_chunk; /* most tokens of a prompt that a step reads; and while generations decode */
 	served_plan *plans;
 	read_pass *passes;             /* idle plans of passes */
@@ -107,6 +109,9 @@ void served_model_free(served_model *m);
 /* Take a slot for a session; its contents are undefined. STATUS_BUSY, STATUS_NOMEM. */
 status served_model_take(served_model *m, int32_t *slot, error *err);
 void served_model_give(served_model *m, int32_t slot);
+
+/* List the pieces of a slot after `tokens` tokens (state_list_pieces). Borrowed until the next call. */
+const state_piece *served_model_pieces(const served_model *m, int64_t tokens, bool source, int *n);
 
 /* One row of a step: the tokens for one state and where its results go. */
 typedef struct served_row {

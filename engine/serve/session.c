@@ -2,6 +2,7 @@
 #include "engine/serve/session.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "engine/base/memory.h"
@@ -9,19 +10,17 @@
 
 enum { LOG_TOKENS = 64 /* minimum capacity of a log */ };
 
-/* Create an empty session with a slot, or a snapshot. */
+/* Create a session with a slot, or a held one without logits. */
 static status make(session **out, served_model *m, const char *id, const session_options *o, bool held, error *err)
 {
 	*out = NULL;
 	session *x = memory_new(1, sizeof *x);
-	float *logits = memory_new((size_t)model_dimensions(m->model)->outputs, sizeof *logits);
-	unsigned char *state = held ? malloc(statepool_slot_bytes(m->pool)) : NULL;
+	float *logits = held ? NULL : memory_new((size_t)model_dimensions(m->model)->outputs, sizeof *logits);
 	int32_t slot = -1;
-	status s = x && logits && (state || !held) ? STATUS_OK : STATUS_NOMEM;
+	status s = x && (logits || held) ? STATUS_OK : STATUS_NOMEM;
 	if (s == STATUS_OK && !held)
 		s = served_model_take(m, &slot, err);
 	if (s != STATUS_OK) {
-		free(state);
 		free(logits);
 		free(x);
 		return error_set(err, s, NULL, "no memory for another %s", held ? "snapshot" : "session");
@@ -31,7 +30,6 @@ static status make(session **out, served_model *m, const char *id, const session
 	x->model = m;
 	x->options = *o;
 	x->slot = slot;
-	x->held = state;
 	x->logits = logits;
 	x->pending = -1;
 	*out = x;
@@ -52,11 +50,12 @@ void session_free(session *x)
 		return;
 	while (x->snapshots)
 		session_drop_snapshot(x, x->snapshots);
-	if (!x->held)
+	if (x->slot >= 0)
 		served_model_give(x->model, x->slot);
-	if (x->automatic)
-		atomic_fetch_sub(x->automatic_used, x->automatic);
-	free(x->held);
+	if (x->used)
+		atomic_fetch_sub(x->used, x->counted + held_state_uncount(&x->held, x->budget));
+	held_state_fini(&x->held);
+	block_list_fini(&x->blocks);
 	token_history_fini(&x->history);
 	free(x->logits);
 	free(x->log);
@@ -214,8 +213,18 @@ status session_reserve_copy(session *copy, const session *x, error *err)
 	return x->n_source && !copy->source ? session_reserve_source(copy, x->n_source, err) : STATUS_OK;
 }
 
+/* Let the copies of x share its blocks. Without memory they share fewer. */
+static void name_blocks(session *x)
+{
+	int n;
+	const state_piece *pieces = served_model_pieces(x->model, x->tokens, true, &n);
+	if (x->slot >= 0)
+		(void)block_list_extend(&x->blocks, block_list_needs(pieces, n));
+}
+
 status session_fork(session **out, session *x, const char *id, error *err)
 {
+	name_blocks(x);
 	TRY(session_new(out, x->model, id, &x->options, err));
 	status s = session_reserve_copy(*out, x, err);
 	if (s != STATUS_OK) {
@@ -225,15 +234,28 @@ status session_fork(session **out, session *x, const char *id, error *err)
 	return s;
 }
 
-static status copy_slice(session *y, const session *x, const session_slice *slice)
+/* Copy a run of the state, and set *bytes to its bytes if there are fewer. */
+static status copy_state(session *y, const session *x, size_t at, size_t *bytes)
+{
+	statepool *p = x->model->pool;
+	int n;
+	const state_piece *pieces = served_model_pieces(x->model, x->tokens, true, &n);
+	const held_run run = y->slot < 0   ? held_state_run(&y->held, at)
+	                     : x->slot < 0 ? held_state_run(&x->held, at)
+	                                   : state_pieces_run(pieces, n, at);
+	*bytes = run.bytes < *bytes ? run.bytes : *bytes;
+	if (y->slot < 0)
+		return run.found ? STATUS_OK : statepool_read(p, x->slot, run.slot, run.at, *bytes);
+	return x->slot < 0 ? statepool_write(p, y->slot, run.slot, run.at, *bytes)
+	                   : statepool_copy(p, y->slot, x->slot, run.slot, *bytes);
+}
+
+static status copy_slice(session *y, const session *x, session_slice *slice)
 {
 	const void *from[] = {NULL, x->logits, NULL, x->log, x->source};
 	void *to[] = {NULL, y->logits, NULL, y->log, y->source};
-	statepool *p = x->model->pool;
 	if (slice->part == PART_STATE)
-		return y->held   ? statepool_read(p, x->slot, slice->from, y->held + slice->from, slice->bytes)
-		       : x->held ? statepool_write(p, y->slot, slice->from, x->held + slice->from, slice->bytes)
-		                 : statepool_copy(p, y->slot, x->slot, slice->from, slice->bytes);
+		return copy_state(y, x, slice->from, &slice->bytes);
 	memcpy((char *)to[slice->part] + slice->from, (const char *)from[slice->part] + slice->from, slice->bytes);
 	return STATUS_OK;
 }
@@ -242,12 +264,22 @@ static status copy_slice(session *y, const session *x, const session_slice *slic
 static void parts_of(const session *copy, const session *x, size_t parts[SESSION_PARTS])
 {
 	const served_model *m = x->model;
-	parts[PART_STATE] = statepool_slot_bytes(m->pool);
+	int n;
+	const state_piece *pieces = served_model_pieces(x->model, x->tokens, true, &n);
+	parts[PART_STATE] = copy->slot < 0 ? copy->held.size
+	                    : x->slot < 0  ? x->held.size
+	                                   : state_pieces_bytes(pieces, n);
 	parts[PART_LOGITS] =
 	    !x->logits || !copy->logits ? 0 : (size_t)model_dimensions(m->model)->outputs * sizeof *x->logits;
 	parts[PART_TOKENS] = 0;
 	parts[PART_LOG] = x->log ? (size_t)(x->tokens * m->log_floats) * sizeof *x->log : 0;
 	parts[PART_SOURCE] = (size_t)x->n_source * sizeof *x->source;
+}
+
+/* True if `copy` did not need these bytes. */
+static bool is_shared(const session *copy, const session_slice *slice)
+{
+	return slice->part == PART_STATE && copy->slot < 0 && held_state_run(&copy->held, slice->from).found;
 }
 
 /* Copy the next SESSION_STEP bytes of all parts but the tokens. */
@@ -261,20 +293,28 @@ static status copy_parts(session *copy, const session *x, size_t *moved, bool *d
 		if (s != STATUS_OK)
 			return error_set(err, s, NULL, "the state could not be copied: %s", status_text(s));
 		*moved += slice.bytes;
-		left -= slice.bytes;
+		left -= is_shared(copy, &slice) ? 0 : slice.bytes;
 	}
 	*done = !session_next_slice(parts, *moved, 1, &slice);
 	return STATUS_OK;
 }
 
-/* Replace the tokens of `copy` by those of x. */
+/* Replace the tokens of `copy`, and its blocks if it has a slot, by those of x. On error nothing has changed. */
 static status copy_tokens(session *copy, const session *x, error *err)
 {
 	token_history h;
+	block_list blocks = {0};
 	if (token_history_copy(&h, &x->history) != STATUS_OK)
 		return refuse_length(x->tokens, err);
+	const block_list *from = x->slot < 0 ? &x->held.blocks : &x->blocks;
+	if (copy->slot >= 0 && block_list_copy(&blocks, from, from->count) != STATUS_OK) {
+		token_history_fini(&h);
+		return refuse_length(x->tokens, err);
+	}
 	token_history_fini(&copy->history);
+	block_list_fini(&copy->blocks);
 	copy->history = h;
+	copy->blocks = blocks;
 	copy->tokens = x->tokens;
 	return STATUS_OK;
 }
@@ -285,6 +325,8 @@ status session_fork_step(session *copy, const session *x, size_t *moved, bool *d
 	if (!*done)
 		return STATUS_OK;
 	TRY(copy_tokens(copy, x, err));
+	if (copy->slot < 0)
+		held_state_end(&copy->held);
 	copy->n_source = x->n_source;
 	return STATUS_OK;
 }
@@ -312,15 +354,42 @@ status session_follow_step(session *copy, const session *x, const state_range *c
 
 /* --- snapshots --------------------------------------------------------------------- */
 
-status session_snapshot(session **out, const session *x, const char *id, error *err)
+status session_hold_new(session **out, served_model *m, const session_options *o, int64_t n, bool source,
+                        block_list *blocks)
 {
-	TRY(make(out, x->model, id, &x->options, true, err));
-	status s = session_reserve_copy(*out, x, err);
+	int n_pieces;
+	const state_piece *pieces = served_model_pieces(m, n, source, &n_pieces);
+	TRY(make(out, m, "", o, true, NULL));
+	const status s = held_state_begin(&(*out)->held, pieces, n_pieces, blocks);
 	if (s != STATUS_OK) {
 		session_free(*out);
 		*out = NULL;
 	}
 	return s;
+}
+
+status session_snapshot(session **out, session *x, const char *id, error *err)
+{
+	session *copy;
+	status s = session_hold_new(&copy, x->model, &x->options, x->tokens, true, &x->blocks);
+	if (s == STATUS_OK) {
+		copy->logits = memory_new((size_t)model_dimensions(x->model->model)->outputs, sizeof *copy->logits);
+		s = copy->logits ? session_reserve_copy(copy, x, err) : STATUS_NOMEM;
+		snprintf(copy->id, sizeof copy->id, "%s", id);
+	}
+	*out = s == STATUS_OK ? copy : NULL;
+	if (s != STATUS_OK)
+		session_free(copy);
+	return s == STATUS_OK ? s : error_set(err, s, NULL, "no memory for another snapshot");
+}
+
+void session_share_blocks(session *x, const session *held)
+{
+	block_list blocks;
+	if (block_list_copy(&blocks, &held->held.blocks, held->held.blocks.count) != STATUS_OK)
+		return;
+	block_list_fini(&x->blocks);
+	x->blocks = blocks;
 }
 
 session *session_find_snapshot(const session *x, const char *id)
@@ -357,30 +426,49 @@ void session_attach_snapshots(session *x, session *snapshots)
 		y->model = x->model;
 }
 
+/* Bytes of a copy with logits whose state has `bytes`. */
+static int64_t bytes_with(const session *x, size_t bytes)
+{
+	size_t parts[SESSION_PARTS];
+	parts_of(x, x, parts);
+	parts[PART_TOKENS] = (size_t)x->tokens * sizeof(int32_t);
+	for (int i = 1; i < SESSION_PARTS; i++)
+		bytes += parts[i];
+	return (int64_t)bytes;
+}
+
 int64_t session_snapshot_bytes(const session *x)
 {
-	size_t parts[SESSION_PARTS], all = (size_t)x->tokens * sizeof(int32_t);
-	parts_of(x, x, parts);
-	for (int i = 0; i < SESSION_PARTS; i++)
-		all += parts[i];
-	return (int64_t)all;
+	int n;
+	const state_piece *pieces = served_model_pieces(x->model, x->tokens, true, &n);
+	return bytes_with(x, state_pieces_bytes(pieces, n));
+}
+
+int64_t session_export_bytes(const session *x)
+{
+	return bytes_with(x, statepool_slot_bytes(x->model->pool));
+}
+
+void session_count(session *snapshot, held_budget budget, atomic_llong *used)
+{
+	snapshot->budget = budget;
+	snapshot->used = used;
+	snapshot->counted = bytes_with(snapshot, 0);
+	atomic_fetch_add(used, snapshot->counted + held_state_count(&snapshot->held, budget));
 }
 
 /* Reserve what x needs to hold the contents of its snapshot, which it does not change yet. */
 static status begin_rollback(session *x, const session *snapshot, error *err)
 {
-	token_history h;
 	int32_t *source = NULL;
 	TRY(reserve_log(x, snapshot->tokens, err));
 	if (snapshot->n_source && !(source = memory_new((size_t)snapshot->n_source, sizeof *source)))
 		return refuse_length(snapshot->n_source, err);
-	if (token_history_copy(&h, &snapshot->history) != STATUS_OK) {
+	const status s = copy_tokens(x, snapshot, err);
+	if (s != STATUS_OK) {
 		free(source);
-		return refuse_length(snapshot->tokens, err);
+		return s;
 	}
-	token_history_fini(&x->history);
-	x->history = h;
-	x->tokens = snapshot->tokens;
 	if (source) {
 		free(x->source);
 		x->source = source;

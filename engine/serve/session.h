@@ -13,13 +13,16 @@
  *
  * The state has a constant size. History and log are on the host and grow with the sequence.
  *
- * A snapshot is a copy of a session that has no slot: its state is in host memory. It belongs to the session and is
- * freed with it. Executor thread only. */
+ * A held session has no slot: its state is in host memory (held_state.h). A snapshot is one that belongs to a session
+ * and is freed with it. Copies of a session that are held share what their states have in common.
+ *
+ * A copy has only what the tokens have written. The rest of its slot is undefined, and zero in an export. Executor
+ * thread only. */
 #ifndef ENGINE_SERVE_SESSION_H
 #define ENGINE_SERVE_SESSION_H
 
 #include "engine/base/string_table.h"
-#include "engine/model/states.h"
+#include "engine/serve/held_state.h"
 #include "engine/serve/served_model.h"
 #include "engine/serve/token_history.h"
 
@@ -37,16 +40,19 @@ struct session {
 	served_model *model;
 	session_options options;
 	bool busy;
-	bool lost;           /* the device failed during a step of this session; its state is undefined */
-	int32_t slot;        /* -1: a snapshot */
-	unsigned char *held; /* [slot bytes] a snapshot's state; otherwise NULL */
-	session *snapshots;  /* newest first */
-	session *older;      /* a snapshot's link */
-	int64_t automatic;   /* an automatic snapshot: its bytes, counted in *automatic_used; otherwise 0 */
-	atomic_llong *automatic_used;
-	int64_t tokens;      /* count of `history`, except during an import */
+	bool lost;          /* the device failed during a step of this session; its state is undefined */
+	int32_t slot;       /* -1: the session is held */
+	held_state held;    /* then its state */
+	block_list blocks;  /* otherwise: the blocks that the slot has the bytes of, or fewer */
+	session *snapshots; /* newest first */
+	session *older;     /* a snapshot's link */
+	int64_t automatic;  /* an automatic snapshot: its bytes; otherwise 0 */
+	atomic_llong *used; /* count of the memory of snapshots like this one; NULL: it is not counted */
+	held_budget budget;
+	int64_t counted; /* bytes in *used besides those of the state */
+	int64_t tokens;  /* count of `history`, except during an import */
 	token_history history;
-	float *logits;              /* [vocab]; a snapshot may have none, NULL */
+	float *logits;              /* [vocab]; a held session may have none, NULL */
 	const float *device_logits; /* device address of the logits, valid until the plan's next step; NULL: they are in
 	                             * `logits` */
 	int32_t pending;            /* delivered and not read; -1: none */
@@ -100,11 +106,21 @@ bool session_next_slice(const size_t parts[SESSION_PARTS], size_t moved, size_t 
 status session_reserve_copy(session *copy, const session *x, error *err);
 /* Create an empty copy of x under another id. x must not change until the copy is complete. */
 status session_fork(session **out, session *x, const char *id, error *err);
-/* Copy the next SESSION_STEP bytes of x; *moved counts the bytes of all steps. The tokens are shared, not copied
- * (token_history.h). After an error the copy can only be freed. */
+/* Copy the next SESSION_STEP bytes of x. *moved counts the bytes of all steps, and those that the copy shares with
+ * other held sessions. The tokens are shared, not copied (token_history.h). After an error the copy can only be freed.
+ */
 status session_fork_step(session *copy, const session *x, size_t *moved, bool *done, error *err);
 /* Create an empty snapshot of x, in no list; session_fork_step fills it in. STATUS_NOMEM. */
-status session_snapshot(session **out, const session *x, const char *id, error *err);
+status session_snapshot(session **out, session *x, const char *id, error *err);
+/* Create a held session after n tokens, which has none yet, and no logits, log or source; source: its state has that of
+ * a source. The first blocks of `blocks` are its blocks. session_fork_step fills it in, or the caller. STATUS_NOMEM. */
+status session_hold_new(session **out, served_model *m, const session_options *o, int64_t n, bool source,
+                        block_list *blocks);
+/* Let x share the blocks of a held session with the same first tokens. Without memory it shares fewer. */
+void session_share_blocks(session *x, const session *held);
+/* Count the bytes of a complete snapshot in *used until it is freed. A block of its state counts once in all snapshots
+ * of the budget. *used outlives the snapshot. */
+void session_count(session *snapshot, held_budget budget, atomic_llong *used);
 /* Return a snapshot of x, or NULL. */
 session *session_find_snapshot(const session *x, const char *id);
 /* Remove a snapshot from x and free it. */
@@ -113,8 +129,11 @@ void session_drop_snapshot(session *x, session *snapshot);
 session *session_detach_snapshots(session *x);
 /* Give x, which has none, the snapshots of a session of the same model. */
 void session_attach_snapshots(session *x, session *snapshots);
-/* Bytes that a snapshot of x takes, with all of its tokens: it still has them when x has left its slot. */
+/* Bytes of a snapshot of x, with all of its tokens: it still has them when x has left its slot. What it shares with
+ * others is counted. */
 int64_t session_snapshot_bytes(const session *x);
+/* Bytes of its export, but for header and checksum. */
+int64_t session_export_bytes(const session *x);
 /* Bring x to the contents of its snapshot, at most SESSION_STEP bytes a call. *moved is 0 before the first call. x
  * must not be used until *done. STATUS_NOMEM: nothing has changed. STATUS_DEVICE: x is lost. */
 status session_rollback_step(session *x, const session *snapshot, size_t *moved, bool *done, error *err);

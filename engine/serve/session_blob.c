@@ -77,12 +77,14 @@ static blob_header blob_expect(const served_model *m, uint32_t version, const se
 {
 	const state_list *states = model_states(m->model);
 	const bool logs = state_list_has_sums(states) && !((version - BLOB_FIRST_VERSION) & BLOB_WITH_SUMS);
+	int n;
+	const state_piece *pieces = served_model_pieces(m, tokens, false, &n);
 	blob_header h = {
 	    .version = version,
 	    .flags = (uint32_t)o->policy | (o->explain ? BLOB_EXPLAIN : 0) | (o->durable ? BLOB_DURABLE : 0),
 	    .model = m->hash,
 	    .tokens = (uint64_t)tokens,
-	    .state_floats = bare   ? (uint64_t)state_list_written_floats(states, tokens)
+	    .state_floats = bare   ? state_pieces_bytes(pieces, n) / sizeof(float)
 	                    : logs ? (uint64_t)state_list_slot_with_logs(states)
 	                           : statepool_slot_bytes(m->pool) / sizeof(float),
 	    .vocab = bare ? 0 : (uint64_t)model_dimensions(m->model)->outputs,
@@ -110,33 +112,40 @@ static blob_header blob_of(const session *x, bool bare)
 /* --- moving ------------------------------------------------------------------------ */
 
 /* Copy n tokens from index `from` on, to or from unaligned bytes of the blob. */
-static void move_tokens(session *x, size_t from, size_t n, unsigned char *at, bool into_blob)
+static void move_tokens(token_history *h, size_t from, size_t n, unsigned char *at, bool into_blob)
 {
 	int32_t some[256];
 	for (size_t now; n > 0; from += now, n -= now, at += now * sizeof *some) {
 		now = n < sizeof some / sizeof *some ? n : sizeof some / sizeof *some;
 		if (into_blob) {
-			token_history_read(&x->history, (int64_t)from, (int64_t)now, some);
+			token_history_read(h, (int64_t)from, (int64_t)now, some);
 			memcpy(at, some, now * sizeof *some);
 		} else {
 			memcpy(some, at, now * sizeof *some);
-			token_history_append(&x->history, some, (int64_t)now);
+			token_history_append(h, some, (int64_t)now);
 		}
 	}
 }
 
-/* Copy n bytes of the state of a bare blob, from byte `from` on. */
-static status copy_written(session *x, int64_t tokens, size_t from, size_t n, unsigned char *at, bool into_blob)
+/* Copy n bytes of the slot from byte `from` on. Those that no token has written are zero in the blob. */
+static status move_state(session *x, int64_t tokens, size_t from, size_t n, unsigned char *at, bool into_blob)
 {
 	statepool *p = x->model->pool;
-	state_range r;
-	for (size_t now;
-	     n > 0 && state_list_written(model_states(x->model->model), tokens, (int64_t)(from / sizeof(float)), &r);
-	     from += now, n -= now, at += now) {
-		const size_t first = (size_t)r.first * sizeof(float), bytes = (size_t)r.count * sizeof(float);
-		now = n < bytes ? n : bytes;
-		TRY(into_blob ? statepool_read(p, x->slot, first, at, now)
-		              : statepool_write(p, x->slot, first, at, now));
+	int n_pieces;
+	const state_piece *pieces = served_model_pieces(x->model, tokens, true, &n_pieces);
+	for (size_t now, piece; n > 0; from += now, n -= now, at += now) {
+		const bool written = state_pieces_find(pieces, n_pieces, from, &piece, &now);
+		now = now < n ? now : n;
+		if (written && x->slot < 0) { /* a held session is never imported */
+			const held_run run = held_state_run(&x->held, piece);
+			now = now < run.bytes ? now : run.bytes;
+			memcpy(at, run.at, now);
+		} else if (written) {
+			TRY(into_blob ? statepool_read(p, x->slot, from, at, now)
+			              : statepool_write(p, x->slot, from, at, now));
+		} else if (into_blob) {
+			memset(at, 0, now);
+		}
 	}
 	return STATUS_OK;
 }
@@ -146,19 +155,12 @@ static status blob_copy(session *x, const session_transfer *t, const blob_header
                         bool into_blob)
 {
 	unsigned char *at = t->blob + t->moved;
-	statepool *p = x->model->pool;
 	void *arrays[] = {NULL, x->logits, NULL, x->log, x->source};
 	size_t from = slice->from, n = slice->bytes;
-	if (slice->part == PART_STATE && x->held) { /* a snapshot is never imported */
-		memcpy(at, x->held + from, n);
-		return STATUS_OK;
-	}
-	if (slice->part == PART_STATE && t->bare)
-		return copy_written(x, (int64_t)h->tokens, from, n, at, into_blob);
 	if (slice->part == PART_STATE)
-		return into_blob ? statepool_read(p, x->slot, from, at, n) : statepool_write(p, x->slot, from, at, n);
+		return move_state(x, (int64_t)h->tokens, from, n, at, into_blob);
 	if (slice->part == PART_TOKENS) {
-		move_tokens(x, from / sizeof(int32_t), n / sizeof(int32_t), at, into_blob);
+		move_tokens(&x->history, from / sizeof(int32_t), n / sizeof(int32_t), at, into_blob);
 		return STATUS_OK;
 	}
 	char *array = (char *)arrays[slice->part] + from;
@@ -189,7 +191,7 @@ static status blob_move(session *x, session_transfer *t, bool into_blob)
 static status blob_begin(const session *x, session_transfer *t, error *err)
 {
 	blob_sizes size;
-	blob_header h = blob_of(x, t->bare);
+	blob_header h = blob_of(x, false);
 	t->blob = blob_measure(&h, &size) ? malloc((size_t)size.total) : NULL;
 	if (!t->blob)
 		return error_set(err, STATUS_NOMEM, NULL, "no memory to export a session of %lld tokens",
@@ -204,7 +206,7 @@ status session_blob_write(session *x, session_transfer *t, error *err)
 {
 	if (!t->blob)
 		TRY(blob_begin(x, t, err));
-	blob_header h, now = blob_of(x, t->bare);
+	blob_header h, now = blob_of(x, false);
 	read_header(&h, t);
 	if (memcmp(&h, &now, sizeof h) != 0)
 		return error_set(err, STATUS_DEVICE, NULL, "the device failed while the session was exported");
@@ -219,6 +221,41 @@ void scheduler_transfer_seal(session_transfer *t)
 	memcpy(t->blob + before, &sum, sizeof sum);
 }
 
+status session_blob_give(session *held, session_transfer *t)
+{
+	const blob_header h = blob_of(held, true);
+	blob_sizes size;
+	*t = (session_transfer){.bare = true, .blob = malloc(sizeof h)};
+	if (!t->blob || !blob_measure(&h, &size)) {
+		scheduler_transfer_fini(t);
+		session_free(held);
+		return STATUS_NOMEM;
+	}
+	memcpy(t->blob, &h, sizeof h);
+	t->bytes = (size_t)size.total;
+	t->held = held;
+	return STATUS_OK;
+}
+
+status session_blob_fill(session_transfer *t)
+{
+	session *x = t->held;
+	unsigned char *blob = x ? realloc(t->blob, t->bytes) : NULL;
+	if (!blob)
+		return x ? STATUS_NOMEM : STATUS_OK;
+	t->blob = blob;
+	unsigned char *at = blob + BLOB_HEADER_BYTES;
+	held_run run;
+	for (size_t moved = 0; moved < x->held.size; moved += run.bytes, at += run.bytes) {
+		run = held_state_run(&x->held, moved);
+		memcpy(at, run.at, run.bytes);
+	}
+	move_tokens(&x->history, 0, (size_t)x->tokens, at, true);
+	t->held = NULL;
+	session_free(x);
+	return STATUS_OK;
+}
+
 uint64_t scheduler_transfer_model(const session_transfer *t)
 {
 	blob_header h;
@@ -228,6 +265,7 @@ uint64_t scheduler_transfer_model(const session_transfer *t)
 
 void scheduler_transfer_fini(session_transfer *t)
 {
+	session_free(t->held);
 	free(t->blob);
 	*t = (session_transfer){0};
 }
@@ -317,6 +355,33 @@ const int32_t *session_blob_tokens(const session_transfer *t, int64_t *n)
 	read_header(&h, t);
 	*n = (int64_t)h.tokens;
 	return (const int32_t *)(const void *)(t->blob + header_bytes(&h) + h.state_floats * sizeof(float));
+}
+
+status session_blob_hold(session **out, served_model *m, const session_transfer *t, block_list *blocks)
+{
+	blob_header h;
+	session_options o;
+	*out = NULL;
+	read_header(&h, t);
+	TRY(blob_fits(m, &h, t, &o, NULL));
+	TRY(session_hold_new(out, m, &o, (int64_t)h.tokens, false, blocks));
+	session *x = *out;
+	unsigned char *at = t->blob + header_bytes(&h);
+	if (token_history_reserve(&x->history, (int64_t)h.tokens) != STATUS_OK) {
+		session_free(x);
+		*out = NULL;
+		return STATUS_NOMEM;
+	}
+	held_run run;
+	for (size_t moved = 0; moved < x->held.size; moved += run.bytes, at += run.bytes) {
+		run = held_state_run(&x->held, moved);
+		if (!run.found)
+			memcpy(run.at, at, run.bytes);
+	}
+	move_tokens(&x->history, 0, (size_t)h.tokens, at, false);
+	x->tokens = (int64_t)h.tokens;
+	held_state_end(&x->held);
+	return STATUS_OK;
 }
 
 status session_blob_open(session **out, served_model *m, const char *id, session_transfer *t, error *err)

@@ -18,8 +18,9 @@
  * A state that is kept as codes is counted in floats too (engine/tensor/ops/softmax_stream.h). If a later version of
  * the engine keeps another state, its number of floats changes, and a blob with another number is refused.
  *
- * A bare blob (session_transfer.bare) has vocabulary 0, no logits, and the floats of state_list_written. It is never
- * accepted in place of another, nor another in its place.
+ * A bare blob (session_transfer.bare) has vocabulary 0, no logits, and of the state only what tokens have written
+ * (state_list_pieces). Other blobs have zeros for the rest. It is never accepted in place of another, nor another in its
+ * place.
  *
  * The checksum detects damage, not malice: a blob is untrusted input. Every count is checked against the model and the
  * length, and every token id against the vocabulary. The source count in the state never exceeds its capacity. State,
@@ -41,8 +42,16 @@ status session_blob_read(session *x, session_transfer *t, error *err);
 
 /* Check that a blob belongs to a session of m, as session_blob_open does. */
 status session_blob_check(const served_model *m, const session_transfer *t, error *err);
-/* Return the bytes of a bare blob of x. */
+/* Return the bytes of a bare blob of x, without a source. */
 int64_t session_blob_bare_bytes(const session *x);
+/* Make *t the bare blob of a held session (session_hold_new), which is given away. Its bytes but the header are written by
+ * session_blob_fill. STATUS_NOMEM: *t is empty. */
+status session_blob_give(session *held, session_transfer *t);
+/* Write the blob and free the session, if there is one. Any thread. STATUS_NOMEM: t is unchanged. */
+status session_blob_fill(session_transfer *t);
+/* Make a held session from a bare blob that scheduler_transfer_check has accepted. Its blocks are the first of `blocks`.
+ */
+status session_blob_hold(session **out, served_model *m, const session_transfer *t, block_list *blocks);
 /* Return the tokens of a bare blob that has been written or checked, and set *n to their number. Borrowed. */
 const int32_t *session_blob_tokens(const session_transfer *t, int64_t *n);
 

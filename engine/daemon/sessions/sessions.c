@@ -106,7 +106,6 @@ static void unlink_entry(sessions *all, session_entry *e)
 	leave_model(all, e);
 	sessions_tree_unlink(e);
 	sessions_cancel_snapshots(all, e);
-	all->snapshot_bytes -= e->snapshots.bytes;
 	free_entry(e);
 }
 
@@ -384,6 +383,7 @@ static void adopt_info(session_entry *e, const session_info *info)
 	e->source_tokens = info->source;
 	e->state_bytes = info->state_bytes;
 	e->snapshot_bytes = info->snapshot_bytes;
+	e->export_bytes = info->export_bytes;
 	e->options = info->options;
 	if (!e->options.durable)
 		sessions_sync_snapshots(e, info);

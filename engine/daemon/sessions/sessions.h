@@ -51,6 +51,7 @@ typedef struct session_parts {
 	int max_live, max_known; /* sessions with a slot on one device; live and stored sessions */
 	int max_snapshots;       /* per session */
 	int64_t snapshot_bytes;  /* host memory for the snapshots of all sessions that are not durable */
+	const atomic_llong *snapshot_used; /* bytes in use, without automatic ones */
 	int64_t memory_bytes;    /* host memory for sessions without a slot */
 	int64_t disk_bytes;      /* files of sessions that are not durable */
 } session_parts;
@@ -142,7 +143,7 @@ void sessions_note_snapshot_bytes(session_entry *e, const char *id, int64_t byte
 void sessions_keep_snapshots(sessions *all, session_entry *e);
 void sessions_cancel_snapshots(sessions *all, session_entry *e);
 /* Remove a snapshot that the scheduler has, or does not have any more. */
-void sessions_remove_snapshot(sessions *all, session_entry *e, const char *id);
+void sessions_remove_snapshot(session_entry *e, const char *id);
 /* Remove a snapshot of a durable session, which is not busy, from the store. */
 status sessions_delete_snapshot(sessions *all, session_entry *e, const char *id, error *err);
 /* Record that the state of a stored snapshot could not be read. */

@@ -79,7 +79,8 @@ struct session_entry {
 	session_entry *forks;   /* newest first */
 	snapshot_list snapshots;
 	snapshot_list adding;   /* snapshots that the present request makes */
-	int64_t snapshot_bytes; /* host memory of a snapshot of its present state */
+	int64_t snapshot_bytes; /* host memory of a snapshot of its present state, with what it would share */
+	int64_t export_bytes;   /* size of its blob, without header and checksum */
 	int64_t snapshot_every; /* tokens between automatic snapshots; 0: none are made */
 	char id[];
 };
@@ -103,7 +104,7 @@ struct sessions {
 	string_table ids, models, projects;
 	session_entry **expiring; /* [n_expiring] a heap, soonest first (sessions_expiry.c) */
 	int n_expiring, expiring_room;
-	int64_t snapshot_bytes; /* host memory of all snapshots */
+	int64_t snapshot_bytes; /* maximum host memory of the snapshots that are being made */
 	sessions_stats stats;
 	int64_t moving_bytes; /* expected bytes of the states that leave a slot */
 	spill spill;

@@ -20,11 +20,12 @@ static status check_snapshot_room(const sessions *all, const session_entry *e, e
 		                 "the session has %d snapshots: delete some, or start the service with a larger "
 		                 "--max-snapshots (%d)",
 		                 count, p->max_snapshots);
-	if (!e->options.durable && e->snapshot_bytes > p->snapshot_bytes - all->snapshot_bytes)
+	const int64_t used = atomic_load(p->snapshot_used) + all->snapshot_bytes;
+	if (!e->options.durable && e->snapshot_bytes > p->snapshot_bytes - used)
 		return error_set(err, STATUS_BUSY, NULL,
-		                 "snapshots take %lld bytes of memory, and this one %lld more: delete some, make the "
+		                 "snapshots take %lld bytes of memory, and this one up to %lld more: delete some, make the "
 		                 "session durable, or start the service with a larger --snapshot-bytes (%lld)",
-		                 (long long)all->snapshot_bytes, (long long)e->snapshot_bytes,
+		                 (long long)used, (long long)e->snapshot_bytes,
 		                 (long long)p->snapshot_bytes);
 	return STATUS_OK;
 }
@@ -97,8 +98,9 @@ void sessions_keep_snapshots(sessions *all, session_entry *e)
 	for (snapshot *x = e->snapshots.newest, *older; x; x = older) {
 		older = x->older;
 		if (x->leaving)
-			sessions_remove_snapshot(all, e, x->id);
+			sessions_remove_snapshot(e, x->id);
 	}
+	all->snapshot_bytes -= e->adding.bytes;
 	snapshots_move(&e->snapshots, &e->adding);
 }
 
@@ -130,13 +132,11 @@ void sessions_sync_snapshots(session_entry *e, const session_info *info)
 	}
 }
 
-void sessions_remove_snapshot(sessions *all, session_entry *e, const char *id)
+void sessions_remove_snapshot(session_entry *e, const char *id)
 {
 	snapshot *x = snapshots_find(&e->snapshots, id);
-	if (!x)
-		return;
-	all->snapshot_bytes -= snapshots_counted(x);
-	snapshots_remove(&e->snapshots, x);
+	if (x)
+		snapshots_remove(&e->snapshots, x);
 }
 
 status sessions_delete_snapshot(sessions *all, session_entry *e, const char *id, error *err)
@@ -151,7 +151,7 @@ status sessions_delete_snapshot(sessions *all, session_entry *e, const char *id,
 	const status s = document ? store_session_keep(all->parts.store, e->id, version, document, err) : STATUS_NOMEM;
 	json_decref(document);
 	if (s == STATUS_OK) {
-		sessions_remove_snapshot(all, e, id);
+		sessions_remove_snapshot(e, id);
 		sessions_count_bytes(e);
 	}
 	return s;

@@ -207,7 +207,7 @@ static void moved(task *t)
 /* Bytes of the exported state. */
 static int64_t away_bytes(const session_entry *e)
 {
-	return e->snapshot_bytes + BLOB_BYTES;
+	return e->export_bytes + BLOB_BYTES;
 }
 
 static void move(sessions *all, session_entry *e)

@@ -144,7 +144,7 @@ static void answer_deleted(stream *s, const char *id)
 
 static void answer_delete(session_task *t)
 {
-	sessions_remove_snapshot(t->all, t->entry, t->snapshot);
+	sessions_remove_snapshot(t->entry, t->snapshot);
 	answer_deleted(t->stream, t->snapshot);
 	session_task_free(t);
 }

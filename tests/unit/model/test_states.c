@@ -65,7 +65,8 @@ static void tokens_change_their_ring_entries_and_all_of_other_states(void **stat
 	state_list_free(&list);
 }
 
-static void the_floats_that_tokens_have_written_are_found_in_order(void **state)
+/* Places by token are those of the longest ring while it has one for each token. */
+static void the_floats_that_tokens_have_written_are_listed_in_order(void **state)
 {
 	(void)state;
 	state_list list = {0};
@@ -73,26 +74,31 @@ static void the_floats_that_tokens_have_written_are_found_in_order(void **state)
 	state_list_add(&list, STATE_SOURCE, 4, "source");
 	state_list_add(&list, STATE_CACHE, 6, "thin");
 	state_list_set_ring(&list, 3, 2, 0, 0);
-	for (int64_t tokens = 1; tokens < 12; tokens++) {
-		bool want[FLOATS] = {false};
-		state_range r;
-		int64_t at = 0;
-		memset(want, true, 7);
-		for (int64_t t = 0; t < tokens; t++) {
-			mark_ring(want + 7, 5, widths, t);
-			mark_ring(want + 41, 3, thin, t);
+	for (int64_t tokens = 0; tokens < 12; tokens++)
+		for (int source = 0; source < 2; source++) {
+			bool want[FLOATS] = {false}, listed[FLOATS] = {false};
+			state_piece pieces[4 * STATE_RING_TENSORS];
+			int64_t end = 0;
+			int by_token = 0;
+			memset(want, tokens > 0, 7);
+			memset(want + 37, source, 4);
+			for (int64_t t = 0; t < tokens; t++) {
+				mark_ring(want + 7, 5, widths, t);
+				mark_ring(want + 41, 3, thin, t);
+			}
+			const int n = state_list_pieces(&list, tokens, source, pieces);
+			for (int i = 0; i < n; i++) {
+				assert_true(pieces[i].first >= end && pieces[i].width * pieces[i].count > 0);
+				end = pieces[i].first + pieces[i].width * pieces[i].count;
+				memset(listed + pieces[i].first, true, (size_t)(end - pieces[i].first));
+				if (!pieces[i].by_token)
+					continue;
+				assert_int_equal(pieces[i].width, widths[by_token++]);
+				assert_int_equal(pieces[i].count, tokens);
+			}
+			assert_memory_equal(listed, want, sizeof want);
+			assert_int_equal(by_token, tokens > 0 && tokens <= 5 ? 3 : 0);
 		}
-		for (int64_t k = 0; k < FLOATS; k++) {
-			if (!want[k])
-				continue;
-			assert_true(state_list_written(&list, tokens, at++, &r));
-			assert_int_equal(r.first, k);
-			for (int64_t i = 0; i < r.count; i++)
-				assert_true(want[k + i]);
-		}
-		assert_false(state_list_written(&list, tokens, at, &r));
-		assert_int_equal(state_list_written_floats(&list, tokens), at);
-	}
 	state_list_free(&list);
 }
 
@@ -100,7 +106,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(tokens_change_their_ring_entries_and_all_of_other_states),
-	    cmocka_unit_test(the_floats_that_tokens_have_written_are_found_in_order),
+	    cmocka_unit_test(the_floats_that_tokens_have_written_are_listed_in_order),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

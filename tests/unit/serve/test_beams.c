@@ -16,6 +16,7 @@ typedef struct reader {
 	fixture *f;
 	const int32_t *prompt;
 	int n_prompt;
+	session *base; /* for read_after_prompt */
 } reader;
 
 /* Logits after a text, from a session that reads it in one call. */
@@ -31,7 +32,19 @@ static void read_from_start(void *context, const int32_t *tokens, int n, float *
 	drop(x->f, s);
 }
 
-static void assert_is(const client *c, const plain_hypothesis *h)
+/* Logits after a prompt that `base` has read and a text. */
+static void read_after_prompt(void *context, const int32_t *tokens, int n, float *out)
+{
+	const reader *x = context;
+	session *s;
+	assert_int_equal(scheduler_session_fork(x->f->scheduler, x->base, "plain", &s, NULL), STATUS_OK);
+	if (n > 0)
+		append(x->f, s, tokens, n);
+	memcpy(out, s->logits, VOCAB * sizeof *out);
+	drop(x->f, s);
+}
+
+static void assert_follows(const client *c, int64_t n_prompt, const plain_hypothesis *h)
 {
 	double sum = 0;
 	assert_int_equal(c->finished, 1);
@@ -39,13 +52,18 @@ static void assert_is(const client *c, const plain_hypothesis *h)
 	assert_int_equal(c->result.finish, h->ended ? FINISH_STOP : FINISH_LENGTH);
 	assert_int_equal(c->n_tokens, h->length);
 	assert_int_equal(c->result.completion_tokens, h->length);
-	assert_int_equal(c->result.prompt_tokens, PROMPT);
+	assert_int_equal(c->result.prompt_tokens, n_prompt);
 	assert_memory_equal(c->tokens, h->tokens, (size_t)h->length * sizeof *h->tokens);
 	for (int i = 0; i < c->n_tokens; i++) {
 		assert_int_equal(c->logprobs[i].token, c->tokens[i]);
 		sum += (double)c->logprobs[i].logprob;
 	}
 	assert_true(fabs(sum - h->sum) <= 1e-4 * (1 + fabs(h->sum)));
+}
+
+static void assert_is(const client *c, const plain_hypothesis *h)
+{
+	assert_follows(c, PROMPT, h);
 }
 
 static void compare_with_plain(fixture *f)
@@ -56,7 +74,7 @@ static void compare_with_plain(fixture *f)
 	int32_t prompt[PROMPT], ends[2] = {-1, -1};
 	int stopped = 0;
 	random_tokens(prompt, PROMPT, 11);
-	reader x = {f, prompt, PROMPT};
+	reader x = {f, prompt, PROMPT, NULL};
 	for (int i = 0; i < 4; i++) {
 		const beam_options *o = &options[i];
 		p = (plain_search){.logits = read_from_start,
@@ -223,7 +241,7 @@ static void only_the_states_of_dropped_beams_become_copies(void **state)
 	int32_t prompt[PROMPT];
 	fixture_serve(&f, &roomy);
 	random_tokens(prompt, PROMPT, 11);
-	reader x = {&f, prompt, PROMPT};
+	reader x = {&f, prompt, PROMPT, NULL};
 	p = (plain_search){.logits = read_from_start,
 	                   .context = &x,
 	                   .vocab = VOCAB,
@@ -242,7 +260,8 @@ static void only_the_states_of_dropped_beams_become_copies(void **state)
 	fixture_close(&f);
 }
 
-/* A GPT-2 with caches of 6 MB: the first copies are complete, later ones only copy the places that differ. */
+/* A GPT-2 whose caches have 4.4 MB after the prompt: the first copies have all of it, later ones only the places that
+ * differ. */
 static void large_states_are_copied_in_several_turns(void **state)
 {
 	(void)state;
@@ -251,13 +270,14 @@ static void large_states_are_copied_in_several_turns(void **state)
 	static plain_search p;
 	static client c[2], stream, late;
 	const beam_options o = {3, 1, false};
-	int32_t prompt[PROMPT];
+	enum { LONG_PROMPT = 700, MANY_LAYERS = 24 };
+	int32_t prompt[LONG_PROMPT];
 	served_model *gpt2;
 	model *m;
 	char folder[64];
 	make_folder(folder);
 	json_t *config = json_pack("{s:i, s:i, s:i, s:i, s:i, s:f}", "n_embd", HIDDEN, "vocab_size", VOCAB, "n_head",
-	                           HEADS, "n_positions", 8192, "n_layer", LAYERS, "initializer_range", 0.3);
+	                           HEADS, "n_positions", 1024, "n_layer", MANY_LAYERS, "initializer_range", 0.3);
 	assert_int_equal(model_create(&m, architecture_find("gpt2"), config, 3, f.backend, NULL), STATUS_OK);
 	assert_int_equal(model_save(m, folder, NULL), STATUS_OK);
 	model_free(m);
@@ -265,17 +285,18 @@ static void large_states_are_copied_in_several_turns(void **state)
 	fixture_serve(&f, &roomy);
 	assert_int_equal(scheduler_model(f.scheduler, "g", folder, DTYPE_PANEL_F32, &gpt2, NULL), STATUS_OK);
 	f.model = gpt2;
-	assert_true(statepool_slot_bytes(gpt2->pool) > BEAMS_COPY_BYTES);
-	random_tokens(prompt, PROMPT, 11);
-	reader x = {&f, prompt, PROMPT};
+	random_tokens(prompt, LONG_PROMPT, 11);
+	reader x = {&f, prompt, LONG_PROMPT, open_session(&f, "base", POSITION_ERROR, false)};
+	append(&f, x.base, prompt, LONG_PROMPT);
 	p = (plain_search){
-	    .logits = read_from_start, .context = &x, .vocab = VOCAB, .max_tokens = 4, .beams = 3, .length_penalty = 1};
+	    .logits = read_after_prompt, .context = &x, .vocab = VOCAB, .max_tokens = 4, .beams = 3, .length_penalty = 1};
 	plain_run(&p);
-	generation_request r = search_request(prompt, PROMPT, 4), g = request(&stream, prompt, PROMPT, 40);
+	drop(&f, x.base);
+	generation_request r = search_request(prompt, LONG_PROMPT, 4), g = request(&stream, prompt, LONG_PROMPT, 40);
 	start(&f, NULL, &stream, &g);
 	start_search(&f, &o, &r, c, 2);
 	int busy = 0, waited = 0;
-	const generation_request l = request(&late, prompt, PROMPT, 1);
+	const generation_request l = request(&late, prompt, LONG_PROMPT, 1);
 	const size_t first = counted->copied;
 	while (!c[0].finished) {
 		size_t before = counted->copied;
@@ -292,8 +313,8 @@ static void large_states_are_copied_in_several_turns(void **state)
 	assert_true(counted->copied - first < 2 * statepool_slot_bytes(gpt2->pool) + (256 << 10));
 	assert_true(stream.n_tokens >= busy - 1); /* it continued meanwhile */
 	drain(&f);
-	assert_is(&c[0], &p.best[0]);
-	assert_is(&c[1], &p.best[1]);
+	assert_follows(&c[0], LONG_PROMPT, &p.best[0]);
+	assert_follows(&c[1], LONG_PROMPT, &p.best[1]);
 	fixture_close(&f);
 	assert_int_equal(file_remove_tree(folder, NULL), STATUS_OK);
 }

@@ -165,8 +165,10 @@ static void a_snapshot_shares_the_tokens_and_takes_the_bytes_that_are_announced(
 	session_info info;
 	append(f, x, ids, 2 * TOKEN_CHUNK + 1);
 	scheduler_session_info(x, &info);
+	const int64_t others = VOCAB * (int64_t)sizeof(float) + (int64_t)sizeof ids;
 	assert_int_equal(info.snapshot_bytes,
-	                 info.state_bytes + VOCAB * (int64_t)sizeof(float) + (int64_t)sizeof ids);
+	                 model_states(f->model->model)->floats * (int64_t)sizeof(float) + others);
+	assert_int_equal(info.export_bytes, info.state_bytes + others);
 	snapshot(f, x, "s");
 	assert_ptr_equal(x->snapshots->history.chunks[0], x->history.chunks[0]);
 	assert_ptr_equal(x->snapshots->history.chunks[1], x->history.chunks[1]);
@@ -365,6 +367,7 @@ static void automatic_snapshots_of_all_sessions_keep_their_limit_of_bytes(void *
 		fixture_serve(&f, &roomy);
 		session *x = open_session(&f, "x", POSITION_CLAMP, false);
 		random_tokens(ids, 3, 43);
+		append(&f, x, ids, 3);
 		limits.automatic_bytes = fit * (session_snapshot_bytes(x) + 64);
 		scheduler_free(f.scheduler);
 		fixture_serve(&f, &limits);
