@@ -13,6 +13,7 @@
 #include "engine/daemon/maintenance.h"
 #include "engine/daemon/engine.h"
 #include "engine/daemon/sessions/sessions.h"
+#include "engine/daemon/spare_memory.h"
 #include "engine/daemon/successor.h"
 #include "engine/recipe/tokenizer_training.h"
 #include "proto/config/config.h"
@@ -180,6 +181,7 @@ int main(int argc, char **argv)
 	if (tokenizer_training_is_asked(argc, argv))
 		return tokenizer_training_run(argc - 1, argv + 1);
 	threads_sleep_when_idle(argv);
+	spare_memory_init();
 	log_init("additived", LOG_INFO);
 	bool ok = options_parse(&o, argc - 1, argv + 1, NULL, rows);
 	const char *file = ok ? options_text(&o, "config") : NULL;

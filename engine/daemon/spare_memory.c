@@ -2,6 +2,14 @@
 
 #include <malloc.h>
 
+void spare_memory_init(void)
+{
+	mallopt(M_MMAP_THRESHOLD, SPARE_MEMORY_BLOCK);
+	/* A fixed threshold also fixes the free bytes that malloc keeps at the end of a heap, at 128 KiB. malloc's own
+	 * choice is twice the largest block that is no mapping. */
+	mallopt(M_TRIM_THRESHOLD, 2 * SPARE_MEMORY_BLOCK);
+}
+
 static void pool_trim(uv_work_t *work)
 {
 	(void)work;

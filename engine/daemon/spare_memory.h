@@ -1,6 +1,12 @@
-/* spare_memory.h - returns freed memory to the system after a peak of requests.
+/* spare_memory.h - returns freed memory to the system.
  *
- * malloc keeps the pages that are freed between blocks in use. After many requests at once these pages would stay
+ * A block of SPARE_MEMORY_BLOCK bytes or more is a mapping of its own, which ends when the block is freed. By default
+ * malloc places blocks up to 32 MiB between others once a block of such a size has been freed. The device asks for huge
+ * pages for its blocks of that size (cpu/host.c), and the address range would keep them for small blocks: after a
+ * training job several times the memory in use stayed resident. The device has its blocks zeroed, which costs the same
+ * in a new mapping.
+ *
+ * malloc keeps the pages that are freed between smaller blocks in use. After many requests at once these pages would stay
  * resident for as long as the process lives. They are returned once at most half of the requests of the peak are
  * unanswered. A smaller peak than SPARE_MEMORY_REQUESTS leaves too little to search for. The search takes a thread of
  * libuv's pool, since it lasts milliseconds. Loop thread only. */
@@ -9,7 +15,10 @@
 
 #include "engine/daemon/net/net.h"
 
-enum { SPARE_MEMORY_REQUESTS = 32 };
+enum { SPARE_MEMORY_REQUESTS = 32, SPARE_MEMORY_BLOCK = 2 << 20 };
+
+/* Set what malloc maps. Called once, before threads are started. */
+void spare_memory_init(void);
 
 /* Zero-initialise. Stays in place until the loop has ended. */
 typedef struct spare_memory {

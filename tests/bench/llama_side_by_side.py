@@ -7,14 +7,15 @@ PROGRAMS: the folder of additive, additived and additive-httpd. LLAMA_SERVER: th
 which needs NumPy. The model has width 128, 6 layers, random weights in fp32, and bytes as tokens. Both servers use THREADS
 threads and have at least as many places as there are clients. `additive load` sends prompts of 8 to 32 random letters, each answered with 4, 16
 or 32 greedy tokens. Both servers run at once; one waits while the other is under load. Prints a table with medians of the rounds:
-requests and tokens a second, milliseconds to the first text and between two pieces of text. The last column is the resident memory of a
-server's processes after its load.
+requests and tokens a second, milliseconds to the first text and between two pieces of text. The last column is the memory of a
+server's processes after its load; of a page that several processes share, each has its part. The model is trained by a service that has ended.
 
 A text may end early, on both sides alike. Both servers keep the beginnings of prompts, as is their default."""
 
 import argparse
 import json
 import pathlib
+import re
 import socket
 import statistics
 import subprocess
@@ -25,7 +26,6 @@ import urllib.request
 
 from contest import Failure
 from http_load import TEXT, Service, train, upload
-from live_sessions import resident
 
 CONFIG = {"n_embd": 128, "n_head": 4, "n_layer": 6, "n_positions": 1024}
 SETTINGS = {"config": CONFIG, "sequence_length": 64, "batch_size": 1, "max_steps": 1}
@@ -119,6 +119,11 @@ class Llama:
         self.process.wait(30)
 
 
+def memory(pid):
+    found = re.search(r"^Pss: *(\d+) kB", pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
+    return int(found[1]) * 1024
+
+
 def loaded(programs, server, clients, seconds):
     done = subprocess.run([programs / "additive", "load", server.model, "--url", f"http://{server.address}", "--json", "--no-compare", "--clients",
                            str(clients), "--seconds", str(seconds)], capture_output=True, text=True)
@@ -126,7 +131,7 @@ def loaded(programs, server, clients, seconds):
         raise Failure(f"{server.name}: {(done.stderr or done.stdout).strip()[-300:]}")
     found = json.loads(done.stdout)
     return [found["requests"] / found["seconds"], found["tokens_per_second"], *(found[f"{what}_ms"][p] for what in ("first", "gap") for p in ("p50", "p99")),
-            sum(map(resident, server.processes().values())) / 1e6]
+            sum(map(memory, server.processes().values())) / 1e6]
 
 
 def row(cells):
@@ -159,10 +164,13 @@ def main():
     sys.path.insert(0, str(options.gguf_py))
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
-        service = Service(options.programs, folder, ["--backend", "cpu", "--threads", options.threads, "--max-generations", max(options.clients)])
+        settings = ["--backend", "cpu", "--threads", options.threads, "--max-generations", max(options.clients)]
+        service = Service(options.programs, folder, settings)
         try:
-            service.name = "additive"
-            service.model = train(service, "gpt2", upload(service, TEXT * 200), SETTINGS)
+            model = train(service, "gpt2", upload(service, TEXT * 200), SETTINGS)
+            service.stop()
+            service = Service(options.programs, folder, settings)
+            service.name, service.model = "additive", model
             subprocess.run([options.programs / "additive", "models", "pull", service.model, folder / "model", "--url", f"http://{service.address}"],
                            check=True, capture_output=True)
             convert(folder / "model", folder / "model.gguf")

@@ -1,10 +1,11 @@
-/* Memory freed after a peak of requests returns to the system. */
+/* Freed memory returns to the system: large blocks at once, others after a peak of requests. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <setjmp.h>
 #include <cmocka.h>
 
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,13 +116,34 @@ static void pages_between_blocks_in_use_are_returned(void **state)
 #endif
 }
 
+static void large_blocks_are_never_placed_between_others(void **state)
+{
+	(void)state;
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* their allocators count nothing */
+	for (int i = 0; i < 3; i++) { /* freeing one raises the default limit */
+		const size_t mapped = mallinfo2().hblks;
+		void *large = calloc(1, SPARE_MEMORY_BLOCK + 1);
+		assert_non_null(large);
+		assert_int_equal(mallinfo2().hblks, mapped + 1);
+		void *small = calloc(1, SPARE_MEMORY_BLOCK / 2);
+		assert_non_null(small);
+		assert_int_equal(mallinfo2().hblks, mapped + 1);
+		free(small);
+		free(large);
+		assert_int_equal(mallinfo2().hblks, mapped);
+	}
+#endif
+}
+
 int main(void)
 {
+	spare_memory_init();
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 	    CASE(memory_is_returned_once_after_each_peak),
 	    CASE(a_search_that_runs_is_not_started_again),
 	    CASE(pages_between_blocks_in_use_are_returned),
+	    cmocka_unit_test(large_blocks_are_never_placed_between_others),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
