@@ -46,7 +46,7 @@ struct prefix_disk {
 	int64_t limit, least_free;
 	pthread_t thread;
 	pthread_mutex_t mutex;
-	pthread_cond_t wake, read; /* for the thread; a read is done */
+	pthread_cond_t wake; /* for the thread */
 	bool closing;
 	uint64_t deadline_ns; /* once closing */
 
@@ -55,7 +55,7 @@ struct prefix_disk {
 	disk_file *removed;
 	queued *first, **last, *writing;
 	int64_t queued_bytes;
-	prefix_read *reads, *reading;
+	prefix_read *reads, *reading; /* reading: NULL after it has been cancelled, too */
 	uint64_t owners[PREFIX_DISK_OWNERS], n_owners; /* removed, without their tenants */
 
 	prefix_models models; /* that exist at the start */
@@ -191,12 +191,12 @@ static void run_removal(prefix_disk *d)
 }
 
 /* Read and check a file. False: it has been found damaged. */
-static bool read_state(prefix_disk *d, prefix_read *r, uint64_t *ns)
+static bool read_state(const prefix_disk *d, const prefix_key *key, session_transfer *out, uint64_t *ns)
 {
 	char path[PATH_MAX], *data;
 	session_transfer t = {.bare = true};
 	const uint64_t began = clock_ns();
-	path_of(d, &r->key, path);
+	path_of(d, key, path);
 	const status s = file_read(path, PREFIX_DISK_STATE_BYTES, &data, &t.bytes, NULL);
 	t.blob = (unsigned char *)data;
 	const bool damaged = s == STATUS_OK ? scheduler_transfer_check(&t, NULL) != STATUS_OK : s != STATUS_NOMEM;
@@ -205,32 +205,38 @@ static bool read_state(prefix_disk *d, prefix_read *r, uint64_t *ns)
 		scheduler_transfer_fini(&t);
 	else
 		utimensat(AT_FDCWD, path, NULL, 0); /* the time of its last use, for the next start */
-	r->blob = t;
+	*out = t;
 	return !damaged;
 }
 
 static void run_read(prefix_disk *d)
 {
 	enum { SHARE = 8 }; /* weight of an earlier average against the latest read */
-	prefix_read *r = d->reads;
+	session_transfer blob;
 	uint64_t ns;
-	d->reads = r->next;
-	d->reading = r;
+	d->reading = d->reads;
+	d->reads = d->reading->next;
+	const prefix_key key = d->reading->key;
 	pthread_mutex_unlock(&d->mutex);
-	const bool whole = read_state(d, r, &ns);
+	const bool whole = read_state(d, &key, &blob, &ns);
 	pthread_mutex_lock(&d->mutex);
-	disk_file *f = *find_link(d, &r->key);
-	if (r->blob.blob) {
+	disk_file *f = *find_link(d, &key);
+	if (blob.blob) {
 		d->stats.reads++;
 		ns -= ns < PREFIX_DISK_READ_NS ? ns : PREFIX_DISK_READ_NS;
-		d->byte_ns += ((double)ns / (double)r->blob.bytes - d->byte_ns) / SHARE;
+		d->byte_ns += ((double)ns / (double)blob.bytes - d->byte_ns) / SHARE;
 	}
 	d->stats.damaged += !whole && f; /* otherwise it was removed before its turn */
 	if (!whole && f)
 		remove_file(d, f);
+	prefix_read *r = d->reading;
 	d->reading = NULL;
-	atomic_store(&r->done, true);
-	pthread_cond_broadcast(&d->read);
+	if (r) {
+		r->blob = blob;
+		atomic_store(&r->done, true);
+	} else {
+		scheduler_transfer_fini(&blob);
+	}
 }
 
 /* True if the file system has room for n bytes more. */
@@ -435,7 +441,6 @@ static void free_disk(prefix_disk *d)
 	}
 	pthread_mutex_destroy(&d->mutex);
 	pthread_cond_destroy(&d->wake);
-	pthread_cond_destroy(&d->read);
 	free(d->models.names);
 	free(d->buckets);
 	free(d);
@@ -464,7 +469,6 @@ static status make_disk(prefix_disk **out, const char *folder, int64_t limit, er
 	pthread_condattr_setclock(&by_clock, CLOCK_MONOTONIC);
 	pthread_cond_init(&d->wake, &by_clock);
 	pthread_condattr_destroy(&by_clock);
-	pthread_cond_init(&d->read, NULL);
 	*out = d;
 	return STATUS_OK;
 }
@@ -599,8 +603,8 @@ void prefix_disk_cancel(prefix_disk *d, prefix_read *r)
 	if (!r->began_ns)
 		return;
 	pthread_mutex_lock(&d->mutex);
-	while (d->reading == r)
-		pthread_cond_wait(&d->read, &d->mutex);
+	if (d->reading == r)
+		d->reading = NULL;
 	prefix_read **link = &d->reads;
 	while (*link && *link != r)
 		link = &(*link)->next;

@@ -97,6 +97,7 @@ uint64_t prefix_disk_read_ns(prefix_disk *d, int64_t bytes);
 void prefix_disk_doubt(prefix_disk *d);
 /* Begin to read the file of r->key. r must stay until it is done or cancelled. */
 void prefix_disk_read(prefix_disk *d, prefix_read *r);
+/* The thread uses r no more, and its blob is freed. Does not wait for the disk. */
 void prefix_disk_cancel(prefix_disk *d, prefix_read *r);
 
 /* Remove one state, or all of a model, or all of an owner and its tenants. */

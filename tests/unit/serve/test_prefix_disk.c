@@ -594,6 +594,25 @@ static void a_read_in_progress_is_cancelled_with_its_model(void **state)
 	assert_true(ask(x, PROMPT, NULL) > 0);
 }
 
+/* A model is unloaded, and its read is gone, while the thread still waits for the disk. */
+static void a_cancelled_read_does_not_wait_for_the_disk(void **state)
+{
+	disk_fixture *x = *state;
+	prefix_read first = {.key = {2, 2, 2, 2}}, *r = calloc(1, sizeof *r);
+	char path[256];
+	prefix_disk_read(x->disk, &first); /* of no file, so it ends at once */
+	block(x, r, path);
+	while (!atomic_load(&first.done))
+		usleep(1000);
+	usleep(20000); /* the thread is in the next read, or this test shows nothing */
+	prefix_disk_cancel(x->disk, r);
+	assert_int_equal(r->began_ns, 0);
+	free(r);
+	unblock(x, &first, path);
+	settle(x);
+	assert_null(first.blob.blob);
+}
+
 static void a_bare_blob_is_no_session(void **state)
 {
 	disk_fixture *x = *state;
@@ -663,6 +682,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(a_state_that_saves_no_time_is_not_used, setup_disk, teardown_disk),
 	    cmocka_unit_test_setup_teardown(a_prompt_does_not_wait_for_a_slow_disk, setup_disk, teardown_disk),
 	    cmocka_unit_test_setup_teardown(a_read_in_progress_is_cancelled_with_its_model, setup_disk, teardown_disk),
+	    cmocka_unit_test_setup_teardown(a_cancelled_read_does_not_wait_for_the_disk, setup_disk, teardown_disk),
 	    cmocka_unit_test_setup_teardown(a_bare_blob_is_no_session, setup_disk, teardown_disk),
 	    cmocka_unit_test_setup_teardown(random_conversations_have_the_same_tokens, setup_disk, teardown_disk),
 	};
