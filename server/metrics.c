@@ -306,7 +306,8 @@ void metrics_write(const metrics *m, bool engine_up, const json_t *engine, buffe
 	metrics_histogram(out, "additive_inter_token_latency_seconds", "", &m->next_token);
 	metrics_head(out, "additive_queue_time_seconds", "histogram", "A generation's wait in the engine's queue.");
 	metrics_histogram(out, "additive_queue_time_seconds", "", &m->queue);
-	metrics_head(out, "additive_traces_dropped_total", "counter", "Requests and jobs whose spans no collector has taken.");
+	metrics_head(out, "additive_traces_dropped_total", "counter",
+	             "Requests and jobs whose spans no collector has taken.");
 	buffer_format(out, "additive_traces_dropped_total %llu\n", (unsigned long long)m->traces_dropped);
 	metrics_write_engine(engine, out);
 }

@@ -21,7 +21,7 @@ struct call_reader {
 	size_t next;    /* between calls of one array, up to the name; 0: each call has a mark */
 	char separator; /* the first byte of that */
 	bool short_ids;
-	bool bare; /* a call has no mark */
+	bool bare;             /* a call has no mark */
 	size_t left;           /* bytes of a constant text still to come */
 	char name[NAME_BYTES]; /* NAME: so far */
 	size_t name_bytes;

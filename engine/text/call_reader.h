@@ -17,8 +17,8 @@ status call_reader_new(call_reader **out, const chat_call_form *form, call_choic
 void call_reader_free(call_reader *r); /* NULL is legal */
 
 /* Append a part of the answer; last: no more follows. *text [*text_bytes] is the text that is final now, valid until
- * the next call. *calls: parts of calls, a new reference: an array of {"index", "name"?, "short_id"?, "arguments"?}; NULL:
- * none. The first one of an index has the name, with short_id true if the form has short ids. Arguments are
+ * the next call. *calls: parts of calls, a new reference: an array of {"index", "name"?, "short_id"?, "arguments"?};
+ * NULL: none. The first one of an index has the name, with short_id true if the form has short ids. Arguments are
  * concatenated. STATUS_NOMEM. */
 status call_reader_push(call_reader *r, const char *part, size_t bytes, bool last, const char **text,
                         size_t *text_bytes, json_t **calls);

@@ -92,15 +92,16 @@ static const chat_tools mistral_tools = {
 /* The template "tool_use" of Hermes 2 Pro and 3. */
 static const chat_tools tool_use_tools = {
     .before_all = true,
-    .list = {"<|im_start|>system\nYou are a function calling AI model. You are provided with function signatures within "
-             "<tools></tools> XML tags. You may call one or more functions to assist with the user query. Don't make "
-             "assumptions about what values to plug into functions. Here are the available tools: <tools> ",
-             " </tools>Use the following pydantic model json schema for each tool call you will make: {\"properties\": "
-             "{\"name\": {\"title\": \"Name\", \"type\": \"string\"}, \"arguments\": {\"title\": \"Arguments\", "
-             "\"type\": \"object\"}}, \"required\": [\"name\", \"arguments\"], \"title\": \"FunctionCall\", "
-             "\"type\": \"object\"}}\nFor each function call return a json object with function name and arguments "
-             "within <tool_call></tool_call> XML tags as follows:\n<tool_call>\n{\"name\": <function-name>, "
-             "\"arguments\": <args-dict>}\n</tool_call><|im_end|>\n"},
+    .list =
+        {"<|im_start|>system\nYou are a function calling AI model. You are provided with function signatures within "
+         "<tools></tools> XML tags. You may call one or more functions to assist with the user query. Don't make "
+         "assumptions about what values to plug into functions. Here are the available tools: <tools> ",
+         " </tools>Use the following pydantic model json schema for each tool call you will make: {\"properties\": "
+         "{\"name\": {\"title\": \"Name\", \"type\": \"string\"}, \"arguments\": {\"title\": \"Arguments\", "
+         "\"type\": \"object\"}}, \"required\": [\"name\", \"arguments\"], \"title\": \"FunctionCall\", "
+         "\"type\": \"object\"}}\nFor each function call return a json object with function name and arguments "
+         "within <tool_call></tool_call> XML tags as follows:\n<tool_call>\n{\"name\": <function-name>, "
+         "\"arguments\": <args-dict>}\n</tool_call><|im_end|>\n"},
     .form = CHAT_TOOL_SIGNATURE,
     .separator = "\n",
     .alone = true,
@@ -173,7 +174,7 @@ static const chat_form mistral_v1 = {
     .rules = CHAT_ALTERNATES | CHAT_FOLDS,
 };
 #define MISTRAL_V3                                                                                                     \
-	.name = "mistral-v3", .begin = CHAT_BEGIN, .turns = {{NULL, "\n\n"}, {"[INST] ", "[/INST]"}, {" ", CHAT_END}},  \
+	.name = "mistral-v3", .begin = CHAT_BEGIN, .turns = {{NULL, "\n\n"}, {"[INST] ", "[/INST]"}, {" ", CHAT_END}}, \
 	.stops = {CHAT_END}, .tools = &mistral_tools
 static const chat_form mistral_v3 = {MISTRAL_V3, .rules = CHAT_ALTERNATES | CHAT_FOLDS_LAST | CHAT_TRIMS_ANSWERS};
 static const chat_form mistral_v3_first = {MISTRAL_V3, .rules = CHAT_ALTERNATES | CHAT_FOLDS | CHAT_TRIMS_ANSWERS};

@@ -1,5 +1,5 @@
-/* The template's mistakes are printed as well: an array is list[Union[]] whatever its items are, and a parameter without
- * a type is Union[]. It never ends for a type with another name, such as "null", which is refused here. */
+/* The template's mistakes are printed as well: an array is list[Union[]] whatever its items are, and a parameter
+ * without a type is Union[]. It never ends for a type with another name, such as "null", which is refused here. */
 #include "engine/text/chat_signature.h"
 
 #include <stdio.h>
@@ -13,8 +13,11 @@ static status append_type(chat_builder *b, const json_t *schema, int depth);
 
 static status append_named(chat_builder *b, const char *name, const json_t *schema, int depth)
 {
-	static const char *const names[][2] = {
-	    {"string", "str"}, {"number", "float"}, {"integer", "int"}, {"boolean", "bool"}, {"array", "list[Union[]]"}};
+	static const char *const names[][2] = {{"string", "str"},
+	                                       {"number", "float"},
+	                                       {"integer", "int"},
+	                                       {"boolean", "bool"},
+	                                       {"array", "list[Union[]]"}};
 	const json_t *values = json_object_get(schema, "additionalProperties");
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
 		if (strcmp(name, names[i][0]) == 0) {
@@ -106,7 +109,8 @@ status chat_signature_append(chat_builder *b, const json_t *function, size_t ind
 	if (!json_is_string(description))
 		return refuse_member(err, index, "description", "the model's chat template needs it");
 	if (!json_is_object(parameters) || (properties && !json_is_object(properties)))
-		return refuse_member(err, index, "parameters", "the model's chat template needs an object with \"properties\"");
+		return refuse_member(err, index, "parameters",
+		                     "the model's chat template needs an object with \"properties\"");
 	if (json_object_get(function, "return"))
 		return refuse_member(err, index, "return", "a function has no such member");
 	chat_builder_markup(b, "{\"type\": \"function\", \"function\": {\"name\": \"");
@@ -121,7 +125,8 @@ status chat_signature_append(chat_builder *b, const json_t *function, size_t ind
 	if (s == STATUS_OK)
 		s = append_parameters(b, properties, true);
 	if (s != STATUS_OK)
-		return refuse_member(err, index, "parameters", "the model's chat template cannot name the type of a parameter");
+		return refuse_member(err, index, "parameters",
+		                     "the model's chat template cannot name the type of a parameter");
 	chat_builder_markup(b, "\", \"parameters\": ");
 	if (json_object_size(properties) > 0)
 		chat_json_append(b, parameters, 0);

@@ -14,8 +14,8 @@
 struct chat_template {
 	chat_form form;
 	const chat_form *tool_form; /* renders conversations with functions; NULL: `form` does */
-	json_t *declared; /* owns the form's texts; NULL: they are static */
-	chat_tools tools; /* those of a declared form */
+	json_t *declared;           /* owns the form's texts; NULL: they are static */
+	chat_tools tools;           /* those of a declared form */
 	char *begin, *end;
 	char *stops[CHAT_TEMPLATE_STOPS + 1];
 };
@@ -80,7 +80,7 @@ typedef struct place {
 	size_t turns;         /* messages before it that are no system message */
 	const json_t *system; /* to be folded into it; NULL: none */
 	size_t system_index;
-	const json_t *tools; /* to be listed; NULL: none, or they have been */
+	const json_t *tools;                  /* to be listed; NULL: none, or they have been */
 	const json_t *last_tools, *last_user; /* to be listed before each message that equals the last of the user */
 	chat_calls calls;
 	size_t n;         /* messages in all */
@@ -292,8 +292,9 @@ static status chat_template_build(chat_builder *b, const json_t *messages, const
 	for (size_t i = 0; i < json_array_size(messages); i++)
 		TRY(add_message(b, json_array_get(messages, i), i, &p, err));
 	if (p.system && f->rules & CHAT_FOLDS_LAST)
-		return wrong(err, p.system_index, "role",
-		             "the model's chat template leaves a system message out unless the last message is the user's");
+		return wrong(
+		    err, p.system_index, "role",
+		    "the model's chat template leaves a system message out unless the last message is the user's");
 	if (p.system || p.tools)
 		return wrong(err, p.system_index, "role", "a message of the user must follow the system's");
 	if (answers)

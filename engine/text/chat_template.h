@@ -7,7 +7,8 @@
  * - The `chat_template` in Hugging Face's files of a tokenizer, a Jinja program. It is not executed: it is recognised
  *   if it does the same as one of the published programs that chat_forms.c lists (chat_program.h). Any other is
  *   STATUS_UNSUPPORTED, however similar.
- *   A second program called "tool_use" renders the conversations with functions; without a form for it they are refused.
+ *   A second program called "tool_use" renders the conversations with functions; without a form for it they are
+ * refused.
  * - Neither: "User: …", "Assistant: …".
  *
  * Rendered text equals that of Hugging Face's own renderer for all conversations that the program accepts. Where a
@@ -31,10 +32,10 @@ typedef struct chat_template chat_template;
 
 /* Parts of a model's folder and its configuration that define a template. NULL members are absent. */
 typedef struct chat_template_source {
-	const json_t *declared;  /* an object */
-	const char *program;     /* Jinja */
+	const json_t *declared;   /* an object */
+	const char *program;      /* Jinja */
 	const char *tool_program; /* for conversations with functions; NULL: `program` */
-	const char *begin, *end; /* names of the tokens `bos_token` and `eos_token` */
+	const char *begin, *end;  /* names of the tokens `bos_token` and `eos_token` */
 } chat_template_source;
 status chat_template_new(chat_template **out, const chat_template_source *from, error *err);
 /* The template of a model with this tokenizer and configuration (config.json). STATUS_INVALID also if a file of the
@@ -57,7 +58,8 @@ typedef struct chat_call_form {
 	const char *stop;    /* ends an answer; "": none */
 	bool single;         /* an answer has one call at most */
 	bool first;          /* calls begin an answer, or it has none */
-	/* The calls are one array between `open` and `end`, which is the whole answer. Otherwise `open` precedes each. */
+	/* The calls are one array between `open` and `end`, which is the whole answer. Otherwise `open` precedes each.
+	 */
 	bool array;
 	const char *end;
 	bool short_ids; /* ids of calls have CHAT_SHORT_ID characters */
@@ -72,7 +74,7 @@ typedef struct chat_text {
 	size_t n_trusted;
 	/* continues: bytes at the beginning that repeat the stop text that ended the answer, if any */
 	size_t closing;
-	size_t shared; /* bytes up to the end of the system message at the beginning; 0: there is none */
+	size_t shared;       /* bytes up to the end of the system message at the beginning; 0: there is none */
 	byte_range *answers; /* for each message, if it is the assistant's: what the model writes after a prompt */
 } chat_text;
 

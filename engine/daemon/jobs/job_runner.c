@@ -241,7 +241,7 @@ static void on_ended(void *context, const char *id, const char *result, const tr
 	job_runner_next(all);
 }
 
-static const job_run_listener listener = {on_progress, on_metrics, is_written,    on_phase, on_span,
+static const job_run_listener listener = {on_progress, on_metrics,    is_written, on_phase, on_span,
                                           on_event,    on_checkpoint, on_damaged, on_ended};
 
 /* --- beginning --------------------------------------------------------------------------- */
@@ -314,7 +314,7 @@ static status job_runner_begin(jobs *all, job *j, error *err)
 	job_run_from from = {0};
 	TRY(find_metrics_step(all, j, err));
 	json_t *next = job_document_in_state(j->base.document, "running");
-	job_trace_run(next, all->queue.kind);
+	job_trace_run(next, all->queue.kind->first_phase);
 	TRY(job_state_change(all, j, JOB_RUNNING, next, json_array(), err));
 	status s = find_checkpoints(all, j, &from, err);
 	if (s != STATUS_OK) {

@@ -90,7 +90,7 @@ void job_queue_remove(job_queue *q, queued_job *j)
 {
 	char id[STORE_ID_BYTES];
 	memcpy(id, j->id, sizeof id);
-	trace_outbox_add(q->parts->traces, job_trace_spans(j->document, q->kind));
+	trace_outbox_add(q->parts->traces, job_trace_spans(j->document));
 	job_queue_take_out(q, j);
 	job_queue_release(q, j);
 	job_watch_pump(q->watches, id);
@@ -445,7 +445,7 @@ static status begin_run(job_queue *q, queued_job *j, error *err)
 		TRY(catalog_open(q->parts->catalog, name, &r->model, err));
 	TRY(steps->open(r, j, err));
 	json_t *next = job_queue_in_state(j->document, "running", false, NULL);
-	job_trace_run(next, q->kind);
+	job_trace_run(next, q->kind->first_phase);
 	TRY(job_queue_change(q, j, next, err));
 	return steps->start(r, j);
 }

@@ -7,6 +7,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/digest.h"
+#include "engine/store/store.h"
 
 enum { LINK_TRACE_DIGITS = 32 };
 
@@ -78,9 +79,9 @@ static void open_phase(json_t *trace, const char *name)
 
 void job_trace_begin(json_t *document, const stream *s)
 {
-	json_t *trace = s->trace[0] && document ? json_pack("{s:s, s:i, s:[], s:i}", "link", s->trace, "run", 0, "spans",
-	                                                    "dropped", 0)
-	                                        : NULL;
+	json_t *trace = s->trace[0] && document
+	                    ? json_pack("{s:s, s:i, s:[], s:i}", "link", s->trace, "run", 0, "spans", "dropped", 0)
+	                    : NULL;
 	if (!trace)
 		return;
 	open_phase(trace, "waiting");
@@ -130,14 +131,14 @@ void job_trace_follow(json_t *document)
 		end(document);
 }
 
-void job_trace_run(json_t *document, const job_kind *k)
+void job_trace_run(json_t *document, const char *name)
 {
 	json_t *trace = own_trace(document), *last = last_phase(trace);
 	if (!trace)
 		return;
 	if (last && strcmp(text_of(last, "name"), "waiting") != 0)
 		json_object_set_new(last, "interrupted", json_true());
-	open_phase(trace, k->first_phase ? k->first_phase : "running");
+	open_phase(trace, name ? name : "running");
 }
 
 void job_trace_step(json_t *document, const char *name, int64_t step, uint64_t ns)
@@ -209,13 +210,14 @@ static void add_counts(json_t *attributes, const json_t *document)
 	add_number(attributes, "additive.requests.failed", integer_of(run, "failed"));
 }
 
-static json_t *job_span(const json_t *document, const json_t *trace, const job_kind *k)
+static json_t *job_span(const json_t *document, const json_t *trace)
 {
 	const json_t *first = json_array_get(json_object_get(trace, "spans"), 0);
 	const char *state = text_of(document, "status"), *link = text_of(trace, "link");
 	const bool failed = strcmp(state, "failed") == 0;
-	json_t *attributes = json_array(), *times = json_pack("{s:I, s:I}", "from", (json_int_t)integer_of(first, "from"),
-	                                                      "to", (json_int_t)integer_of(trace, "to"));
+	json_t *attributes = json_array(),
+	       *times = json_pack("{s:I, s:I}", "from", (json_int_t)integer_of(first, "from"), "to",
+	                          (json_int_t)integer_of(trace, "to"));
 	add_word(attributes, "additive.job_id", text_of(document, "id"));
 	add_word(attributes, "additive.job_status", state);
 	if (failed)
@@ -223,7 +225,7 @@ static json_t *job_span(const json_t *document, const json_t *trace, const job_k
 	if (integer_of(trace, "dropped") > 0)
 		add_number(attributes, "additive.spans_dropped", integer_of(trace, "dropped"));
 	add_counts(attributes, document);
-	json_t *span = otlp_span(document, k->object, 0, -1, times, attributes);
+	json_t *span = otlp_span(document, text_of(document, "object"), 0, -1, times, attributes);
 	json_t *links = strlen(link) > LINK_TRACE_DIGITS
 	                    ? json_pack("[{s:s%, s:s}]", "traceId", link, (size_t)LINK_TRACE_DIGITS, "spanId",
 	                                link + LINK_TRACE_DIGITS + 1)
@@ -245,7 +247,7 @@ static int phase_at(const json_t *spans, size_t n, int64_t time)
 	return 0;
 }
 
-json_t *job_trace_spans(const json_t *document, const job_kind *k)
+json_t *job_trace_spans(const json_t *document)
 {
 	const json_t *trace = json_object_get(document, JOB_TRACE);
 	const json_t *spans = json_object_get(trace, "spans");
@@ -253,7 +255,7 @@ json_t *job_trace_spans(const json_t *document, const job_kind *k)
 	size_t i;
 	if (!out)
 		return NULL;
-	int failed = json_array_append_new(out, job_span(document, trace, k));
+	int failed = json_array_append_new(out, job_span(document, trace));
 	json_array_foreach(spans, i, span)
 	{
 		const json_t *step = json_object_get(span, "step");
@@ -262,8 +264,8 @@ json_t *job_trace_spans(const json_t *document, const job_kind *k)
 		if (step)
 			add_number(attributes, "additive.step", json_integer_value(step));
 		if (json_object_get(span, "interrupted"))
-			json_array_append_new(attributes, json_pack("{s:s, s:{s:b}}", "key", "additive.interrupted", "value",
-			                                            "boolValue", 1));
+			json_array_append_new(attributes, json_pack("{s:s, s:{s:b}}", "key", "additive.interrupted",
+			                                            "value", "boolValue", 1));
 		failed |= json_array_append_new(
 		    out, otlp_span(document, text_of(span, "name"), (int)i + 1, parent, span, attributes));
 	}

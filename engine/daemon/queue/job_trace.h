@@ -6,15 +6,16 @@
  *    "dropped": 0, "to"?}
  *
  * A phase has no "step", and the last one has no "to" until the next begins. A span with a step is a part of the phase
- * in which it began; it may end later, as a checkpoint does that is written when the job is paused. Times are nanoseconds since the Unix epoch. The job begins a trace of its own, because it outlives the
- * request; a link leads to the request. Ids are hashes of the job's id, so a span that is sent twice has the same ids.
+ * in which it began; it may end later, as a checkpoint does that is written when the job is paused. Times are
+ * nanoseconds since the Unix epoch. The job begins a trace of its own, because it outlives the request; a link leads to
+ * the request. Ids are hashes of the job's id, so a span that is sent twice has the same ids.
  *
  * A row without the member, from an older engine or another request, has no spans, and these functions do nothing.
  * Without memory a span is missing. Spans never have anything that a client wrote but its ids. Loop thread only. */
 #ifndef ENGINE_DAEMON_QUEUE_JOB_TRACE_H
 #define ENGINE_DAEMON_QUEUE_JOB_TRACE_H
 
-#include "engine/daemon/queue/job_queue.h"
+#include "engine/daemon/net/stream.h"
 
 enum { JOB_TRACE_STEPS = 64 /* spans with a step */, JOB_TRACE_SPANS = 96 };
 
@@ -22,16 +23,17 @@ enum { JOB_TRACE_STEPS = 64 /* spans with a step */, JOB_TRACE_SPANS = 96 };
 
 /* Begin the trace of a new document if its request is traced: it waits. */
 void job_trace_begin(json_t *document, const stream *s);
-/* Record the state of `document`: it waits, is paused, or has ended. A job that is queued after its end begins again. */
+/* Record the state of `document`: it waits, is paused, or has ended. A job that is queued after its end begins again.
+ */
 void job_trace_follow(json_t *document);
-/* A run begins, with the kind's first phase. A phase that another process has left is marked as interrupted. */
-void job_trace_run(json_t *document, const job_kind *k);
+/* A run begins with a phase; NULL: "running". A phase that another process has left is marked as interrupted. */
+void job_trace_run(json_t *document, const char *phase);
 /* Begin a phase, unless it is the last one. */
 void job_trace_phase(json_t *document, const char *name);
 /* Add a part of the last phase that ends now and took `ns`. */
 void job_trace_step(json_t *document, const char *name, int64_t step, uint64_t ns);
 
 /* Return the spans of a job that has ended: an array as OTLP's JSON has it. NULL: none. */
-json_t *job_trace_spans(const json_t *document, const job_kind *k);
+json_t *job_trace_spans(const json_t *document);
 
 #endif

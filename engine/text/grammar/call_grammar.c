@@ -157,11 +157,11 @@ static status calls_after_mark(const composer *c, grammar_node *out)
 	free(rest);
 	grammar_node more = text(c, "");
 	if (r->parallel && !r->form.single)
-		more = grammar_repeat(g,
-		                      grammar_sequence(g, NODES(text(c, r->form.between),
-		                                                text(c, r->form.array ? "" : r->form.open),
-		                                                text(c, CALL_JSON), tail)),
-		                      0, CALL_GRAMMAR_MOST - 1);
+		more = grammar_repeat(
+		    g,
+		    grammar_sequence(g, NODES(text(c, r->form.between), text(c, r->form.array ? "" : r->form.open),
+		                              text(c, CALL_JSON), tail)),
+		    0, CALL_GRAMMAR_MOST - 1);
 	/* After a call the reader takes the mark within a stop for that of another call. */
 	int n = 0;
 	for (int i = 0; i < r->n_stops; i++)

@@ -384,10 +384,10 @@ static void ids_are_short_if_the_form_has_short_ones(void **state)
 		const char *text;
 		size_t bytes, k;
 		assert_int_equal(call_reader_new(&r, forms[i], CALLS_AUTO, NULL, 0, NULL), STATUS_OK);
-		assert_int_equal(call_reader_push(r, words[i], strlen(words[i]), true, &text, &bytes, &calls), STATUS_OK);
-		json_array_foreach(calls, k, call)
-			assert_int_equal(json_is_true(json_object_get(call, "short_id")),
-			                 i == 0 && json_object_get(call, "name"));
+		assert_int_equal(call_reader_push(r, words[i], strlen(words[i]), true, &text, &bytes, &calls),
+		                 STATUS_OK);
+		json_array_foreach(calls, k, call) assert_int_equal(json_is_true(json_object_get(call, "short_id")),
+		                                                    i == 0 && json_object_get(call, "name"));
 		assert_int_equal(k, 4);
 		json_decref(calls);
 		call_reader_free(r);

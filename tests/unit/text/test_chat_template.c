@@ -38,7 +38,8 @@ static chat_template *make(const char *declared, const char *program)
 	chat_template *t;
 	error err = ERROR_INIT;
 	json_t *form = declared ? parse(declared) : NULL;
-	status s = chat_template_new(&t, &(chat_template_source){.declared = form, .program = program, .begin = "<s>", .end = "</s>"}, &err);
+	status s = chat_template_new(
+	    &t, &(chat_template_source){.declared = form, .program = program, .begin = "<s>", .end = "</s>"}, &err);
 	json_decref(form);
 	if (s != STATUS_OK)
 		fail_msg("%s: %s", err.param, error_message(&err));

@@ -71,9 +71,8 @@ static void the_answers_of_a_conversation_are_the_texts_after_each_prompt(void *
 	chat_template *t;
 	json_object_foreach(templates, name, template)
 	{
-		chat_template_source from = {.program = json_string_value(json_object_get(template, "program")),
-	                             .begin = "<s>",
-	                             .end = "</s>"};
+		chat_template_source from = {
+		    .program = json_string_value(json_object_get(template, "program")), .begin = "<s>", .end = "</s>"};
 		assert_int_equal(chat_template_new(&t, &from, NULL), STATUS_OK);
 		check(name, t, messages);
 		chat_template_free(t);
