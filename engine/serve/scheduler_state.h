@@ -44,7 +44,7 @@ struct scheduler {
 	prefix_cache prefixes;
 	owner_shares shares;            /* one for each owner of a generation */
 	owner_shares background_shares; /* likewise, of those in the background */
-	owner_shares score_shares;      /* of slices: one for each owner of a score task */
+	owner_shares score_shares;      /* likewise, of score tasks; they divide slices */
 
 	score_task *score_tasks; /* in the order of their last slices */
 	int n_score_tasks;

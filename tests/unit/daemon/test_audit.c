@@ -142,7 +142,7 @@ static void a_disk_that_hangs_holds_answers_in_order_and_nothing_else(void **sta
 	}
 	assert_true(audit_is_full(a, &changing));
 	assert_false(audit_is_full(a, &reading));
-	uv_work_t work = {.data = &pooled}; /* of the only thread of the pool */
+	uv_work_t work = {.data = &pooled}; /* the pool has one thread */
 	assert_int_equal(uv_queue_work(&loop, &work, count_work, work_done), 0);
 	while (work.data)
 		uv_run(&loop, UV_RUN_ONCE);

@@ -18,7 +18,7 @@
 
 enum { OTHERS = 500, SPARE_STEPS = 200 };
 
-static int rows; /* of the latest answer */
+static int rows; /* number in the latest answer */
 
 static bool count_rows(stream *s, status result, const char *text)
 {

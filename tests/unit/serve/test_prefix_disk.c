@@ -600,7 +600,7 @@ static void a_cancelled_read_does_not_wait_for_the_disk(void **state)
 	disk_fixture *x = *state;
 	prefix_read first = {.key = {2, 2, 2, 2}}, *r = calloc(1, sizeof *r);
 	char path[256];
-	prefix_disk_read(x->disk, &first); /* of no file, so it ends at once */
+	prefix_disk_read(x->disk, &first); /* there is no such file, so it ends at once */
 	block(x, r, path);
 	while (!atomic_load(&first.done))
 		usleep(1000);
