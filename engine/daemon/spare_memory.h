@@ -2,12 +2,12 @@
  *
  * A block of SPARE_MEMORY_BLOCK bytes or more is a mapping of its own, which ends when the block is freed. By default
  * malloc places blocks up to 32 MiB between others once a block of such a size has been freed. The device asks for huge
- * pages for its blocks of that size (cpu/host.c), and the address range would keep them for small blocks: after a
- * training job several times the memory in use stayed resident. The device has its blocks zeroed, which costs the same
- * in a new mapping.
+ * pages for its large blocks (cpu/host.c). Small blocks that later use the same addresses would take huge pages too: a
+ * training job left several times the memory in use. The device's blocks are zeroed, which costs the same in a new
+ * mapping.
  *
- * malloc keeps the pages that are freed between smaller blocks in use. After many requests at once these pages would stay
- * resident for as long as the process lives. They are returned once at most half of the requests of the peak are
+ * malloc keeps the pages that are freed between smaller blocks in use. After many requests at once these pages would
+ * stay resident for as long as the process lives. They are returned once at most half of the requests of the peak are
  * unanswered. A smaller peak than SPARE_MEMORY_REQUESTS leaves too little to search for. The search takes a thread of
  * libuv's pool, since it lasts milliseconds. Loop thread only. */
 #ifndef ENGINE_DAEMON_SPARE_MEMORY_H
