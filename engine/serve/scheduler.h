@@ -159,8 +159,8 @@ status scheduler_session_snapshot(const session *x, const char *id, session **ou
  * x is lost. */
 status scheduler_session_rollback_step(scheduler *s, session *x, const char *snapshot, size_t *moved, bool *done,
                                        error *err);
-/* Return the bytes of the keys and values that snapshots and states of prompts share (held_state.h), of all schedulers,
- * and those that they would take more if each had its own. Any thread. */
+/* Return the bytes of the blocks of all schedulers (held_state.h), and those that they would take more if no states shared
+ * them. Any thread. */
 void scheduler_block_bytes(int64_t *bytes, int64_t *shared);
 /* Free a snapshot. STATUS_NOT_FOUND "snapshot". */
 status scheduler_session_drop(session *x, const char *snapshot, error *err);
