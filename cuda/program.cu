@@ -7,8 +7,8 @@ enum { LEAST_PHASES = 8 /* for one launch; fewer are launched as kernels */ };
 
 struct cuda_program {
 	unsigned *arrived; /* device memory: blocks that ended each of MOST_PHASES, then the program; zeros between launches */
-	status (*launch[MOST_PHASES])(backend *b, const program_phase &phase); /* NULL: of a group */
-	program_calls calls[MOST_PHASES];                                      /* of the first phase of a group */
+	status (*launch[MOST_PHASES])(backend *b, const program_phase &phase); /* NULL: the phase is in a group */
+	program_calls calls[MOST_PHASES]; /* run NULL: no group begins here */
 	unsigned shared; /* most bytes of a piece */
 	bool issuing;    /* phases are launched as kernels, which must not be added again */
 	program list;
@@ -65,7 +65,7 @@ bool cuda_program_streams(const panel_product &p)
 }
 
 /* Begin another program if the phases do not fit the current one. */
-static bool make_room(backend *b, const program_phase *phases, int count, size_t shared)
+static bool fits_program(backend *b, const program_phase *phases, int count, size_t shared)
 {
 	cuda_backend *c = cuda_of(b);
 	cuda_program *p = c->program;
@@ -91,7 +91,7 @@ bool cuda_program_add(backend *b, const program_phase &phase, size_t shared,
                       status (*launch)(backend *b, const program_phase &phase))
 {
 	cuda_program *p = cuda_of(b)->program;
-	if (!make_room(b, &phase, 1, shared))
+	if (!fits_program(b, &phase, 1, shared))
 		return false;
 	p->launch[p->list.count] = launch;
 	p->list.phase[p->list.count++] = phase;
@@ -101,7 +101,7 @@ bool cuda_program_add(backend *b, const program_phase &phase, size_t shared,
 bool cuda_program_add_group(backend *b, const program_phase *phases, int count, size_t shared, const program_calls &calls)
 {
 	cuda_program *p = cuda_of(b)->program;
-	if (!make_room(b, phases, count, shared))
+	if (!fits_program(b, phases, count, shared))
 		return false;
 	for (int i = 0; i < count; i++) {
 		p->launch[p->list.count] = nullptr;

@@ -1,9 +1,9 @@
 /* program.cuh - many kernels of a decode step as one launch: a program of phases.
  *
  * A phase does the work of one kernel: `blocks` pieces. They depend on all pieces of the previous phase, and not on
- * each other. A phase that `joins` the previous one depends on the phases before both. While a plan is recorded, kernels of the kinds below are not launched but added to the backend's
- * program. The next call that is not a phase launches the program first, and so does record_end. A program of a few
- * phases is launched kernel by kernel.
+ * each other. A phase that `joins` the previous one depends on the phases before both. While a plan is recorded,
+ * kernels of the kinds below are not launched but added to the backend's program. The next call that is not a phase
+ * launches the program first, and so does record_end. A program of a few phases is launched kernel by kernel.
  *
  * The launch is cooperative and has one block per processor, or fewer if ADDITIVE_CUDA_PERSISTENT says so. Piece i of a
  * phase is block (first + i) modulo the grid's size; a phase begins after the block at which the previous one ended.
@@ -72,9 +72,9 @@ struct rms_norm {
 struct forgetting_layer {
 	float *pool;
 	const int32_t *slot, *position, *length, *mask; /* mask may be NULL */
-	int64_t slot_floats, ring, state;               /* offsets in a slot: the previous token's norm; forgetting_stream's state */
-	int64_t segment;                                /* of shift_stream */
-	rms_norm before, pooled, after;                 /* of h; of the heads, x NULL; of the feed-forward */
+	int64_t slot_floats, ring, state;               /* in a slot: the previous token's norm; the heads */
+	int64_t segment;                                /* segment of shift_stream; 0: none */
+	rms_norm before, pooled, after;                 /* norms of h, of the heads (x NULL), of the feed-forward */
 	const float *mixtures;                          /* [mixtures][width of h] */
 	const float *v, *a, *f, *gate;                  /* before log σ and SiLU */
 	const float *inner;                             /* u | q */
@@ -87,7 +87,7 @@ struct program_phase {
 	program_kind kind;
 	int lanes;               /* lanes of a stream's head */
 	bool joins;              /* depends on nothing that the previous phase writes, and writes nothing that it reads */
-	program_source source;   /* of a product */
+	program_source source;   /* for a product */
 	int layer;               /* with a source, PROGRAM_KEEP: how many phases before this one its PROGRAM_LAYER is */
 	int mixture;             /* SOURCE_SHIFT */
 	unsigned made;           /* with a source: offset of x in shared memory */
@@ -106,7 +106,7 @@ struct program_phase {
 	};
 };
 
-/* The calls that phases stand for, if those cannot be launched one by one. */
+/* Calls that run in place of a group of phases, which cannot be launched one by one. */
 struct program_calls {
 	backend_fused_kernel run;
 	const op_call *const *calls; /* must be valid until the program ends */

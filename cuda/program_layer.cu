@@ -5,9 +5,10 @@
  *   u | q              x = normalize(h)
  *   h + product        x = q ⊙ SiLU(u); another block for each row writes the state, which all have read by then
  *
- * These calls are one group of the plan, so nothing that they read is overwritten before the last of them. Where another
- * call is between attention and feed-forward, in the last layer, they are two groups, and writing the state has a phase
- * of its own. The logits, a product of normalize(h), are a group too. Without a recording the calls run one by one, as with options that need other calls. */
+ * These calls are one group of the plan, so nothing that they read is overwritten before the last of them. Where
+ * another call is between attention and feed-forward, in the last layer, they are two groups, and writing the state has
+ * a phase of its own. The logits, a product of normalize(h), are a group too. Without a recording the calls run one by
+ * one, as with options that need other calls. */
 #include "cuda/kernels.h"
 #include "cuda/program_rows.cuh"
 

@@ -59,7 +59,7 @@ static __device__ __forceinline__ void normalise_parts(const rms_norm &o, int ro
 }
 
 /* A row's slot. */
-static __device__ __forceinline__ float *slot_of(const forgetting_layer &l, int row)
+static __device__ __forceinline__ float *layer_slot(const forgetting_layer &l, int row)
 {
 	return l.pool + l.slot[row] * l.slot_floats;
 }
@@ -84,7 +84,7 @@ static __device__ __forceinline__ void make_shifted(const forgetting_layer &l, i
 		const numbers<4> w = load<4>(l.mixtures + mixture * d + column);
 		numbers<4> other = {};
 		if (l.length[row] > 0 && shift_behind(l.position[row], l.segment) > 0)
-			other = load<4>(slot_of(l, row) + l.ring + column);
+			other = load<4>(layer_slot(l, row) + l.ring + column);
 #pragma unroll
 		for (int j = 0; j < 4; j++)
 			n.at[j] = __fmaf_rn(w.at[j], __fadd_rn(other.at[j], -n.at[j]), n.at[j]);
@@ -99,7 +99,7 @@ static __device__ __forceinline__ void weigh_tokens(const forgetting_layer &l, i
 	for (int i = threadIdx.x; i < rows * l.heads; i += PROGRAM_THREADS) {
 		const int row = first + i / l.heads, head = i % l.heads, at = row * l.heads + head;
 		const bool counts = !is_masked(l, row);
-		float *state = slot_of(l, row) + l.state;
+		float *state = layer_slot(l, row) + l.state;
 		forgetting_sum s = forgetting_nothing();
 		if (l.length[row] > 0 && l.position[row] > 0)
 			s = {forgetting_exponent(state[head]), state[l.heads + head], state[2 * l.heads + head], 0.0f};
@@ -123,7 +123,7 @@ static __device__ __forceinline__ numbers<4> pooled_of(const forgetting_layer &l
 	if (l.length[row] <= 0)
 		return g;
 	if (l.position[row] > 0)
-		g = load<4>(slot_of(l, row) + l.state + 3 * l.heads + channel);
+		g = load<4>(layer_slot(l, row) + l.state + 3 * l.heads + channel);
 	const numbers<4> v = load<4>(l.v + row * l.before.width + channel);
 #pragma unroll
 	for (int j = 0; j < 4; j++)
@@ -196,7 +196,7 @@ static __device__ __forceinline__ void make_rows(const forgetting_layer &l, prog
 static __device__ __forceinline__ void keep_row(const forgetting_layer &l, int row, float *space)
 {
 	const int d = l.before.width;
-	float *weights = space + PROGRAM_WARPS, *slot = slot_of(l, row);
+	float *weights = space + PROGRAM_WARPS, *slot = layer_slot(l, row);
 	if (l.length[row] <= 0)
 		return;
 	normalise_rows(l.before, 1, l.before.x + row * d, space, [&](int, int column, numbers<4> n) {

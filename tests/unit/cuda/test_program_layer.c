@@ -1,6 +1,5 @@
-/* Layers of additive2 as phases of a program (cuda/program_layer.cu): outputs and states have the bits of the kernels,
- * for every type of weights, number of rows and order of blocks, with masked tokens, rows that read nothing, and rows
- * that begin. */
+/* Layers of additive2 as phases of a program (cuda/program_layer.cu) give the outputs and states of the kernels, bit for
+ * bit. Types of weights, numbers of rows and orders of blocks vary. Some tokens are masked, some rows read nothing. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
