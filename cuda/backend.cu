@@ -431,6 +431,7 @@ static status choose_wgmma(cuda_backend *c)
 		pthread_mutex_unlock(&devices_mutex);
 	}
 	c->wgmma = bits == BITS_EQUAL;
+	c->wgmma_attention = c->wgmma && is_on("ADDITIVE_CUDA_WGMMA_ATTENTION", USES_WGMMA);
 	const size_t end = strlen(c->base.device);
 	if (c->wgmma)
 		snprintf(c->base.device + end, sizeof c->base.device - end, ", wgmma");

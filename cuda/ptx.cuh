@@ -191,6 +191,8 @@ __device__ __forceinline__ wgmma_view wgmma_view_of(const void *shared, unsigned
 /* wgmma_bf16(d, a, b, add) begins d = a b + (add ? d : 0) for four warps, the first a multiple of 4: a [64, 16],
  * b [16, N] bf16, d [64, N] f32. Warp i has rows 16 i … 16 i + 15 of a and d; its lanes hold them as in mma_bf16, d as
  * N / 8 products side by side. wgmma_int8 is the same for signed bytes, a [64, 32] and b [32, N] as in mma_int8.
+ * wgmma_bf16_rows is wgmma_bf16 for a b whose rows are contiguous: the 128 bytes of eight k and eight columns have 16 for
+ * each k.
  *
  * The product runs until wgmma_wait: until then nothing may touch d, change a or write b. wgmma_fence comes before the
  * first product, and again after d or a was touched. Threads that write b call wgmma_publish before the barrier after
@@ -219,6 +221,8 @@ __device__ __forceinline__ wgmma_view wgmma_view_of(const void *shared, unsigned
 WGMMA_FUNCTIONS(16, "32", "{%16, %17, %18, %19}, %20", "%21")
 WGMMA_FUNCTIONS(32, "64", "{%32, %33, %34, %35}, %36", "%37")
 WGMMA_FUNCTIONS(64, "128", "{%64, %65, %66, %67}, %68", "%69")
+WGMMA_FUNCTION(wgmma_bf16_rows, float, "+f", 32, "m64n64k16.f32.bf16.bf16", "{%32, %33, %34, %35}, %36", "%37", ", 1, 1, 1")
+WGMMA_FUNCTION(wgmma_bf16_rows, float, "+f", 64, "m64n128k16.f32.bf16.bf16", "{%64, %65, %66, %67}, %68", "%69", ", 1, 1, 1")
 __device__ __forceinline__ void wgmma_fence(void)
 {
 	SM90A("wgmma.fence.sync.aligned;" ::: "memory");
@@ -228,25 +232,40 @@ __device__ __forceinline__ void wgmma_commit(void)
 {
 	SM90A("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-/* Wait for all products. The empty statements keep the compiler from reading d earlier. */
-template <int n> __device__ __forceinline__ void wgmma_wait(float (&d)[n])
+/* Keep the compiler from reading sums before this place. */
+template <int n> __device__ __forceinline__ void wgmma_hold(float (&d)[n])
 {
-	SM90A("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
 	for (int i = 0; i < n; i++)
 		SM90A("" : "+f"(d[i])::"memory");
 }
-template <int n> __device__ __forceinline__ void wgmma_wait(int (&d)[n])
+template <int n> __device__ __forceinline__ void wgmma_hold(int (&d)[n])
 {
-	SM90A("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
 	for (int i = 0; i < n; i++)
 		SM90A("" : "+r"(d[i])::"memory");
+}
+/* Wait for all products, whose sums are d. */
+template <class... D> __device__ __forceinline__ void wgmma_wait(D &...d)
+{
+	SM90A("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+	(wgmma_hold(d), ...);
 }
 /* Make this thread's earlier stores to shared memory visible to products after the next barrier. */
 __device__ __forceinline__ void wgmma_publish(void)
 {
 	SM90A("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* Set the registers of each thread of four warps, the first a multiple of 4: n, a multiple of 8, more or fewer than
+ * before. All of them call it. more_registers waits until other warps of the block have given up as many. */
+template <int n> __device__ __forceinline__ void more_registers(void)
+{
+	SM90A("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(n));
+}
+template <int n> __device__ __forceinline__ void fewer_registers(void)
+{
+	SM90A("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(n));
 }
 
 /* Barrier of all threads of a cluster. They arrive and wait in turn. What a thread did before it arrived is visible to
@@ -260,16 +279,22 @@ __device__ __forceinline__ void cluster_wait(void)
 	SM90A("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-/* A barrier in shared memory that counts bytes. A phase ends when one thread has called copy_barrier_expect and that
- * many bytes have arrived; they may arrive before the call. One thread calls copy_barrier_init before a barrier of the
- * cluster, or wgmma_publish before its own copy_bulk. copy_barrier_wait returns when the phase with this parity has
- * ended, the first being 0. */
+/* A barrier in shared memory that counts threads and bytes. A phase ends when `threads` calls of copy_barrier_expect or
+ * copy_barrier_arrive were made and the expected bytes have arrived; they may arrive before the call. One thread calls
+ * copy_barrier_init before a barrier of the block or the cluster, or wgmma_publish before its own copy_bulk.
+ * copy_barrier_wait returns when the phase with this parity has ended, the first being 0. After the wait all that the
+ * thread which arrived did or saw is visible; for products, what the threads that stored it published before. */
 typedef uint64_t copy_barrier;
-__device__ __forceinline__ void copy_barrier_init(copy_barrier *at)
+__device__ __forceinline__ void copy_barrier_init(copy_barrier *at, unsigned threads = 1)
 {
-	SM90A("mbarrier.init.shared::cta.b64 [%0], 1; fence.mbarrier_init.release.cluster;" ::"r"(
-	          (unsigned)__cvta_generic_to_shared(at))
+	SM90A("mbarrier.init.shared::cta.b64 [%0], %1; fence.mbarrier_init.release.cluster;" ::"r"(
+	          (unsigned)__cvta_generic_to_shared(at)),
+	      "r"(threads)
 	      : "memory");
+}
+__device__ __forceinline__ void copy_barrier_arrive(copy_barrier *at)
+{
+	SM90A("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"((unsigned)__cvta_generic_to_shared(at)) : "memory");
 }
 __device__ __forceinline__ void copy_barrier_expect(copy_barrier *at, unsigned bytes)
 {

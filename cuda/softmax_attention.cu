@@ -17,8 +17,8 @@
  *
  * A query that sees no key gives zeros; with `uniform` another kernel gives it the mean of all values. */
 #include "cuda/kernels.h"
-#include "cuda/softmax_attention.cuh"
 #include "cuda/softmax_blind.cuh"
+#include "cuda/softmax_online.cuh"
 
 /* --- mma ------------------------------------------------------------------------------------ */
 
@@ -32,17 +32,9 @@ template <int W, int M> struct shape_of {
 	};
 };
 
-/* A warp's queries: M times 16 rows, two of which belong to each lane. */
-template <int W, int M> struct queries {
-	int first;                                    /* position of the first */
-	const bf16 *query;                            /* the block's tile */
-	int row;                                      /* its first row in it */
-	float out[M][W / 8][4], top[M][2], sum[M][2]; /* sum: over this lane's columns */
-};
-
 /* s = q kᵀ for a tile of keys. */
 template <int W, int M>
-__device__ __forceinline__ void score(float (&s)[M][8][4], const queries<W, M> &w, const bf16 *key)
+__device__ __forceinline__ void score(float (&s)[M][8][4], const queries<W, M> &w, const bf16 *query, const bf16 *key)
 {
 #pragma unroll
 	for (int i = 0; i < M * 32; i++)
@@ -52,7 +44,7 @@ __device__ __forceinline__ void score(float (&s)[M][8][4], const queries<W, M> &
 		unsigned a[M][4];
 #pragma unroll
 		for (int m = 0; m < M; m++)
-			mma_a<W>(a[m], w.query, w.row + 16 * m, 16 * k);
+			mma_a<W>(a[m], query, w.row + 16 * m, 16 * k);
 #pragma unroll
 		for (int n = 0; n < 8; n += 2) {
 			unsigned b[4];
@@ -66,115 +58,21 @@ __device__ __forceinline__ void score(float (&s)[M][8][4], const queries<W, M> &
 	}
 }
 
-/* bias: at row 0 and the last column of the tile of keys. */
-__device__ __forceinline__ void add_bias(float (&s)[8][4], const float *bias)
-{
-	const int lane = threadIdx.x % WARP;
-#pragma unroll
-	for (int i = 0; i < 32; i++) {
-		const int row = lane / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
-		s[i / 4][i % 4] += bias[row - column + ATTENTION_TILE - 1];
-	}
-}
-
-/* -inf where a query, by its position, does not see a key. keys: attention_keys. */
-__device__ __forceinline__ void hide(float (&s)[8][4], const attention &a, int query, int key, uint64_t keys)
-{
-	const int lane = threadIdx.x % WARP;
-#pragma unroll
-	for (int i = 0; i < 32; i++) {
-		const int column = i / 4 * 8 + lane % 4 * 2 + i % 2;
-		if (!(keys >> column & 1) || !attention_sees(a, query + lane / 4 + i / 2 % 2 * 8, key + column))
-			s[i / 4][i % 4] = -INFINITY;
-	}
-}
-
-/* s becomes 2^{s - top}. sum and out are rescaled where top has risen. */
-template <int W>
-__device__ __forceinline__ void soften(float (&s)[8][4], float (&top)[2], float (&sum)[2], float (&out)[W / 8][4])
-{
-	float best[2] = {-INFINITY, -INFINITY}, fade[2];
-#pragma unroll
-	for (int i = 0; i < 32; i++)
-		best[i / 2 % 2] = fmaxf(best[i / 2 % 2], s[i / 4][i % 4]);
-#pragma unroll
-	for (int half = 0; half < 2; half++) {
-		const float risen = fmaxf(top[half], warp_max<4>(best[half]));
-		best[half] = risen == -INFINITY ? 0.0f : risen;
-		fade[half] = exp2f(top[half] - best[half]);
-		sum[half] *= fade[half];
-		top[half] = risen;
-	}
-#pragma unroll
-	for (int i = 0; i < 32; i++) {
-		s[i / 4][i % 4] = exp2f(s[i / 4][i % 4] - best[i / 2 % 2]);
-		sum[i / 2 % 2] += s[i / 4][i % 4];
-	}
-#pragma unroll
-	for (int i = 0; i < W / 2; i++)
-		out[i / 4][i % 4] *= fade[i / 2 % 2];
-}
-
 /* One tile of keys for a warp. bias: from attention_load_bias, or NULL. */
 template <bool drops, bool biased, int W, int M>
 __device__ __forceinline__ void tile_of_keys(queries<W, M> &w, const attention &a, const attention_dropout &drop,
-                                             int64_t row, int first, const bf16 *key, const bf16 *value,
-                                             const float *bias)
+                                             int64_t row, int first, const bf16 *query, const bf16 *key,
+                                             const bf16 *value, const float *bias)
 {
-	const int last = first + ATTENTION_TILE - 1, last_query = w.first + 16 * M - 1;
 	const uint64_t keys = attention_keys(a, row, first);
-	const float scale = a.scale * LOG2_E;
 	float s[M][8][4];
 	unsigned p[4][M][4], kept[M]; /* drawn first, while registers are free */
-#pragma unroll
-	for (int m = 0; m < M && drops; m++)
-		kept[m] = attention_kept_tiles<false, 8>(drop, w.first - a.shift + 16 * m, first);
-	score(s, w, key);
-#pragma unroll
-	for (int m = 0; m < M; m++) {
-#pragma unroll
-		for (int i = 0; i < 32; i++)
-			s[m][i / 4][i % 4] *= scale;
-		if constexpr (biased)
-			add_bias(s[m], bias + w.row + 16 * m);
-		if (~keys || !attention_all(a, w.first, last_query, first, last))
-			hide(s[m], a, w.first + 16 * m, first, keys);
-		soften<W>(s[m], w.top[m], w.sum[m], w.out[m]);
-#pragma unroll
-		for (int i = 0; i < 32 && drops; i++)
-			s[m][i / 4][i % 4] = kept[m] >> i & 1 ? s[m][i / 4][i % 4] : 0.0f;
-#pragma unroll
-		for (int n = 0; n < 4; n++)
-			mma_narrow(p[n][m], s[m][2 * n], s[m][2 * n + 1]);
-	}
+	draw<drops>(kept, w, a, drop, first);
+	score(s, w, query, key);
+	weigh<drops, biased>(p, s, kept, w, a, keys, first, bias);
 #pragma unroll
 	for (int n = 0; n < 4; n++)
 		mma_accumulate<W, M>(w.out, p[n], value, 16 * n);
-}
-
-/* y and M of the warp's queries. tile: the queries'; this warp's rows in it are overwritten. */
-template <int W, int M>
-__device__ __forceinline__ void end(queries<W, M> &w, const attention &a, const attention_place &at, float factor,
-                                    bf16 *tile, bf16 *y, float *log_normalizer)
-{
-	const int lane = threadIdx.x % WARP;
-#pragma unroll
-	for (int m = 0; m < M; m++) {
-		float inverse[2];
-#pragma unroll
-		for (int half = 0; half < 2; half++) {
-			const float sum = warp_sum<4>(w.sum[m][half]);
-			const int query = at.first + w.row + 16 * m + lane / 4 + 8 * half;
-			inverse[half] = sum == 0.0f ? 0.0f : factor / sum;
-			if (log_normalizer && lane % 4 == 0 && query < a.queries)
-				log_normalizer[(at.row + query) * a.heads + at.head] =
-				    sum == 0.0f ? -INFINITY : (w.top[m][half] + log2f(sum)) * LN_2;
-		}
-		if (y)
-			mma_store<W>(w.out[m], inverse, tile, w.row + 16 * m,
-			             y + (at.row + at.first) * a.y_row + at.head * a.dv, a.y_row, a.queries - at.first,
-			             a.dv);
-	}
 }
 
 template <int W, int M, bool drops, bool biased>
@@ -198,12 +96,7 @@ __global__ void __launch_bounds__(MMA_THREADS, 2)
 			attention_load_bias(a, at.head, QUERIES, place, key, bias + turn * BIAS);
 	};
 	queries<W, M> w = {};
-	w.query = query;
-	w.row = (int)threadIdx.x / WARP * 16 * M;
-	w.first = place + w.row;
-#pragma unroll
-	for (int m = 0; m < M; m++)
-		w.top[m][0] = w.top[m][1] = -INFINITY;
+	begin(w, place);
 	mma_load<W>(query, QUERIES, q + (at.row + at.first) * a.q_row + at.head * a.dh, a.q_row, a.queries - at.first,
 	            a.dh);
 	if (first < past)
@@ -216,7 +109,7 @@ __global__ void __launch_bounds__(MMA_THREADS, 2)
 		copy_wait<1>();
 		__syncthreads();
 		if (attention_any(a, w.first, w.first + 16 * M - 1, key, key + TILE - 1))
-			tile_of_keys<drops, biased>(w, a, drop, at.key_row, key, keys + turn * TILE * W,
+			tile_of_keys<drops, biased>(w, a, drop, at.key_row, key, query, keys + turn * TILE * W,
 			                            values + turn * TILE * W, bias + turn * BIAS);
 		__syncthreads();
 	}
@@ -358,6 +251,8 @@ template <class T> static status issue(backend *b, const op_call *call, const at
 	T *y = (T *)call->out[0].data;
 	float *log_normalizer = (float *)call->out[1].data;
 	if constexpr (std::is_same_v<T, bf16>) {
+		if (cuda_softmax_may_wgmma(b, call, a))
+			return cuda_softmax_wgmma(b, a, l.batch, q, k, v, y, log_normalizer);
 		if (attention_mma(call, a))
 			return attention_by_shape(a, [&](auto width, auto drops, auto biased) {
 				constexpr int W = decltype(width)::value;

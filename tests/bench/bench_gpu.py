@@ -80,7 +80,7 @@ class Bench:
         toolkit = os.environ.get("CUDA_HOME", "/usr/local/cuda")
         libraries = f"{options.kit / 'lib'}:{toolkit}/lib64:{os.environ.get('LD_LIBRARY_PATH', '')}"
         self.ours = {"ADDITIVE_BENCH_BACKEND": "cuda", "LD_LIBRARY_PATH": libraries, "ADDITIVE_BENCH_CHOICES": str(options.out / "products"),
-                     "ADDITIVE_CUDA_WGMMA": os.environ.get("ADDITIVE_CUDA_WGMMA", "1"),
+                     **{name: os.environ.get(name, "1") for name in ("ADDITIVE_CUDA_WGMMA", "ADDITIVE_CUDA_WGMMA_ATTENTION")},
                      "ADDITIVE_PLUGIN_DIR": os.environ.get("ADDITIVE_PLUGIN_DIR", str(options.kit / "bin"))}
 
     def note(self, text):

@@ -116,7 +116,8 @@ struct group_product {
 	unsigned rows[2][8]; /* pairs of bf16, or four bytes each */
 	const unsigned char *b;
 	int k_bytes, column_bytes, columns;
-	bool add, bytes;
+	bool add;
+	b_form form;
 	size_t sums; /* index in the fibre's */
 };
 
@@ -142,16 +143,17 @@ struct fibre {
 	std::vector<group_product> products; /* unfinished */
 	size_t committed;
 	bool products_fenced;
-	moment publishing, published; /* stores before it are published: now, as of the last barrier */
+	moment publishing, published; /* stores before it are published: now, for products of other threads */
+	moment publishing_met;        /* as of the last __syncwarp */
 	unsigned arrivals, waits;     /* at the cluster's barrier */
 	moment arrived[2];            /* the last two arrivals: number n is at n % 2 */
 };
 
 struct shadow; /* check.cc */
 
-/* A barrier in shared memory that counts bytes of copies. */
+/* A barrier in shared memory that counts threads and bytes of copies. */
 struct copy_barrier {
-	int armings = 1; /* missing in this phase */
+	int threads, missing; /* arrivals that end a phase; those still to come */
 	long bytes = 0;  /* expected and not arrived; negative: arrived before they are expected */
 	unsigned phase = 0;
 };

@@ -195,24 +195,43 @@ static copy_barrier &barrier_at(block *b, const void *at, const void *code)
 
 static void complete_phase(copy_barrier *c)
 {
-	if (c->armings > 0 || c->bytes != 0)
+	if (c->missing > 0 || c->bytes != 0)
 		return;
-	*c = {1, 0, c->phase + 1};
+	*c = {c->threads, c->threads, 0, c->phase + 1};
 	now.moved = true;
 }
 
-void copy_barrier_init(void *at)
+void copy_barrier_init(void *at, unsigned threads)
 {
 	touch(at, 8, WRITE, __builtin_return_address(0));
-	now.b->copy_barriers[at] = {};
+	now.b->copy_barriers[at] = {(int)threads, (int)threads};
+}
+
+/* One thread of the phase; `what` names more than it counts. */
+static copy_barrier &count_thread(void *at, const char *what, const void *code)
+{
+	copy_barrier &c = barrier_at(now.b, at, code);
+	if (--c.missing < 0)
+		fail("cluster: %s in a phase\n  at %s", what, code_place(code).c_str());
+	return c;
+}
+
+void copy_barrier_arrive(void *at)
+{
+	copy_barrier &c = count_thread(at, "too many threads arrive", __builtin_return_address(0));
+	const size_t first = now.self->thread / 32 * 32;
+	for (size_t i = first; i < first + 32 && i < now.b->fibres.size(); i++)
+		now.b->fibres[i].published = now.b->fibres[i].publishing_met;
+	now.self->published = now.self->publishing;
+	if (checked)
+		order_release(at);
+	complete_phase(&c);
 }
 
 void copy_barrier_expect(void *at, unsigned bytes)
 {
 	const void *code = __builtin_return_address(0);
-	copy_barrier &c = barrier_at(now.b, at, code);
-	if (--c.armings < 0)
-		fail("cluster: bytes are expected twice in a phase\n  at %s", code_place(code).c_str());
+	copy_barrier &c = count_thread(at, "bytes are expected twice", code);
 	c.bytes += bytes;
 	complete_phase(&c);
 }

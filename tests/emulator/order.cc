@@ -90,7 +90,7 @@ void order_barrier(block *b)
 			b->fenced.add(f.fenced);
 		}
 		f.fenced_now = false;
-		f.published = f.publishing;
+		f.published = f.publishing_met = f.publishing;
 		if (!f.known.empty())
 			b->known.add(f.known);
 		if (!f.pending.empty())
@@ -108,6 +108,8 @@ void order_meet(block *b, warp *w, size_t first, unsigned mask)
 	tick();
 	if (mask == 0xffffffffu) {
 		w->together = present;
+		for (size_t i = first; i < first + 32 && i < b->fibres.size(); i++)
+			b->fibres[i].publishing_met = b->fibres[i].publishing;
 		return;
 	}
 	std::array<moment, 32> all = {};

@@ -451,6 +451,76 @@ template <int how> static void grouping()
 		EXPECT(how == READS_SUMS ? got[i] != got[i] : how == READS_B || got[i] == 0);
 }
 
+/* A warp loads b for a group of four, through a ring of two places. */
+enum ringed {
+	RINGED,
+	NO_FULL_WAIT,
+	NO_FREE_WAIT,
+	FREED_EARLY,
+	LOADED_UNPUBLISHED,
+	PUBLISHED_BY_A_LANE,
+	ARRIVES_BEFORE_IT_LOADS,
+	A_LANE_FREES,
+	A_LANE_FILLS,
+	TOO_FEW_ARRIVE
+};
+template <int how> __global__ void ring(float *out)
+{
+	enum { PLACES = 2, ROUNDS = 5, WORDS = 256 };
+	unsigned *x = shared_memory<unsigned>();
+	copy_barrier *full = (copy_barrier *)(x + PLACES * WORDS), *free = full + PLACES;
+	const int t = threadIdx.x, lane = t % 32;
+	float d[16] = {};
+	unsigned a[4] = {0x3f803f80, 0x3f803f80, 0x3f803f80, 0x3f803f80};
+	if (t < PLACES) {
+		copy_barrier_init(full + t, how == TOO_FEW_ARRIVE ? 2 : 1);
+		copy_barrier_init(free + t, 4);
+	}
+	__syncthreads();
+	for (int i = 0; i < ROUNDS; i++) {
+		const int place = i % PLACES, parity = i / PLACES % 2;
+		unsigned *b = x + place * WORDS;
+		if (t >= 128) {
+			if (i >= PLACES && how != NO_FREE_WAIT)
+				copy_barrier_wait(free + place, parity ^ 1);
+			if (how == ARRIVES_BEFORE_IT_LOADS && lane == 0)
+				copy_barrier_arrive(full + place);
+			for (int j = lane; j < WORDS; j += 32)
+				b[j] = 0x3f803f80;
+			if (how != LOADED_UNPUBLISHED && (how != PUBLISHED_BY_A_LANE || lane == 0))
+				wgmma_publish();
+			if (how != A_LANE_FILLS)
+				__syncwarp();
+			if (how != ARRIVES_BEFORE_IT_LOADS && lane == 0)
+				copy_barrier_arrive(full + place);
+			continue;
+		}
+		if (how != NO_FULL_WAIT)
+			copy_barrier_wait(full + place, parity);
+		wgmma_fence();
+		wgmma_bf16(d, a, wgmma_view_of(b, 512, 128), true);
+		wgmma_commit();
+		__syncwarp();
+		if (how == FREED_EARLY && lane == 0)
+			copy_barrier_arrive(free + place);
+		wgmma_wait(d);
+		if (how != A_LANE_FREES)
+			__syncwarp();
+		if (how != FREED_EARLY && lane == 0)
+			copy_barrier_arrive(free + place);
+	}
+	if (t < 128)
+		out[t] = d[0];
+}
+template <int how> static void ringing()
+{
+	float *out = device<float>(128), got[128];
+	run(ring<how>, 1, 160, 2080, out);
+	download(got, out, 128);
+	for (int i = 0; i < 128; i++)
+		EXPECT(got[i] == 80);
+}
+
 /* --- clusters ----------------------------------------------------------------------------------------- */
 
 enum paired {
@@ -787,6 +857,18 @@ const test_case planted_cases[] = {
     {"a_product_with_a_swizzle", grouping<SWIZZLED>, "wgmma: the view 4000", nullptr},
     {"a_product_past_the_end_of_shared_memory", grouping<B_PAST_THE_END>, "out of bounds: read of 16 bytes at shared memory", nullptr},
     {"a_product_by_two_warps", []() { run(products<GROUPED>, 1, 64, 2048, device<float>(128)); }, "is not in a group of 128", nullptr},
+    {"a_ring_with_its_barriers", ringing<RINGED>, nullptr, nullptr},
+    {"a_ring_with_its_barriers_in_reverse", ringing<RINGED>, nullptr, "ADDITIVE_EMULATOR_ORDER=reverse"},
+    {"a_ring_with_its_barriers_in_any_order", ringing<RINGED>, nullptr, "ADDITIVE_EMULATOR_ORDER=shuffle:3"},
+    {"a_product_that_does_not_wait_for_its_place", ringing<NO_FULL_WAIT>, "uninitialised: read of 16 bytes at shared memory", nullptr},
+    {"a_load_that_does_not_wait_for_its_place", ringing<NO_FREE_WAIT>, "race: read of 16 bytes at shared memory", nullptr},
+    {"a_place_that_is_freed_before_its_product", ringing<FREED_EARLY>, "race: ", nullptr},
+    {"a_place_that_a_lane_frees_for_others", ringing<A_LANE_FREES>, "race: ", nullptr},
+    {"a_load_that_is_not_published", ringing<LOADED_UNPUBLISHED>, "which has not called wgmma_publish", nullptr},
+    {"a_load_after_the_arrival", ringing<ARRIVES_BEFORE_IT_LOADS>, "race: ", "ADDITIVE_EMULATOR_ORDER=shuffle:3"},
+    {"a_place_for_which_too_few_arrive", ringing<TOO_FEW_ARRIVE>, "deadlock: every thread polls", nullptr},
+    {"a_place_that_a_lane_fills_for_others", ringing<A_LANE_FILLS>, "race: read of 16 bytes at shared memory", nullptr},
+    {"a_load_that_a_lane_publishes", ringing<PUBLISHED_BY_A_LANE>, "which has not called wgmma_publish", nullptr},
     {"a_pair_with_its_barriers", pairing<PAIRED>, nullptr, nullptr},
     {"a_pair_with_its_barriers_in_reverse", pairing<PAIRED>, nullptr, "ADDITIVE_EMULATOR_ORDER=reverse"},
     {"a_pair_with_its_barriers_in_any_order", pairing<PAIRED>, nullptr, "ADDITIVE_EMULATOR_ORDER=shuffle:3"},

@@ -25,7 +25,7 @@ static bool rounds_down()
 struct brought {
 	unsigned a[4];
 	uint64_t view;
-	int n, add, bytes;
+	int n, add, form;
 };
 
 static bool is_poison(const product_sums &s)
@@ -58,15 +58,15 @@ static void look_at(const group_product &p, const void *code)
 			touch_published(p.b + column / 8 * p.column_bytes + k * p.k_bytes + column % 8 * 16, 16, code);
 }
 
-void wgmma(float *d, int columns, const unsigned a[4], uint64_t view, bool add, bool bytes)
+void wgmma(float *d, int columns, const unsigned a[4], uint64_t view, bool add, b_form form)
 {
 	const void *code = __builtin_return_address(0);
 	fibre *f = now.self;
-	const brought mine = {{a[0], a[1], a[2], a[3]}, view, columns, add, bytes};
+	const brought mine = {{a[0], a[1], a[2], a[3]}, view, columns, add, form};
 	brought all[32];
 	gather(0xffffffffu, "wgmma", &mine, all, sizeof mine);
 	for (const brought &b : all)
-		if (b.view != view || b.n != columns || b.add != mine.add || b.bytes != mine.bytes)
+		if (b.view != view || b.n != columns || b.add != mine.add || b.form != mine.form)
 			fail("wgmma: the lanes of a warp differ in b, its width or add\n  at %s", code_place(code).c_str());
 	if ((f->thread / GROUP + 1) * GROUP > now.l->block.x)
 		fail("wgmma: thread %u is not in a group of 128\n  at %s", f->thread, code_place(code).c_str());
@@ -83,7 +83,7 @@ void wgmma(float *d, int columns, const unsigned a[4], uint64_t view, bool add, 
 	p.column_bytes = (int)(view >> 32 & 0x3fff) << 4;
 	p.columns = columns;
 	p.add = add;
-	p.bytes = bytes;
+	p.form = form;
 	const int group = (int)(f->thread % 32) / 4;
 	for (int row = 0; row < 2; row++) /* rows group and group + 8, from the lanes that hold them */
 		for (int w = 0; w < 8; w++)
@@ -118,6 +118,18 @@ static float add_products(const unsigned row[8], const unsigned column[8], float
 	return down && std::fabs((double)to) > std::fabs(sum) ? std::nextafterf(to, 0.0f) : to;
 }
 
+/* Column `column` of b, 16 k in pairs. */
+static void load_column(const group_product &p, int column, unsigned words[8])
+{
+	const unsigned char *part = p.b + column / 8 * p.column_bytes;
+	for (int k = 0; k < 16; k += 8)
+		if (p.form == B_ROWS)
+			for (int i = 0; i < 8; i++)
+				memcpy((unsigned char *)words + (k + i) * 2, part + k / 8 * p.k_bytes + i * 16 + column % 8 * 2, 2);
+		else
+			memcpy(words + k / 2, part + k / 8 * p.k_bytes + column % 8 * 16, 16);
+}
+
 /* Four bytes each. */
 static float add_bytes(const unsigned row[8], const unsigned column[8], float to)
 {
@@ -132,13 +144,11 @@ static void compute(const group_product &p, std::vector<float> &d, bool down)
 	for (int tile = 0; tile < p.columns / 8; tile++)
 		for (int side = 0; side < 2; side++) {
 			unsigned column[8];
-			for (int k = 0; k < 2; k++)
-				memcpy(column + 4 * k,
-				       p.b + tile * p.column_bytes + k * p.k_bytes + (2 * (now.self->thread % 4) + side) * 16, 16);
+			load_column(p, 8 * tile + 2 * (int)(now.self->thread % 4) + side, column);
 			for (int row = 0; row < 2; row++) {
 				float &to = d[(size_t)(4 * tile + 2 * row + side)];
 				const float from = p.add ? to : 0.0f;
-				to = p.bytes ? add_bytes(p.rows[row], column, from) : add_products(p.rows[row], column, from, down);
+				to = p.form == B_BYTES ? add_bytes(p.rows[row], column, from) : add_products(p.rows[row], column, from, down);
 			}
 		}
 }

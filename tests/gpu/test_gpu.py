@@ -106,7 +106,8 @@ class Run:
         self.folders = [str(kit / "lib"), f"{TOOLKIT}/lib64", *os.environ.get("LD_LIBRARY_PATH", "").split(":")]
         self.environment = {**os.environ, "LD_LIBRARY_PATH": ":".join(self.folders), "ADDITIVE_BIN": str(kit / "bin"),
                             "PYTHONPATH": str(kit / "python"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "OMP_WAIT_POLICY": "passive"}
-        self.environment.setdefault("ADDITIVE_CUDA_WGMMA", "1") # off by default until a GPU has run it
+        for name in ("ADDITIVE_CUDA_WGMMA", "ADDITIVE_CUDA_WGMMA_ATTENTION"):
+            self.environment.setdefault(name, "1") # off by default until a GPU has run them
         if emulated:
             self.environment.pop("ADDITIVE_PLUGIN_DIR", None)
             self.environment.setdefault("ADDITIVE_EMULATOR", str(kit / "emulator" / "checked"))

@@ -103,8 +103,9 @@ void exchange(unsigned mask, const char *what, const void *in, void *out, size_t
 /* exchange with every lane's bytes in `all` [32][bytes]. */
 void gather(unsigned mask, const char *what, const void *in, void *all, size_t bytes);
 void mma_bf16(float d[4], const unsigned a[4], const unsigned b[2]);
-/* d: a lane's columns / 2 sums; bytes: they are integers, as are a and b. */
-void wgmma(float *d, int columns, const unsigned a[4], uint64_t view, bool add, bool bytes);
+/* b of a product: bf16 with contiguous columns or rows; bytes, with integers as sums. d: a lane's columns / 2 sums. */
+enum b_form { B_COLUMNS, B_ROWS, B_BYTES };
+void wgmma(float *d, int columns, const unsigned a[4], uint64_t view, bool add, b_form form);
 void wgmma_fence();
 void wgmma_commit();
 void wgmma_wait();
@@ -113,7 +114,8 @@ uint64_t shared_offset(const void *at);
 /* The barrier of all threads of a cluster, in two halves; copies to the same place in its block `rank`. */
 void cluster_arrive();
 void cluster_wait();
-void copy_barrier_init(void *at);
+void copy_barrier_init(void *at, unsigned threads);
+void copy_barrier_arrive(void *at);
 void copy_barrier_expect(void *at, unsigned bytes);
 void copy_barrier_wait(void *at, unsigned parity);
 void copy_to_block(void *from, unsigned bytes, void *barrier, unsigned rank);

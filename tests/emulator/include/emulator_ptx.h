@@ -80,11 +80,15 @@ static inline wgmma_view wgmma_view_of(const void *shared, unsigned k_bytes, uns
 }
 template <int n> static inline void wgmma_bf16(float (&d)[n], const unsigned a[4], wgmma_view b, bool add)
 {
-	emulator::wgmma(d, 2 * n, a, b, add, false);
+	emulator::wgmma(d, 2 * n, a, b, add, emulator::B_COLUMNS);
+}
+template <int n> static inline void wgmma_bf16_rows(float (&d)[n], const unsigned a[4], wgmma_view b, bool add)
+{
+	emulator::wgmma(d, 2 * n, a, b, add, emulator::B_ROWS);
 }
 template <int n> static inline void wgmma_int8(int (&d)[n], const unsigned a[4], wgmma_view b, bool add)
 {
-	emulator::wgmma((float *)d, 2 * n, a, b, add, true);
+	emulator::wgmma((float *)d, 2 * n, a, b, add, emulator::B_BYTES);
 }
 static inline void wgmma_fence(void)
 {
@@ -94,13 +98,19 @@ static inline void wgmma_commit(void)
 {
 	emulator::wgmma_commit();
 }
-template <class T, int n> static inline void wgmma_wait(T (&)[n])
+template <class... D> static inline void wgmma_wait(D &...)
 {
 	emulator::wgmma_wait();
 }
 static inline void wgmma_publish(void)
 {
 	emulator::wgmma_publish();
+}
+template <int n> static inline void more_registers(void)
+{
+}
+template <int n> static inline void fewer_registers(void)
+{
 }
 static inline void cluster_arrive(void)
 {
@@ -111,9 +121,13 @@ static inline void cluster_wait(void)
 	emulator::cluster_wait();
 }
 typedef uint64_t copy_barrier;
-static inline void copy_barrier_init(copy_barrier *at)
+static inline void copy_barrier_init(copy_barrier *at, unsigned threads = 1)
 {
-	emulator::copy_barrier_init(at);
+	emulator::copy_barrier_init(at, threads);
+}
+static inline void copy_barrier_arrive(copy_barrier *at)
+{
+	emulator::copy_barrier_arrive(at);
 }
 static inline void copy_barrier_expect(copy_barrier *at, unsigned bytes)
 {

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "engine/tensor/ops.h"
+#include "tests/emulator/count.h"
 #include "tests/unit/cuda/judges.h"
 #include "tests/unit/cuda/tensors.h"
 #include "tests/unit/support/compare.h"
@@ -189,6 +190,113 @@ static void two_runs_have_the_same_bits(void **state)
 	}
 }
 
+/* --- wgmma ------------------------------------------------------------------------------------------ */
+
+/* Forms of the forward in bf16. wgmma: false where it keeps mma.sync. */
+typedef struct form {
+	int64_t batch, queries, keys, heads, kv_heads, dh, dv, window;
+	bool bidirectional, masked, biased, wgmma;
+	int64_t percent;
+} form;
+
+static const form forms[] = {
+    {2, 130, 130, 2, 2, 64, 64, 0, .wgmma = true},
+    {1, 128, 128, 1, 1, 64, 64, 0, .wgmma = true},
+    {1, 1, 1, 1, 1, 64, 64, 0, .wgmma = true},
+    {1, 65, 65, 2, 1, 128, 128, 0, .wgmma = true, .masked = true},
+    {1, 700, 700, 1, 1, 64, 64, 100, .wgmma = true}, /* more tiles than the ring has places */
+    {1, 450, 450, 1, 1, 40, 72, 1, .wgmma = true},
+    {2, 200, 200, 4, 2, 128, 96, 70, .wgmma = true, .masked = true, .percent = 30},
+    {1, 64, 333, 2, 2, 72, 40, 0, .wgmma = true, .percent = 30},
+    {2, 300, 70, 2, 1, 64, 48, 50, .wgmma = true, .masked = true}, /* queries before the first key */
+    {1, 129, 257, 2, 2, 64, 64, 0, .wgmma = true, .bidirectional = true, .percent = 20},
+    {1, 200, 321, 1, 1, 128, 128, 65, .wgmma = true, .bidirectional = true, .masked = true},
+    {1, 70, 70, 2, 2, 64, 64, 0, .biased = true},
+    {1, 70, 70, 2, 2, 32, 32, 0, .wgmma = false},
+    {1, 70, 70, 2, 2, 36, 64, 0, .wgmma = false},
+};
+enum { FORMS = sizeof forms / sizeof forms[0] };
+
+static int64_t y_count(const form *f)
+{
+	return f->batch * f->queries * f->heads * f->dv;
+}
+
+/* True if the expected kernel ran, on a device that counts its work. */
+static bool attend_form(backend *b, const form *f, bool wgmma, float **y, float **log_normalizer)
+{
+	const emulator_counter counter = emulator_counting();
+	const char *kernel = wgmma ? "attend_wgmma<" : "attend_mma<";
+	size_t works = 0, found = 0;
+	softmax_params p = {.heads = f->heads,
+	                    .kv_heads = f->kv_heads,
+	                    .window = f->window,
+	                    .bias_first = 1 - f->keys,
+	                    .scale = 1 / sqrtf((float)f->dh),
+	                    .p = (float)f->percent / 100,
+	                    .stream = 5,
+	                    .bidirectional = f->bidirectional};
+	op_call call = {.params = &p, .n_in = 6, .n_out = 2};
+	call.in[0] = tensors_normal(b, DTYPE_BF16, SHAPE3(f->batch, f->queries, f->heads * f->dh), 1);
+	call.in[1] = tensors_normal(b, DTYPE_BF16, SHAPE3(f->batch, f->keys, f->kv_heads * f->dh), 2);
+	call.in[2] = tensors_normal(b, DTYPE_BF16, SHAPE3(f->batch, f->keys, f->kv_heads * f->dv), 3);
+	if (f->masked)
+		call.in[3] = tensors_integers(b, SHAPE2(f->batch, f->keys), 4, 0, 1);
+	if (f->biased)
+		call.in[4] = tensors_normal(b, DTYPE_F32, SHAPE2(2 * f->keys, f->heads), 6);
+	if (f->percent)
+		call.in[5] = tensors_integers(b, SHAPE1(4), 5, INT32_MIN, INT32_MAX);
+	call.out[0] = tensors_empty(b, DTYPE_BF16, SHAPE3(f->batch, f->queries, f->heads * f->dv));
+	call.out[1] = tensors_empty(b, DTYPE_F32, SHAPE3(f->batch, f->queries, f->heads));
+	if (counter.begin)
+		counter.begin();
+	tensors_run(b, OP_softmax_attention, &call);
+	const emulator_work *work = counter.begin ? counter.end(&works) : NULL;
+	for (size_t i = 0; i < works; i++)
+		found += work[i].kind == EMULATOR_KERNEL && strncmp(work[i].name, kernel, strlen(kernel)) == 0;
+	*y = tensors_get(b, call.out[0]);
+	*log_normalizer = tensors_get(b, call.out[1]);
+	for (int i = 0; i < 6; i++)
+		b->release(b, call.in[i].data);
+	for (int i = 0; i < 2; i++)
+		b->release(b, call.out[i].data);
+	return !counter.begin || found == 1;
+}
+
+/* A device on which attention uses wgmma if products do. */
+static backend *open_with(const char *attention)
+{
+	const char *products = getenv("ADDITIVE_CUDA_WGMMA");
+	setenv("ADDITIVE_CUDA_WGMMA", "1", 1);
+	setenv("ADDITIVE_CUDA_WGMMA_ATTENTION", attention, 1);
+	backend *b = open_device();
+	unsetenv("ADDITIVE_CUDA_WGMMA_ATTENTION");
+	if (!products)
+		unsetenv("ADDITIVE_CUDA_WGMMA");
+	return b;
+}
+
+static void wgmma_gives_the_bits_of_mma(void **state)
+{
+	(void)state;
+	backend *by_wgmma = open_with("1"), *by_mma = open_with("0");
+	for (int i = 0; i < FORMS; i++) {
+		const form *f = &forms[i];
+		float *y[2], *log_normalizer[2];
+		assert_true(attend_form(by_wgmma, f, f->wgmma, &y[0], &log_normalizer[0]));
+		assert_true(attend_form(by_mma, f, false, &y[1], &log_normalizer[1]));
+		assert_true(compare_same("y", y[0], y[1], y_count(f)));
+		assert_true(compare_same("log_normalizer", log_normalizer[0], log_normalizer[1],
+		                         f->batch * f->queries * f->heads));
+		for (int j = 0; j < 2; j++) {
+			free(y[j]);
+			free(log_normalizer[j]);
+		}
+	}
+	backend_close(by_mma);
+	backend_close(by_wgmma);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -196,6 +304,7 @@ int main(void)
 	    cmocka_unit_test(bf16_stays_in_its_memory),
 	    cmocka_unit_test(bf16_equals_the_reference_up_to_rounding),
 	    cmocka_unit_test(two_runs_have_the_same_bits),
+	    cmocka_unit_test(wgmma_gives_the_bits_of_mma),
 	};
 	return cmocka_run_group_tests(tests, open_judges, close_judges);
 }
