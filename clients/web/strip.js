@@ -1,5 +1,5 @@
 /* A text as a row of tokens. One token is current: the pointer or the keyboard reached it last. Arrow keys, Home and
- * End move on from it. Tokens are added in blocks, which the browser lays out only where they can be seen. */
+ * End move on from it. Tokens are in blocks, so that no element has thousands of children. */
 import {element, visible} from './dom.js';
 
 const BLOCK = 200; /* tokens of a block */
@@ -43,7 +43,7 @@ export function strip({label, current, chosen}) {
 
 	function add(text, kind) {
 		if (!block || block.childElementCount >= BLOCK) node.append(block = element('span', {class: 'block'}));
-		const box = element('span', {role: 'option', class: kind, tabindex: boxes.length ? -1 : 0}, visible(text));
+		const shown = visible(text), box = element('span', {role: 'option', class: kind, tabindex: boxes.length ? -1 : 0, 'aria-label': shown.trim() ? null : 'white space'}, shown);
 		boxes.push(box);
 		block.append(box);
 		return box;
