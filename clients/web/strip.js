@@ -4,7 +4,7 @@ import {element, visible} from './dom.js';
 
 const BLOCK = 200; /* tokens of a block */
 
-/** Make a strip. options: label, current(i) called when token i becomes current, chosen(i) on a click or Enter.
+/** Make a strip. options: label, current(i, pointed) called when token i becomes current, chosen(i) on a click or Enter.
  * Returns {node, boxes, add(text, class), cut(n): keep the first n tokens}. */
 export function strip({label, current, chosen}) {
 	const node = element('div', {class: 'strip', role: 'listbox', 'aria-label': label, 'aria-orientation': 'horizontal'}), boxes = [];
@@ -12,11 +12,11 @@ export function strip({label, current, chosen}) {
 
 	const indexOf = event => event.target.closest('[role=option]') ? boxes.indexOf(event.target.closest('[role=option]')) : -1;
 
-	function reach(i) {
+	function reach(i, pointed) {
 		if (boxes[at]) boxes[at].tabIndex = -1;
 		at = i;
 		boxes[i].tabIndex = 0;
-		if (current) current(i);
+		if (current) current(i, pointed);
 	}
 
 	/* The nearest token of the line below (step 1) or above (-1). */
@@ -38,7 +38,7 @@ export function strip({label, current, chosen}) {
 		event.preventDefault();
 	});
 	node.addEventListener('focusin', event => { const i = indexOf(event); if (i >= 0) reach(i); });
-	node.addEventListener('pointerover', event => { const i = indexOf(event); if (i >= 0 && i !== at) reach(i); });
+	node.addEventListener('pointerover', event => { const i = indexOf(event); if (i >= 0 && i !== at) reach(i, true); });
 	if (chosen) node.addEventListener('click', event => { const i = indexOf(event); if (i >= 0) chosen(i); });
 
 	function add(text, kind) {

@@ -87,11 +87,13 @@ def test_from_a_text_to_the_reason_of_a_token(service, open_page, size, dark):
     assert lines["score"] == pytest.approx(parts["score"], rel=1e-3)
     assert [share for _, share in tokens(page, 1)][20:] == [0] * (len(tokens(page, 1)) - 20)
     assert beside(page) == []
+    boxes.nth(22).hover()  # on the way to the explanation
+    assert page.get_by_role("heading", name="Why “").count() == 1
     page.get_by_role("button", name="Alternatives").click()
     page.get_by_role("button", name="Why not “").first.click()
     page.get_by_role("heading", name="” and not “").wait_for()
 
-    page.get_by_role("button", name="Alternatives").click()
+    boxes.nth(20).focus()  # a move with the keyboard ends the explanation
     page.get_by_role("button", name="Fork before it").click()
     page.get_by_text("A fork of 20 tokens").wait_for()
     assert page.locator(".branch").count() == 2 and [text for text, _ in tokens(page, 1)] == shown[:20]
