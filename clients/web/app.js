@@ -4,8 +4,8 @@ import {element, replace} from './dom.js';
 import {events, get, getKey, setKey} from './api.js';
 import {ask, explainError} from './notice.js';
 
-/* A view is a module with show(main, route): route has the parts of the path after its name (`parts`), the query
- * (`query`, URLSearchParams) and a `signal` that aborts when the view is left. */
+/* A view is a module with show(main, route). route.parts: the path after the view's name. route.query: URLSearchParams.
+ * route.signal aborts when the view is left. */
 const VIEWS = [
 	['play', 'Playground', () => import('./play_view.js')],
 	['jobs', 'Training', () => import('./jobs_view.js')],
@@ -32,8 +32,11 @@ async function showRoute() {
 	leave = new AbortController();
 	const {signal} = leave, route = {...readRoute(), signal}, row = VIEWS.find(([name]) => name === route.name);
 	links.forEach((link, i) => {
-		if (VIEWS[i] === row) link.setAttribute('aria-current', 'page');
-		else link.removeAttribute('aria-current');
+		if (VIEWS[i] !== row) link.removeAttribute('aria-current');
+		else {
+			link.setAttribute('aria-current', 'page');
+			link.scrollIntoView({block: 'nearest', inline: 'nearest'});
+		}
 	});
 	document.title = row ? `${row[1]} \u2013 Additive` : 'Additive';
 	replace(main, element('p', {class: 'loading'}, 'Loading\u2026'));
@@ -64,7 +67,7 @@ async function check() {
 	latest = wrong;
 	banner.hidden = !wrong;
 	if (wrong) banner.textContent = `${wrong.message}. Trying again every two seconds.`;
-	if (returned && main.querySelector('.failed')) showRoute();
+	if (returned && main.querySelector('.card.failed')) showRoute();
 	timer = setTimeout(check, wrong ? 2000 : 30000);
 }
 

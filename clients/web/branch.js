@@ -1,6 +1,6 @@
 /* One branch of a conversation: a session with its text, token by token. The session keeps what an explanation needs,
  * so each token can be explained, and a snapshot before each turn, so a fork can begin at any token. */
-import {generate, get, path, post} from './api.js';
+import {generate, get, path, post, remove} from './api.js';
 
 /* A token of the text: {text, position, logprob, top, alpha, turn, k}. The last five only for a generated one: its
  * log-probability, the likeliest tokens, the tokens with the largest weights, its turn and its number in the turn. A
@@ -56,12 +56,18 @@ export async function runTurn(branch, input, shown, settings, {put, settled}) {
 	}
 }
 
-/** Fork before token i. The fork begins at the snapshot of the token's turn and reads the turn again up to the token. */
+/** Fork before token i. The fork begins at the snapshot of the token's turn and reads the turn again up to the token. A
+ * text that ends within a character cannot be read again. */
 export async function forkBefore(branch, i) {
 	const {turn} = branch.tokens[i], made = await post(path('v1/sessions', branch.session, 'fork'), {snapshot: turn.snapshot});
 	const text = branch.tokens.slice(turn.start, i).map(token => token.text).join('');
 	if (text) await post(path('v1/sessions', made.id, 'append'), {text, add_special_tokens: turn.start === 0});
-	return {...makeBranch(branch.model, made.id), tokens: branch.tokens.slice(0, i).map(token => ({...token, turn: token.turn === turn ? null : token.turn}))};
+	const kept = branch.tokens.slice(0, i).map(token => ({...token, turn: token.turn === turn ? null : token.turn})), read = await tokensOf({session: made.id});
+	if (text.includes('\ufffd') || read.length !== i || read.some((token, k) => token.text !== kept[k].text)) {
+		await remove(path('v1/sessions', made.id));
+		throw new Error('The text before this token would be read as other tokens. Fork before another one.');
+	}
+	return {...makeBranch(branch.model, made.id), tokens: kept};
 }
 
 /** The question that explains token i: why it was written, and, with `other`, not that one. */

@@ -1,4 +1,4 @@
-/* How faithful explanations are: the means of all methods, their curves, then a chart and a table for each metric. */
+/* An evaluation of explanations: the means of all methods, their curves, then a chart and a table for each metric. */
 import {element, facts, replace} from './dom.js';
 import {NONE, significant} from './format.js';
 import {plot, svg} from './plot.js';

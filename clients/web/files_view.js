@@ -8,7 +8,7 @@ import {percent, size, time} from './format.js';
 /** A field that takes a file by choice or by drop, and uploads it. done(file) gets the service's object. */
 export function dropField(purpose, done) {
 	const note = element('span', {role: 'status'}, 'Drop a file here, or choose one.');
-	const input = element('input', {type: 'file', class: 'hidden-input', onchange: () => take(input.files[0])});
+	const input = element('input', {type: 'file', class: 'hidden-input', 'aria-label': 'File to upload', onchange: () => take(input.files[0])});
 	const field = element('label', {class: 'drop', ondragover: event => { event.preventDefault(); field.classList.add('over'); },
 		ondragleave: () => field.classList.remove('over'),
 		ondrop: event => { event.preventDefault(); field.classList.remove('over'); take(event.dataTransfer.files[0]); }}, input, note);

@@ -27,11 +27,11 @@ async function showAll(main, route) {
 		columns: [
 			{title: '', cell: row => element('input', {type: 'checkbox', checked: chosen.has(row.id), 'aria-label': `Compare ${row.id}`, onchange: () => choose(row.id)})},
 			{title: 'Job', wide: true, cell: link},
-			{title: 'From', cell: row => row.model},
 			{title: 'Status', cell: status},
 			{title: 'Step', number: true, cell: row => row.additive.total_steps ? `${count(row.additive.step)} / ${count(row.additive.total_steps)}` : NONE},
 			{title: 'Loss', number: true, cell: row => significant(row.additive.train_loss)},
 			{title: 'Validation', number: true, cell: row => significant(row.additive.valid_loss)},
+			{title: 'From', cell: row => row.model},
 			{title: 'Created', cell: row => time(row.created_at)},
 		],
 		empty: element('p', {}, 'A job trains a new model on a file, or trains a model further. ', element('a', {class: 'button primary', href: '#/jobs/new'}, 'New job')),

@@ -1,4 +1,4 @@
-/* What the numbers of explanations mean, and what they do not. */
+/* Texts about the numbers of explanations: their meaning and its limits. */
 import {element} from './dom.js';
 
 const EXPLANATION = [

@@ -31,7 +31,7 @@ export async function show(main, route) {
 	const stop = element('button', {type: 'button', hidden: true, onclick: () => active.branch.running && active.branch.running.abort()}, 'Stop'), fresh = element('button', {type: 'button', onclick: () => restart()}, 'New session');
 	const detail = element('aside', {class: 'detail', 'aria-label': 'The token'}), area = element('div', {class: 'branches'}), note = element('p', {class: 'note', role: 'status'}, '\u00a0');
 	const form = element('form', {class: 'prompt-form', onsubmit: event => { event.preventDefault(); run(); }}, prompt, element('p', {class: 'buttons'}, go, stop, fresh, mode, colours), element('details', {}, element('summary', {}, 'Sampling'), sampling.node));
-	let columns = [], active = null;
+	let columns = [], active = null, pinned = false; /* pinned: what is beside the text stays while the pointer moves over tokens */
 
 	function label() {
 		prompt.placeholder = mode.value === 'chat' ? 'Write a message. Ctrl+Enter sends it.' : 'Write a beginning. Ctrl+Enter generates.';
@@ -42,7 +42,12 @@ export async function show(main, route) {
 
 	function addColumn(branch) {
 		const head = element('p', {class: 'branch-head'}), column = {branch, paint: () => {}};
-		const text = strip({label: 'The text; arrow keys move, Enter explains a token', current: i => { activate(column); showToken(column, i); }, chosen: i => explainToken(column, i)});
+		const text = strip({label: 'The text; arrow keys move, Enter explains a token', current: (i, pointed) => {
+			if (pinned && pointed) return;
+			pinned = false;
+			activate(column);
+			showToken(column, i);
+		}, chosen: i => explainToken(column, i)});
 		column.text = text;
 		column.node = element('section', {class: 'branch', 'aria-label': 'A branch', onpointerdown: () => activate(column)}, head, element('div', {class: 'transcript'}, text.node));
 		column.drawHead = () => replace(head, branch.session ? ['Session ', element('a', {href: `#/sessions/${encodeURIComponent(branch.session)}`}, branch.session)] : 'A new session',
@@ -79,7 +84,7 @@ export async function show(main, route) {
 		columns.forEach(column => column.branch.running && column.branch.running.abort());
 		columns = [];
 		replace(area);
-		replace(detail, element('p', {class: 'note'}, 'Point at a token for its alternatives. Click it for its explanation.'));
+		unpin();
 		addColumn(makeBranch(model.select.value));
 	}
 
@@ -106,15 +111,21 @@ export async function show(main, route) {
 				token.turn && token.turn.snapshot ? element('button', {type: 'button', onclick: event => fork(event.currentTarget, column, i)}, 'Fork before it') : null) : null);
 	}
 
+	function unpin() {
+		pinned = false;
+		replace(detail, element('p', {class: 'note'}, 'Point at a token for its alternatives. Click it for its explanation.'));
+	}
+
 	async function explainToken(column, i, other) {
 		const {branch} = column, token = branch.tokens[i];
 		if (kindOf(token) === 'given' || token.position === undefined) return;
+		pinned = true;
 		replace(detail, element('p', {class: 'loading'}, 'Reading\u2026'));
 		try {
 			const drawn = element('div'), explanation = await post('v1/explain', questionFor(branch, i, other), {signal: route.signal});
 			drawExplanation(drawn, explanation);
 			const address = explainAddress({model: branch.model, input: branch.tokens.slice(0, i).map(each => each.text).join(''), token: token.text, other});
-			replace(detail, element('p', {class: 'buttons'}, element('a', {href: address}, 'Open as a page'), element('button', {type: 'button', onclick: () => showToken(column, i)}, 'Alternatives')), drawn);
+			replace(detail, element('p', {class: 'buttons'}, element('a', {href: address}, 'Open as a page'), element('button', {type: 'button', onclick: () => showToken(column, i)}, 'Alternatives'), element('button', {type: 'button', class: 'quiet', onclick: unpin}, 'Close')), drawn);
 		} catch (error) {
 			if (!route.signal.aborted) replace(detail, explainError(error, () => explainToken(column, i, other)));
 		}

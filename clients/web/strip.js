@@ -1,10 +1,10 @@
 /* A text as a row of tokens. One token is current: the pointer or the keyboard reached it last. Arrow keys, Home and
- * End move on from it. Tokens are added in blocks, which the browser lays out only where they can be seen. */
+ * End move on from it. Tokens are in blocks, so that no element has thousands of children. */
 import {element, visible} from './dom.js';
 
 const BLOCK = 200; /* tokens of a block */
 
-/** Make a strip. options: label, current(i) called when token i becomes current, chosen(i) on a click or Enter.
+/** Make a strip. options: label, current(i, pointed) called when token i becomes current, chosen(i) on a click or Enter.
  * Returns {node, boxes, add(text, class), cut(n): keep the first n tokens}. */
 export function strip({label, current, chosen}) {
 	const node = element('div', {class: 'strip', role: 'listbox', 'aria-label': label, 'aria-orientation': 'horizontal'}), boxes = [];
@@ -12,11 +12,11 @@ export function strip({label, current, chosen}) {
 
 	const indexOf = event => event.target.closest('[role=option]') ? boxes.indexOf(event.target.closest('[role=option]')) : -1;
 
-	function reach(i) {
+	function reach(i, pointed) {
 		if (boxes[at]) boxes[at].tabIndex = -1;
 		at = i;
 		boxes[i].tabIndex = 0;
-		if (current) current(i);
+		if (current) current(i, pointed);
 	}
 
 	/* The nearest token of the line below (step 1) or above (-1). */
@@ -38,12 +38,12 @@ export function strip({label, current, chosen}) {
 		event.preventDefault();
 	});
 	node.addEventListener('focusin', event => { const i = indexOf(event); if (i >= 0) reach(i); });
-	node.addEventListener('pointerover', event => { const i = indexOf(event); if (i >= 0 && i !== at) reach(i); });
+	node.addEventListener('pointerover', event => { const i = indexOf(event); if (i >= 0 && i !== at) reach(i, true); });
 	if (chosen) node.addEventListener('click', event => { const i = indexOf(event); if (i >= 0) chosen(i); });
 
 	function add(text, kind) {
 		if (!block || block.childElementCount >= BLOCK) node.append(block = element('span', {class: 'block'}));
-		const box = element('span', {role: 'option', class: kind, tabindex: boxes.length ? -1 : 0}, visible(text));
+		const shown = visible(text), box = element('span', {role: 'option', class: kind, tabindex: boxes.length ? -1 : 0, 'aria-label': shown.trim() ? null : 'white space'}, shown);
 		boxes.push(box);
 		block.append(box);
 		return box;

@@ -14,7 +14,7 @@ import openai
 import pytest
 
 BIN = pathlib.Path(os.environ.get("ADDITIVE_BIN", pathlib.Path(__file__).parents[2] / "build" / "bin"))
-sys.path.append(str(pathlib.Path(__file__).parents[1] / "api"))  # what tests of both folders use
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "api"))  # modules for tests of both folders
 SANITIZED = os.environ.get("ADDITIVE_BUILD", "release") != "release"
 
 # A model small enough to train in seconds, large enough to have every part: a window that is

@@ -24,7 +24,7 @@ from additive_client.progress import Progress  # noqa: E402
 
 GREEDY = {"max_tokens": 12, "temperature": 0}
 # Not for programs that train and write: the service's own pages and numbers, and what other clients know by these names.
-WITHOUT_CALLS = {"/healthz", "/metrics", "/openapi", "/readyz", "/version", "/v1/storage", "/v1/detokenize",
+WITHOUT_CALLS = {"/healthz", "/metrics", "/openapi", "/readyz", "/version", "/web", "/v1/storage", "/v1/detokenize",
                  "/v1/explain/evaluate", "/v1/explain/evaluations"}
 
 

@@ -1,4 +1,4 @@
-"""What the page draws of an explanation and of two. Each expected number is computed here from the answer of a scripted engine."""
+"""The drawing of an explanation and of two side by side. Each expected number is computed here from the answer of a scripted engine."""
 
 import csv
 import io

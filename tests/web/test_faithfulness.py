@@ -1,4 +1,4 @@
-"""What the page draws of an evaluation of explanations, from the answer of a scripted engine."""
+"""The drawing of an evaluation of explanations, from the answer of a scripted engine."""
 
 import re
 

@@ -15,7 +15,7 @@ sys.path[:0] = [str(TESTS / "api"), str(TESTS / "e2e")]
 WIDE, NARROW = (1280, 900), (375, 800)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
     program = shutil.which("chromium")
     assert program, "these tests need Debian's package chromium, which `make test-slow` installs"
@@ -62,6 +62,12 @@ def open_answer(open_page, front, answer, **more):
     page.route(url, lambda route: route.fulfill(status=answer.status, headers=dict(answer.headers), body=answer.body))
     page.goto(url)
     return page
+
+
+def beside(page):
+    """Elements that are wider than the window, if the page can be scrolled sideways."""
+    return page.evaluate("""() => document.scrollingElement.scrollWidth <= innerWidth ? [] : [...document.querySelectorAll('main *')]
+        .filter(node => node.getBoundingClientRect().right > innerWidth + 1).slice(0, 8).map(node => `${node.tagName} ${node.className} ${node.textContent.slice(0, 40)}`)""")
 
 
 def tokens(page, strip=0):

@@ -1,0 +1,173 @@
+"""Every view with a scripted engine: hostile texts, states of the service, keys, proxies."""
+
+import http.client
+import http.server
+import threading
+
+import pytest
+
+from web_support import NARROW, WIDE, beside, browser, open_page
+from http_support import engine, front, start
+
+pytestmark = pytest.mark.slow
+HOSTILE = ["<b class=planted>x</b><img class=planted src=//planted.invalid/x onerror=planted()>", "</script><script class=planted>planted()</script>", "\"'`${planted()}&lt;", "\u202eRTL\u2066\u200f", "a\0b\n\tc", "x" * 10000]
+VIEWS = ["play", "jobs", "jobs/new", "jobs/j", "explain", "models", "models/m", "sessions", "sessions/s", "files", "evaluations", "operate"]
+DAY = 86400
+
+
+def listed(rows):
+    return {"object": "list", "data": rows, "has_more": False, "first_id": None, "last_id": None}
+
+
+def answers(texts):
+    """An answer of each method that the views call. Each name in it is one of the texts."""
+    job = lambda i, text: {"id": text if i else "j", "object": "fine_tuning.job", "model": text, "created_at": DAY, "status": ["running", "succeeded", "failed"][i % 3], "fine_tuned_model": text, "training_file": text,
+                           "error": {"code": "x", "message": text} if i % 3 == 2 else None,
+                           "additive": {"step": 2, "total_steps": 4, "train_loss": 1.5, "valid_loss": 1.25, "eta_seconds": 3, "tokens_per_second": 1000, "bits_per_byte": 2.0, "paused_reason": None, "resolved": {"architecture": text}}}
+    model = lambda text: {"id": text, "object": "model", "created": DAY, "owned_by": "additive", "additive": {"architecture": text, "parameters": 12345, "state_bytes": 7296, "loaded": True, "dtype": "fp32", "backend": "cpu", "n_positions": None,
+                          "project": text, "tokenizer": {"type": text, "vocab_size": 256}, "config": {"name": text}}}
+    session = lambda text: {"id": text, "object": "session", "model": text, "tokens": 3, "state_bytes": 7296, "durable": True, "created": DAY, "expires_at": None}
+    token = lambda text: {"text": text, "id": 1, "offset": 0}
+    return {
+        "model.list": listed([model(text) for text in texts]), "model.get": model(texts[0]), "model.files": listed([{"name": text, "bytes": 3} for text in texts]),
+        "file.list": listed([{"id": f"file-{i}", "object": "file", "filename": text, "purpose": "fine-tune", "bytes": 3, "created_at": DAY} for i, text in enumerate(texts)]),
+        "job.list": listed([job(i, text) for i, text in enumerate(texts)]), "job.get": job(0, texts[0]),
+        "job.create": {"resolved": {"parameters": 5, "max_steps": 4, "batch_size": 2, "sequence_length": 8, "estimated_seconds": 3, "objective": texts[0]}, "tokens": 99},
+        "job.checkpoints": listed([{"id": text, "step_number": 2, "fine_tuned_model_checkpoint": text, "metrics": {"valid_loss": 1.0}} for text in texts]),
+        "session.list": listed([session(text) for text in texts]), "session.get": {**session(texts[0]), "id": "s"},
+        "session.tree": listed([{"id": "s", "tokens": 3, "parent": None, "snapshots": [{"id": f"snap-{i}", "name": text, "tokens": 2, "created_at": DAY} for i, text in enumerate(texts)]},
+                                *({"id": text, "tokens": 4, "parent": {"session": "s", "tokens": 3}, "snapshots": []} for text in texts)]),
+        "evaluation.list": listed([{"id": text, "model": text, "file": text, "status": "failed", "created_at": DAY, "progress": {"tokens": 1, "total_tokens": 2}, "result": None} for text in texts]),
+        "storage.usage": {"data_bytes": 5, "budget_bytes": 0, "disk_free_bytes": 7, "kinds": [{"kind": text, "count": 1, "bytes": 2} for text in texts],
+                          "damaged": [{"kind": text, "id": text, "problem": text} for text in texts], "lost": [{"kind": "file", "name": text, "bytes": 2} for text in texts]},
+        "key.list": listed([{"id": f"key-{i}", "name": text, "role": "admin", "project": text, "created_at": DAY, "last_used_at": None, "revoked_at": None, "expires_at": None} for i, text in enumerate(texts)]),
+        "session.create": session("s"), "session.fork": session("f"), "session.alpha": {"object": "explanation", "model": texts[0], "tokens": [token(text) for text in texts], "position": 0, "weights": []},
+        "explain": {"object": "explanation", "model": texts[0], "tokens": [token(text) for text in texts], "position": len(texts) - 1, "aggregate": None, "weights": [], "contributions": {
+            "target": {"kind": "contrast", "automatic": False, "token": {"id": 1, "text": texts[0]}, "other": None, "logit": 1.0, "log_probability": -1.0}, "score": 1.0,
+            "tokens": [1.0] * len(texts), "sums": {"tokens": 1.0, "reader": 0.0, "positions": 0.0, "biases": 0.0, "rounding": 0.0}}}}
+
+
+def scripted(engine, texts=("name",)):
+    """An engine whose every answer is of these texts."""
+    for method, answer in answers(list(texts)).items():
+
+        @engine.on(method)
+        async def _(call, answer=answer):
+            call.result(answer)
+
+    @engine.on("job.watch")
+    async def _(call):
+        for i, text in enumerate(texts):
+            await call.event({"id": f"e{i}", "object": "fine_tuning.job.event", "type": "metrics", "created_at": DAY, "level": "info", "message": text,
+                              "data": {"step": i + 1, "train_loss": 2.0 - i / 10, "preview": {"prompt": text, "text": text}}})
+            await call.event({"id": f"m{i}", "object": "fine_tuning.job.event", "type": "message", "created_at": DAY, "level": "info", "message": text, "data": None})
+        call.result({})
+
+
+def address(front):
+    return f"http://127.0.0.1:{front.port}"
+
+
+def show(page, front, view):
+    page.goto(f"{address(front)}/#/{view}")
+    page.locator("h1, .card h2").first.wait_for()
+    page.wait_for_load_state("networkidle")
+
+
+@pytest.mark.parametrize("view", [*VIEWS, "explain?model=m&input=x", "play?session=s"])
+def test_hostile_texts_stay_texts(engine, front, open_page, view):
+    scripted(engine, HOSTILE)
+    page = open_page(address(front) + "/", size=NARROW)
+    show(page, front, view)
+    assert page.locator(".card.failed").count() == 0, page.locator(".card.failed").first.text_content()
+    for summary in page.locator("summary").all():
+        summary.evaluate("node => { node.parentElement.open = true; }")
+    assert page.locator(".planted").count() == 0 and page.evaluate("typeof planted") == "undefined"
+    assert "class=planted" in page.locator("main").text_content()
+    assert beside(page) == []
+
+
+def test_a_service_that_went_away_is_announced_until_it_is_back(engine, front, open_page):
+    scripted(engine)
+    page = open_page(address(front) + "/")
+    show(page, front, "models")
+    assert page.locator("#banner").is_hidden()
+    engine.stop()
+    page.get_by_role("link", name="Files").click()
+    page.locator("#banner").wait_for()
+    assert page.locator("#banner").text_content().endswith("Trying again every two seconds.") and page.locator(".card.failed").count() == 1
+    engine.start()
+    page.locator("#banner").wait_for(state="hidden")
+    page.get_by_role("heading", name="Files").wait_for()
+    assert page.locator(".rows td").first.text_content() == "name" and page.locator(".card.failed").count() == 0
+
+
+def test_a_key_is_asked_for_kept_and_forgotten(engine, start, open_page, tmp_path):
+    (tmp_path / "keys").write_text("secret\n")
+    scripted(engine)
+    front = start("--api-key-file", tmp_path / "keys")
+    page = open_page(address(front) + "/#/models")
+    for key, kept in (("wrong", False), ("secret", False), ("", False), ("secret", True)):
+        page.get_by_role("button", name="Enter a key").or_(page.locator("#key")).last.click()
+        page.get_by_label("API key").fill(key)
+        page.get_by_label("Keep it in this browser").set_checked(kept)
+        page.get_by_role("button", name="Use it").click()
+        if key == "secret":
+            page.locator(".rows td", has_text="name").first.wait_for()
+        else:
+            page.get_by_role("heading", name="This service has keys.").wait_for()
+    page.reload()
+    page.locator(".rows td", has_text="name").first.wait_for()
+    other = open_page(address(front) + "/#/models", context=page.context)
+    other.locator(".rows td", has_text="name").first.wait_for()
+
+
+def test_a_service_without_the_page_says_so(start, open_page):
+    page = open_page(address(start("--no-web")) + "/")
+    assert "--no-web" in page.locator("body").text_content()
+
+
+class Server(http.server.ThreadingHTTPServer):
+    request_queue_size = 64  # a browser opens several connections at once
+
+
+class Proxy(http.server.BaseHTTPRequestHandler):
+    """Passes what is below /x/ on to the service, with the browser's Host, piece by piece."""
+
+    def pass_on(self):
+        if not self.path.startswith("/x/"):
+            self.send_error(418)
+            return
+        upstream = http.client.HTTPConnection("127.0.0.1", self.server.port)
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        upstream.request(self.command, self.path[2:], body, dict(self.headers))
+        answer = upstream.getresponse()
+        self.send_response(answer.status)
+        for name, value in answer.getheaders():
+            if name.lower() not in ("transfer-encoding", "connection", "content-length", "date", "server"):
+                self.send_header(name, value)
+        self.end_headers()
+        while piece := answer.read1(65536):
+            self.wfile.write(piece)
+        upstream.close()
+
+    do_GET = do_POST = do_DELETE = pass_on
+
+    def log_message(self, *_):
+        pass
+
+
+def test_a_proxy_may_put_the_page_below_a_prefix(engine, front, open_page):
+    scripted(engine)
+    with Server(("127.0.0.1", 0), Proxy) as proxy:
+        proxy.port = front.port
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+        page = open_page(f"http://127.0.0.1:{proxy.server_port}/x/")
+        for view in VIEWS:
+            page.goto(f"http://127.0.0.1:{proxy.server_port}/x/#/{view}")
+            page.locator("h1").wait_for()
+            page.wait_for_load_state("networkidle")
+            assert page.locator(".card.failed").count() == 0, view
+        page.goto("about:blank")
+        proxy.shutdown()
+    assert engine.called("session.tree") and engine.called("job.watch")
