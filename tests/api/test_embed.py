@@ -22,7 +22,7 @@ int main(void)
 
 
 def built(folder, files, web, prints):
-    """What a program with these files prints; prints: its statements."""
+    """The output of a program with these files. prints: its statements."""
     names = ["embedded_" + re.sub("[^A-Za-z0-9]", "_", path.name) for path in files]
     subprocess.run([sys.executable, ROOT / "server/embed.py", folder / "made.c", *files, "--", *web], check=True)
     (folder / "main.c").write_text(PRINTER % ("".join(f"extern const embedded_file {name};\n" for name in names), "".join(f"\t{line};\n" for line in prints(names))))
