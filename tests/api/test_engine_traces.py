@@ -113,7 +113,8 @@ def test_a_job_of_a_request_without_a_trace_has_no_spans(engine, watch, context)
 
 
 @pytest.mark.parametrize("value", [7, "", f"00-{TRACE}-{PARENT}", f"01-{TRACE}-{PARENT}-01", f"00-{TRACE.upper()}-{PARENT}-01",
-                                   f"00-{TRACE}-{PARENT}-01-", f"00x{TRACE}-{PARENT}-01"])
+                                   f"00-{TRACE}-{PARENT}-01-", f"00x{TRACE}-{PARENT}-01",
+                                   f"00-{TRACE[:-1]}\0-{PARENT}-01"])
 def test_a_malformed_traceparent_breaks_the_protocol(daemon, value):
     with daemon.connect() as engine:
         with pytest.raises(Exception):
