@@ -65,11 +65,11 @@ static void open_phase(json_t *trace, const char *name)
 {
 	json_t *spans = json_object_get(trace, "spans");
 	const int64_t now = clock_unix_ns();
+	close_phase(trace, now);
 	if (json_array_size(spans) >= JOB_TRACE_SPANS) {
 		drop(trace);
 		return;
 	}
-	close_phase(trace, now);
 	json_array_append_new(spans, json_pack("{s:s, s:I}", "name", name, "from", (json_int_t)now));
 }
 
@@ -132,7 +132,7 @@ void job_trace_run(json_t *document, const char *name)
 	json_t *trace = own_trace(document), *last = last_phase(trace);
 	if (!trace)
 		return;
-	if (last && strcmp(text_of(last, "name"), "waiting") != 0)
+	if (last && !json_object_get(last, "to") && strcmp(text_of(last, "name"), "waiting") != 0)
 		json_object_set_new(last, "interrupted", json_true());
 	open_phase(trace, name ? name : "running");
 }

@@ -26,7 +26,7 @@ void job_trace_begin(json_t *document, const stream *s);
 /* Record the state of `document`: it waits, is paused, or has ended. A job that is queued after its end begins again.
  */
 void job_trace_follow(json_t *document);
-/* A run begins with a phase; NULL: "running". A phase that another process has left is marked as interrupted. */
+/* A run begins with a phase; NULL: "running". A phase that an earlier run has not ended is marked as interrupted. */
 void job_trace_run(json_t *document, const char *phase);
 /* Begin a phase, unless it is the last one. */
 void job_trace_phase(json_t *document, const char *name);
