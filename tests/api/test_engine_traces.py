@@ -147,6 +147,15 @@ def test_a_job_that_fails_has_the_code_of_its_error(engine, watch):
     assert spans[0]["status"] == {"code": 2} and attributes(spans[0])["error.type"] == document["error"]["code"]
 
 
+def test_a_batch_whose_file_is_invalid_has_the_code_of_its_first_problem(engine, watch):
+    file = engine.upload("file.create", {"filename": "requests.jsonl", "purpose": "batch"}, file=b"no JSON")["id"]
+    id = create(engine, "batch.create", {"input_file_id": file, "endpoint": "/v1/completions", "completion_window": "24h"})["id"]
+    root = watch.job(id)[0]
+    document = engine.call("batch.get", {"id": id})
+    assert document["status"] == "failed" == attributes(root)["additive.job_status"]
+    assert attributes(root)["error.type"] == document["errors"]["data"][0]["code"] != ""
+
+
 def test_a_batch_counts_its_lines(engine, watch):
     created = time.time_ns()
     model = train(engine)
@@ -156,6 +165,7 @@ def test_a_batch_counts_its_lines(engine, watch):
     id = create(engine, "batch.create", {"input_file_id": file, "endpoint": "/v1/completions", "completion_window": "24h"})["id"]
     spans = watch.job(id)
     assert check_tree(spans, created) == ["waiting", "validating", "running", "finalizing"]
+    assert attributes(spans[0])["additive.job_status"] == "completed"
     assert {k: v for k, v in attributes(spans[0]).items() if "requests" in k} == {
         "additive.requests.total": "5", "additive.requests.done": "5", "additive.requests.failed": "1"}
     assert "secret" not in json.dumps(spans)

@@ -206,18 +206,27 @@ static void add_counts(json_t *attributes, const json_t *document)
 	add_number(attributes, "additive.requests.failed", json_read_integer(run, "failed", 0));
 }
 
-static json_t *job_span(const json_t *document, const json_t *trace)
+/* Return why the job has failed: the code of its error, or of the first problem of its file; NULL: none. */
+static const char *error_code(const json_t *document)
+{
+	const json_t *reason = json_object_get(document, "error");
+	if (!json_is_object(reason))
+		reason = json_array_get(json_object_get(document, "problems"), 0);
+	return json_string_value(json_object_get(reason, "code"));
+}
+
+static json_t *job_span(const json_t *document, const json_t *trace, const char *state)
 {
 	const json_t *first = json_array_get(json_object_get(trace, "spans"), 0);
-	const char *state = text_of(document, "status"), *link = text_of(trace, "link");
-	const bool failed = strcmp(state, "failed") == 0;
+	const char *link = text_of(trace, "link"), *code = error_code(document);
+	const bool failed = strcmp(text_of(document, "status"), "failed") == 0;
 	json_t *attributes = json_array(),
 	       *times = json_pack("{s:I, s:I}", "from", (json_int_t)json_read_integer(first, "from", 0), "to",
 	                          (json_int_t)json_read_integer(trace, "to", 0));
 	add_word(attributes, "additive.job_id", text_of(document, "id"));
 	add_word(attributes, "additive.job_status", state);
-	if (failed)
-		add_word(attributes, "error.type", text_of(json_object_get(document, "error"), "code"));
+	if (failed && code)
+		add_word(attributes, "error.type", code);
 	if (json_read_integer(trace, "dropped", 0) > 0)
 		add_number(attributes, "additive.spans_dropped", json_read_integer(trace, "dropped", 0));
 	add_counts(attributes, document);
@@ -243,7 +252,7 @@ static int phase_at(const json_t *spans, size_t n, int64_t time)
 	return 0;
 }
 
-json_t *job_trace_spans(const json_t *document)
+json_t *job_trace_spans(const json_t *document, const char *state)
 {
 	const json_t *trace = json_object_get(document, JOB_TRACE);
 	const json_t *spans = json_object_get(trace, "spans");
@@ -251,7 +260,7 @@ json_t *job_trace_spans(const json_t *document)
 	size_t i;
 	if (!out)
 		return NULL;
-	int failed = json_array_append_new(out, job_span(document, trace));
+	int failed = json_array_append_new(out, job_span(document, trace, state));
 	json_array_foreach(spans, i, span)
 	{
 		const json_t *step = json_object_get(span, "step");

@@ -33,7 +33,8 @@ void job_trace_phase(json_t *document, const char *name);
 /* Add a part of the last phase that ends now and took `ns`. */
 void job_trace_step(json_t *document, const char *name, int64_t step, uint64_t ns);
 
-/* Return the spans of a job that has ended: an array as OTLP's JSON has it. NULL: none. */
-json_t *job_trace_spans(const json_t *document);
+/* Return the spans of a job that has ended: an array as OTLP's JSON has it. state: its status as clients see it. NULL:
+ * none. */
+json_t *job_trace_spans(const json_t *document, const char *state);
 
 #endif
