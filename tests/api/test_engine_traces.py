@@ -191,6 +191,20 @@ def test_a_paused_and_a_cancelled_job_say_so_and_a_resumed_one_begins_again(engi
     assert not {s["spanId"] for s in first} & {s["spanId"] for s in second} and first[0]["traceId"] != second[0]["traceId"]
 
 
+def test_a_validation_after_a_resume_begins_in_the_run_that_makes_it(engine, watch):
+    created = time.time_ns()
+    file = engine.add_file(SECRET * 40)
+    id = create(engine, "job.create", job_params(file, 10**6, eval_every=1, validation_fraction=0.9))["id"]
+    engine.wait(lambda: any(e["type"] == "metrics" for e in engine.job_events(id)))
+    seen = len(engine.job_events(id))
+    engine.call("job.pause", {"id": id})
+    engine.call("job.resume", {"id": id})
+    engine.wait(lambda: sum(e["type"] == "metrics" for e in engine.job_events(id)[seen:]) >= 1)
+    engine.call("job.cancel", {"id": id})
+    spans = watch.job(id)
+    assert "training" in check_tree(spans, created) and "validation" in names(spans)
+
+
 def resumed(engine, id):
     try:
         return engine.call("job.resume", {"id": id})
