@@ -80,7 +80,7 @@ static void note_event(jobs *all, const char *id, json_t *event)
 static void on_phase(void *context, const char *id, const char *name)
 {
 	job *j = find_of_run(context, id);
-	if (!j || !json_object_get(j->base.document, JOB_TRACE))
+	if (!j || j->state != JOB_RUNNING || !json_object_get(j->base.document, JOB_TRACE))
 		return;
 	job_trace_phase(j->base.document, name);
 	j->stale = true;
