@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from engine_client import PATIENCE, TEXT, EngineError, daemon, engine, job_params, own_daemon, train  # noqa: F401
+from engine_client import BIN, PATIENCE, TEXT, EngineError, daemon, engine, job_params, own_daemon, train  # noqa: F401
 from http_support import Front
 from test_http_trace import PARENT, TRACE, attributes, bounds, collector  # noqa: F401
 
@@ -91,6 +91,13 @@ def test_a_training_job_has_spans_of_its_phases_validations_and_checkpoints(engi
         assert [attributes(s)["additive.step"] for s in parts] == ["10", "20"]
         assert all(s["parentSpanId"] == training["spanId"] and bounds(s)[0] < bounds(s)[1] for s in parts)
     assert "no span may have" not in json.dumps(spans) and "corpus.txt" not in json.dumps(spans)
+
+
+@pytest.mark.skipif(not (BIN / "additive-train").exists(), reason="built without MPI")
+def test_a_job_of_several_processes_has_spans_of_its_phases(engine, watch):
+    created = time.time_ns()
+    spans = watch.job(create_training(engine, 20, eval_every=10, checkpoint_every=10, validation_fraction=0.1, parallel={"ranks": 2}))
+    assert check_tree(spans, created) == ["waiting", "preparing", "training"] == names(spans)[1:]
 
 
 def test_rows_and_answers_do_not_show_the_trace(engine, watch):

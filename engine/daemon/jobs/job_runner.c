@@ -90,7 +90,7 @@ static void on_phase(void *context, const char *id, const char *name)
 static void on_span(void *context, const char *id, const char *name, int64_t step, uint64_t ns)
 {
 	job *j = find_of_run(context, id);
-	if (j)
+	if (j && ns > 0) /* otherwise unknown */
 		job_trace_step(j->base.document, name, step, ns);
 }
 
