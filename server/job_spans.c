@@ -13,13 +13,18 @@ static void append_span(buffer *out, const json_t *span)
 	free(text);
 }
 
+static void forget_held(job_spans *j)
+{
+	buffer_fini(&j->held);
+	j->held = (buffer){0};
+}
+
 static void job_spans_event(void *context, const frame *f)
 {
 	job_spans *j = context;
 	json_t *event = json_memory_parse(f->json, f->json_bytes, 0, NULL);
 	const json_t *spans = json_object_get(event, "spans");
-	buffer_fini(&j->held);
-	j->held = (buffer){0};
+	forget_held(j);
 	for (size_t i = 0; i < json_array_size(spans); i++)
 		append_span(&j->held, json_array_get(spans, i));
 	json_decref(event);
@@ -27,8 +32,7 @@ static void job_spans_event(void *context, const frame *f)
 		return;
 	engine_call_cancel(j->call); /* the engine sends them again on the next stream */
 	j->call = NULL;
-	buffer_fini(&j->held);
-	j->held = (buffer){0};
+	forget_held(j);
 }
 
 /* An engine that still has the held spans sends them again, with the same ids. */
@@ -50,8 +54,7 @@ void job_spans_done(job_spans *j)
 {
 	if (j->held.used == 0)
 		return;
-	buffer_fini(&j->held);
-	j->held = (buffer){0};
+	forget_held(j);
 	if (j->call)
 		engine_call_grant(j->call, 1);
 }

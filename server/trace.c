@@ -268,7 +268,8 @@ static bool trace_has_work(const trace *t)
 static void trace_note(trace *t, const char *failure)
 {
 	if (failure && !t->failing)
-		log_line(LOG_WARN, "traces: %s: %s; spans are dropped until it takes them", t->authority, failure);
+		log_line(LOG_WARN, "traces: %s: %s; spans of requests are dropped until it takes them", t->authority,
+		         failure);
 	if (!failure && t->failing)
 		log_line(LOG_INFO, "traces: %s takes spans again", t->authority);
 	t->failing = failure != NULL;

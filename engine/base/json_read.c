@@ -56,3 +56,9 @@ int64_t json_read_integer(const json_t *object, const char *key, int64_t fallbac
 	const json_t *found = json_object_get(object, key);
 	return json_is_integer(found) ? json_integer_value(found) : fallback;
 }
+
+double json_read_real(const json_t *object, const char *key, double fallback)
+{
+	const json_t *found = json_object_get(object, key);
+	return json_is_number(found) ? json_number_value(found) : fallback;
+}

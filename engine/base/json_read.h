@@ -23,5 +23,7 @@ status json_read_members(const json_t *json, const char *format, ...);
 
 /* Return the member `key` of an object; `fallback` if it is missing or no integer. */
 int64_t json_read_integer(const json_t *object, const char *key, int64_t fallback);
+/* Return the member `key` of an object; `fallback` if it is missing or no number. */
+double json_read_real(const json_t *object, const char *key, double fallback);
 
 #endif

@@ -258,7 +258,7 @@ static bool can_be_audited(stream *s)
 static void begin_method(stream *s, void *context)
 {
 	const dispatch *d = context;
-	if ((s != d->stream && !has_key(s, d->contract->name)) || !can_be_audited(s) || !is_safe(s, &d->handler))
+	if ((s != d->stream && !has_key(s, d->contract->name)) || !is_safe(s, &d->handler))
 		return;
 	s->upload = d->contract->upload;
 	s->begin = d->handler.row ? d->handler.row->begin : NULL;
@@ -324,6 +324,8 @@ void dispatch_request(stream *s, const char *name)
 	handler found;
 	const schema_method *m = find_contract(name);
 	s->method = m ? m->name : NULL;
+	if (!can_be_audited(s)) /* first: a refusal has a line, too */
+		return;
 	if (!s->params) {
 		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
 	} else if (s->net->draining) {

@@ -248,7 +248,7 @@ static bool generation_gives_prompt(const generation *g)
 	return g->scores && !g->scores_only;
 }
 
-/* True if text precedes the first delivered token. Special tokens have no text. */
+/* True if text precedes the first delivered token. Special tokens have none, but for the marks of calls. */
 static bool generation_has_text(const generation *g)
 {
 	const session *x = g->session;

@@ -6,6 +6,7 @@
  * stored as JSON text: the ledger only needs to find and order them, and a new field needs no migration. */
 #include "engine/store/ledger.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -45,9 +46,11 @@ static status ledger_fail(sqlite3 *db, error *err)
 	int code = db ? sqlite3_errcode(db) & 0xff : SQLITE_NOMEM;
 	if (code == SQLITE_BUSY || code == SQLITE_LOCKED)
 		return error_set(err, STATUS_UNAVAILABLE, NULL, "the ledger is locked by another process");
+	/* without room for the log's index SQLite reports SQLITE_IOERR */
+	const bool full = code == SQLITE_FULL || (code == SQLITE_IOERR && sqlite3_system_errno(db) == ENOSPC);
 	status s = code == SQLITE_CONSTRAINT                                                   ? STATUS_CONFLICT
 	           : code == SQLITE_NOMEM                                                      ? STATUS_NOMEM
-	           : code == SQLITE_FULL                                                       ? STATUS_FULL
+	           : full                                                                      ? STATUS_FULL
 	           : (code == SQLITE_CORRUPT || code == SQLITE_NOTADB || code == SQLITE_ERROR) ? STATUS_STORAGE
 	                                                                                       : STATUS_IO;
 	return error_set(err, s, NULL, "ledger: %s", db ? sqlite3_errmsg(db) : "out of memory");

@@ -139,6 +139,10 @@ static status open_ledger(store *s, bool *salvaged, error *err)
 		                   (int)st.st_size);
 	else
 		result = ledger_open(&s->db, path, &cause);
+	if (result == STATUS_FULL && reserve_release(s)) {
+		cause = (error)ERROR_INIT;
+		result = ledger_open(&s->db, path, &cause);
+	}
 	if (result == STATUS_OK)
 		TRY(salvage_is_needed(s, &damaged, err));
 	else if (result != STATUS_STORAGE)

@@ -145,6 +145,8 @@ status removal_pending(store *s, const char *path, bool *pending, error *err);
 /* A removal that is retried with the reserve's room if the disk is full. `number`: step of a checkpoint. */
 typedef status (*store_removal)(store *s, const char *id, int64_t number, error *err);
 status store_with_reserve(store *s, store_removal remove, const char *id, int64_t number, error *err);
+/* Remove the reserve, for its room. False: there is none. */
+bool reserve_release(store *s);
 /* Create the reserve again if there is room. */
 void reserve_take(store *s);
 

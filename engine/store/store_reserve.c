@@ -1,6 +1,6 @@
-/* DATA/reserve: a file that reserves disk space. It is removed so that a deletion can be committed on a full disk, and
- * created again when there is space. Without it a full disk could not be emptied through the service, since a commit
- * needs to write too. */
+/* DATA/reserve: a file that reserves disk space. It is removed so that a deletion or an upgrade of the ledger can be
+ * committed on a full disk, and created again when there is space. Without it a full disk could not be emptied through
+ * the service, since a commit needs to write too. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -34,14 +34,20 @@ void reserve_take(store *s)
 		unlink(path);
 }
 
-status store_with_reserve(store *s, store_removal remove, const char *id, int64_t number, error *err)
+bool reserve_release(store *s)
 {
 	char path[PATH_MAX];
+	reserve_path(s, path);
+	const bool released = unlink(path) == 0;
+	s->dirty |= released; /* the next tick creates it again */
+	return released;
+}
+
+status store_with_reserve(store *s, store_removal remove, const char *id, int64_t number, error *err)
+{
 	error cause = ERROR_INIT;
 	status result = remove(s, id, number, &cause);
-	reserve_path(s, path);
-	if (result == STATUS_FULL && unlink(path) == 0) {
-		s->dirty = true; /* the next tick creates it again */
+	if (result == STATUS_FULL && reserve_release(s)) {
 		cause = (error)ERROR_INIT;
 		result = remove(s, id, number, &cause);
 	}

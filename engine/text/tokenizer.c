@@ -613,11 +613,23 @@ size_t tokenizer_cut(const tokenizer *t, const char *text, size_t bytes)
 	return newline ? (size_t)(newline - text) + 1 : safe;
 }
 
-size_t tokenizer_text_bytes(const tokenizer *t, int32_t id, bool first, char *out, size_t size)
+bool tokenizer_is_mark(const tokenizer *t, int32_t id)
 {
 	for (int i = 0; i < t->n_shown; i++)
 		if (t->shown[i] == id)
-			return tokenizer_token_name(t, id, out, size);
+			return true;
+	return false;
+}
+
+bool tokenizer_has_marks(const tokenizer *t)
+{
+	return t->n_shown > 0;
+}
+
+size_t tokenizer_text_bytes(const tokenizer *t, int32_t id, bool first, char *out, size_t size)
+{
+	if (tokenizer_is_mark(t, id))
+		return tokenizer_token_name(t, id, out, size);
 	return id >= 0 && id < t->size ? t->kind->token_bytes(t, id, first, out, size) : 0;
 }
 

@@ -165,6 +165,9 @@ size_t tokenizer_cut(const tokenizer *t, const char *text, size_t bytes);
 /* The bytes of a token within a text ("" for specials, except the marks of calls, which are their names). At most
  * `size` are written; the full count, at most TOKEN_MAX_BYTES, is returned. Not NUL-terminated. */
 size_t tokenizer_token_bytes(const tokenizer *t, int32_t id, char *out, size_t size);
+/* True if the token is a special one whose text is its name: a mark of calls. */
+bool tokenizer_is_mark(const tokenizer *t, int32_t id);
+bool tokenizer_has_marks(const tokenizer *t);
 /* A token's name in the vocabulary, also of specials ("<s>"), like tokenizer_token_bytes; "" if it has none. */
 size_t tokenizer_token_name(const tokenizer *t, int32_t id, char *out, size_t size);
 

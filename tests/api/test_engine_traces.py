@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from engine_client import PATIENCE, TEXT, EngineError, daemon, engine, job_params, own_daemon, train  # noqa: F401
+from engine_client import BIN, PATIENCE, TEXT, EngineError, daemon, engine, job_params, own_daemon, train  # noqa: F401
 from http_support import Front
 from test_http_trace import PARENT, TRACE, attributes, bounds, collector  # noqa: F401
 
@@ -93,6 +93,13 @@ def test_a_training_job_has_spans_of_its_phases_validations_and_checkpoints(engi
     assert "no span may have" not in json.dumps(spans) and "corpus.txt" not in json.dumps(spans)
 
 
+@pytest.mark.skipif(not (BIN / "additive-train").exists(), reason="built without MPI")
+def test_a_job_of_several_processes_has_spans_of_its_phases(engine, watch):
+    created = time.time_ns()
+    spans = watch.job(create_training(engine, 20, eval_every=10, checkpoint_every=10, validation_fraction=0.1, parallel={"ranks": 2}))
+    assert check_tree(spans, created) == ["waiting", "preparing", "training"] == names(spans)[1:]
+
+
 def test_rows_and_answers_do_not_show_the_trace(engine, watch):
     id = create_training(engine)
     watch.job(id)
@@ -113,7 +120,8 @@ def test_a_job_of_a_request_without_a_trace_has_no_spans(engine, watch, context)
 
 
 @pytest.mark.parametrize("value", [7, "", f"00-{TRACE}-{PARENT}", f"01-{TRACE}-{PARENT}-01", f"00-{TRACE.upper()}-{PARENT}-01",
-                                   f"00-{TRACE}-{PARENT}-01-", f"00x{TRACE}-{PARENT}-01"])
+                                   f"00-{TRACE}-{PARENT}-01-", f"00x{TRACE}-{PARENT}-01",
+                                   f"00-{TRACE[:-1]}\0-{PARENT}-01"])
 def test_a_malformed_traceparent_breaks_the_protocol(daemon, value):
     with daemon.connect() as engine:
         with pytest.raises(Exception):
@@ -146,6 +154,15 @@ def test_a_job_that_fails_has_the_code_of_its_error(engine, watch):
     assert spans[0]["status"] == {"code": 2} and attributes(spans[0])["error.type"] == document["error"]["code"]
 
 
+def test_a_batch_whose_file_is_invalid_has_the_code_of_its_first_problem(engine, watch):
+    file = engine.upload("file.create", {"filename": "requests.jsonl", "purpose": "batch"}, file=b"no JSON")["id"]
+    id = create(engine, "batch.create", {"input_file_id": file, "endpoint": "/v1/completions", "completion_window": "24h"})["id"]
+    root = watch.job(id)[0]
+    document = engine.call("batch.get", {"id": id})
+    assert document["status"] == "failed" == attributes(root)["additive.job_status"]
+    assert attributes(root)["error.type"] == document["errors"]["data"][0]["code"] != ""
+
+
 def test_a_batch_counts_its_lines(engine, watch):
     created = time.time_ns()
     model = train(engine)
@@ -155,6 +172,7 @@ def test_a_batch_counts_its_lines(engine, watch):
     id = create(engine, "batch.create", {"input_file_id": file, "endpoint": "/v1/completions", "completion_window": "24h"})["id"]
     spans = watch.job(id)
     assert check_tree(spans, created) == ["waiting", "validating", "running", "finalizing"]
+    assert attributes(spans[0])["additive.job_status"] == "completed"
     assert {k: v for k, v in attributes(spans[0]).items() if "requests" in k} == {
         "additive.requests.total": "5", "additive.requests.done": "5", "additive.requests.failed": "1"}
     assert "secret" not in json.dumps(spans)
@@ -178,6 +196,20 @@ def test_a_paused_and_a_cancelled_job_say_so_and_a_resumed_one_begins_again(engi
     second = watch.job(id)
     assert check_tree(second, again)[0] == "waiting"
     assert not {s["spanId"] for s in first} & {s["spanId"] for s in second} and first[0]["traceId"] != second[0]["traceId"]
+
+
+def test_a_validation_after_a_resume_begins_in_the_run_that_makes_it(engine, watch):
+    created = time.time_ns()
+    file = engine.add_file(SECRET * 40)
+    id = create(engine, "job.create", job_params(file, 10**6, eval_every=1, validation_fraction=0.9))["id"]
+    engine.wait(lambda: any(e["type"] == "metrics" for e in engine.job_events(id)))
+    seen = len(engine.job_events(id))
+    engine.call("job.pause", {"id": id})
+    engine.call("job.resume", {"id": id})
+    engine.wait(lambda: sum(e["type"] == "metrics" for e in engine.job_events(id)[seen:]) >= 1)
+    engine.call("job.cancel", {"id": id})
+    spans = watch.job(id)
+    assert "training" in check_tree(spans, created) and "validation" in names(spans)
 
 
 def resumed(engine, id):

@@ -189,7 +189,7 @@ def test_a_collector_that_fails_is_named_once_and_tried_again(start, collector):
     collector.status = 200
     wait_for(lambda: front.get("/readyz").status == 200 and collector.named("GET /readyz"), what="the spans")
     wait_for(lambda: any("takes spans again" in line for line in front.log), what="the log")
-    assert len([line for line in front.log if "spans are dropped" in line]) == 1
+    assert len([line for line in front.log if "spans of requests are dropped" in line]) == 1
 
 
 def test_without_a_collector_requests_are_answered(start):
@@ -197,7 +197,7 @@ def test_without_a_collector_requests_are_answered(start):
     for _ in range(5):
         assert front.get("/version").status == 200
     wait_for(lambda: front.metric("additive_traces_dropped_total") > 4, what="dropped spans")
-    assert any("traces: 127.0.0.1:1: connection refused; spans are dropped" in line for line in front.log)
+    assert any("traces: 127.0.0.1:1: connection refused; spans of requests are dropped" in line for line in front.log)
 
 
 def test_a_collector_that_does_not_answer_costs_bounded_memory_and_no_request(start, collector):

@@ -29,6 +29,13 @@ bool tokenizer_ends(const tokenizer *t, int32_t id)
 	return id == END;
 }
 
+bool tokenizer_is_mark(const tokenizer *t, int32_t id)
+{
+	(void)t;
+	(void)id;
+	return false;
+}
+
 static void require(bool condition)
 {
 	if (!condition)
@@ -39,7 +46,7 @@ static const token_trie *walk_trie(void)
 {
 	static token_trie *trie;
 	if (!trie)
-		require(token_trie_new(&trie, NULL, VOCABULARY) == STATUS_OK);
+		require(token_trie_new(&trie, NULL, VOCABULARY, false) == STATUS_OK);
 	return trie;
 }
 

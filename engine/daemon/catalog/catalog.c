@@ -309,20 +309,22 @@ void catalog_release(model_entry *m)
 	free(m->parsed);
 	for (int i = 0; i < FLEET_MAX; i++)
 		kept_constraints_fini(&m->constraints[i]);
-	token_trie_free(m->trie);
+	for (int i = 0; i < 2; i++)
+		token_trie_free(m->tries[i]);
 	tokenizer_free(m->tokenizer);
 	chat_template_free(m->chat);
 	free(m);
 }
 
-status catalog_token_trie(model_entry *m, const token_trie **out)
+status catalog_token_trie(model_entry *m, bool marks, const token_trie **out)
 {
 	static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER; /* shared by all entries, which are few */
 	status s = STATUS_OK;
+	marks = marks && tokenizer_has_marks(m->tokenizer);
 	pthread_mutex_lock(&making);
-	if (!m->trie)
-		s = token_trie_new(&m->trie, m->tokenizer, m->dims.outputs);
-	*out = m->trie;
+	if (!m->tries[marks])
+		s = token_trie_new(&m->tries[marks], m->tokenizer, m->dims.outputs, marks);
+	*out = m->tries[marks];
 	pthread_mutex_unlock(&making);
 	return s;
 }

@@ -55,7 +55,8 @@ typedef struct model_entry {
 	_Atomic dtype weights; /* weight type for serving, which panels support; written by the loop, after open only
 	                        * while closed */
 	tokenizer *tokenizer;
-	token_trie *trie;                        /* trie of its tokens; NULL before catalog_token_trie */
+	token_trie *tries[2];                    /* tries of its tokens, without and with marks of calls; NULL before
+	                                          * catalog_token_trie */
 	kept_constraints constraints[FLEET_MAX]; /* constraints compiled for these tokens; one for each
 	                                          * device, because a constraint serves one thread at a time */
 	chat_template *chat;                     /* NULL: conversations cannot be rendered */
@@ -98,8 +99,8 @@ status catalog_seal(const char *id, const char *folder, const char *project, err
 /* Move a finished folder into the store as a new model, sealing it if it is not. STATUS_CONFLICT: the id exists. */
 status catalog_add(catalog *all, const char *id, const char *folder, const char *project, error *err);
 
-/* Return the trie of the entry's vocabulary, made on first use. Any thread with a reference. STATUS_NOMEM. */
-status catalog_token_trie(model_entry *m, const token_trie **out);
+/* Return the trie of the entry's vocabulary, with the marks of calls or without, made on first use. Any thread with a reference. STATUS_NOMEM. */
+status catalog_token_trie(model_entry *m, bool marks, const token_trie **out);
 
 /* Close the entry. STATUS_CONFLICT: it is closed already, or the model is being loaded, which only CLOSE_TO_CHANGE
  * waits for. */

@@ -35,12 +35,6 @@ bool faithfulness_settings_want(const faithfulness_settings *s, faithfulness_met
 	return requested;
 }
 
-static double real(const json_t *params, const char *key, double fallback)
-{
-	const json_t *found = json_object_get(params, key);
-	return json_is_number(found) ? json_number_value(found) : fallback;
-}
-
 /* --- methods ------------------------------------------------------------------------------------- */
 
 /* Return why a model cannot be explained by a method; NULL: it can. */
@@ -184,10 +178,10 @@ static void read_measure(faithfulness_options *o, const json_t *params)
 
 status faithfulness_settings_read(faithfulness_settings *out, const json_t *params, const model_entry *m, error *err)
 {
-	*out = (faithfulness_settings){.share = (float)real(params, "share", 0.5),
+	*out = (faithfulness_settings){.share = (float)json_read_real(params, "share", 0.5),
 	                               .steps = (int)json_read_integer(params, "steps", EXPLAIN_STEPS),
 	                               .bootstrap = json_read_integer(params, "bootstrap", EXPLAIN_EVALUATE_BOOTSTRAP_DEFAULT),
-	                               .confidence = real(params, "confidence", 0.95),
+	                               .confidence = json_read_real(params, "confidence", 0.95),
 	                               .rows = json_is_true(json_object_get(params, "rows")),
 	                               .begins = tokens_begin(params),
 	                               .max_tokens = json_read_integer(params, "max_tokens", EXPLAIN_EVALUATE_MAX_TOKENS_DEFAULT),

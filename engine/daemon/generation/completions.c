@@ -161,8 +161,7 @@ status completions_read_prompts(choices_plan *spec, const json_t *params, const 
 /* above: a number that rounds to 0 stays above 0. */
 static float real(const json_t *params, const char *key, bool above, float fallback)
 {
-	const json_t *found = json_object_get(params, key);
-	float x = json_is_number(found) ? (float)json_number_value(found) : fallback;
+	const float x = (float)json_read_real(params, key, fallback);
 	return above && x == 0 ? FLT_MIN : x;
 }
 

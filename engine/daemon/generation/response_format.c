@@ -91,7 +91,7 @@ static status response_format_new_constraint(response_format *f, model_entry *m,
 	else if (s != STATUS_OK && err->status != STATUS_OK)
 		snprintf(err->param, sizeof err->param, "%s", f->member);
 	TRY(s);
-	s = catalog_token_trie(m, &trie);
+	s = catalog_token_trie(m, f->calls.tools != NULL, &trie);
 	if (s == STATUS_OK)
 		return constraint_new(&f->constraint, g, trie);
 	grammar_free(g);

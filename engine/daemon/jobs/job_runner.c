@@ -80,7 +80,7 @@ static void note_event(jobs *all, const char *id, json_t *event)
 static void on_phase(void *context, const char *id, const char *name)
 {
 	job *j = find_of_run(context, id);
-	if (!j || !json_object_get(j->base.document, JOB_TRACE))
+	if (!j || j->state != JOB_RUNNING || !json_object_get(j->base.document, JOB_TRACE))
 		return;
 	job_trace_phase(j->base.document, name);
 	j->stale = true;
@@ -90,7 +90,7 @@ static void on_phase(void *context, const char *id, const char *name)
 static void on_span(void *context, const char *id, const char *name, int64_t step, uint64_t ns)
 {
 	job *j = find_of_run(context, id);
-	if (j)
+	if (j && ns > 0) /* otherwise unknown */
 		job_trace_step(j->base.document, name, step, ns);
 }
 

@@ -44,7 +44,7 @@ struct training {
 	/* executor thread, once started */
 	trainer *trainer;
 	uint64_t saved_ns, reported_ns;
-	uint64_t stepped_ns; /* end of the last step, or begin of the turn in which it ended */
+	uint64_t stepped_ns; /* end of the last step, or begin of the turn in which it ended; before: of the run */
 	int64_t saved_step, counted_step, counted_tokens;
 	bool unsaved; /* the last save failed */
 	bool writes;  /* the trainer is with the pool's thread */
@@ -505,7 +505,7 @@ static void run_start(task *x, device *d)
 		const train_progress *now = trainer_progress(t->trainer);
 		t->saved_step = t->counted_step = now->step;
 		t->counted_tokens = now->tokens;
-		t->saved_ns = clock_ns();
+		t->saved_ns = t->stepped_ns = clock_ns();
 		s = report_event(t, TRAINING_STARTED);
 	}
 	if (s == STATUS_OK) {

@@ -388,7 +388,7 @@ static bool take_trace(stream *s, const json_t *traceparent)
 	if (!text || json_string_length(traceparent) != strlen(form))
 		return false;
 	for (size_t i = 0; form[i]; i++)
-		if (form[i] == 'h' ? !strchr("0123456789abcdef", text[i]) : text[i] != form[i])
+		if (!text[i] || (form[i] == 'h' ? !strchr("0123456789abcdef", text[i]) : text[i] != form[i]))
 			return false;
 	memcpy(s->trace, text + 3, sizeof s->trace - 1);
 	return true;

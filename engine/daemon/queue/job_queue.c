@@ -86,11 +86,21 @@ void job_queue_take_out(job_queue *q, queued_job *j)
 	q->active--;
 }
 
+/* Send the spans of a job that has ended. */
+static void send_trace(const job_queue *q, const queued_job *j)
+{
+	json_t *shown = json_object_get(j->document, JOB_TRACE) ? job_queue_public(q, j->document) : NULL;
+	const char *state = json_string_value(json_object_get(shown, "status"));
+	if (state)
+		trace_outbox_add(q->parts->traces, job_trace_spans(j->document, state));
+	json_decref(shown);
+}
+
 void job_queue_remove(job_queue *q, queued_job *j)
 {
 	char id[STORE_ID_BYTES];
 	memcpy(id, j->id, sizeof id);
-	trace_outbox_add(q->parts->traces, job_trace_spans(j->document));
+	send_trace(q, j);
 	job_queue_take_out(q, j);
 	job_queue_release(q, j);
 	job_watch_pump(q->watches, id);

@@ -7,6 +7,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/digest.h"
+#include "engine/base/json_read.h"
 #include "engine/store/store.h"
 
 enum { LINK_TRACE_DIGITS = 32 };
@@ -15,11 +16,6 @@ static const char *text_of(const json_t *object, const char *key)
 {
 	const char *text = json_string_value(json_object_get(object, key));
 	return text ? text : "";
-}
-
-static int64_t integer_of(const json_t *object, const char *key)
-{
-	return json_integer_value(json_object_get(object, key));
 }
 
 static void set_number(json_t *object, const char *key, int64_t number)
@@ -55,7 +51,7 @@ static json_t *last_phase(const json_t *trace)
 
 static void drop(json_t *trace)
 {
-	set_number(trace, "dropped", integer_of(trace, "dropped") + 1);
+	set_number(trace, "dropped", json_read_integer(trace, "dropped", 0) + 1);
 }
 
 static void close_phase(const json_t *trace, int64_t now)
@@ -69,11 +65,11 @@ static void open_phase(json_t *trace, const char *name)
 {
 	json_t *spans = json_object_get(trace, "spans");
 	const int64_t now = clock_unix_ns();
+	close_phase(trace, now);
 	if (json_array_size(spans) >= JOB_TRACE_SPANS) {
 		drop(trace);
 		return;
 	}
-	close_phase(trace, now);
 	json_array_append_new(spans, json_pack("{s:s, s:I}", "name", name, "from", (json_int_t)now));
 }
 
@@ -103,7 +99,7 @@ static void begin_again(json_t *document)
 	if (!trace)
 		return;
 	json_object_del(trace, "to");
-	set_number(trace, "run", integer_of(trace, "run") + 1);
+	set_number(trace, "run", json_read_integer(trace, "run", 0) + 1);
 	set_number(trace, "dropped", 0);
 	json_array_clear(json_object_get(trace, "spans"));
 }
@@ -136,7 +132,7 @@ void job_trace_run(json_t *document, const char *name)
 	json_t *trace = own_trace(document), *last = last_phase(trace);
 	if (!trace)
 		return;
-	if (last && strcmp(text_of(last, "name"), "waiting") != 0)
+	if (last && !json_object_get(last, "to") && strcmp(text_of(last, "name"), "waiting") != 0)
 		json_object_set_new(last, "interrupted", json_true());
 	open_phase(trace, name ? name : "running");
 }
@@ -166,7 +162,7 @@ static json_t *hashed(const json_t *document, const json_t *trace, int number, b
 	char text[STORE_ID_BYTES + 48], out[2 * DIGEST_TEXT_BYTES] = "";
 	for (int i = 0; i <= wide; i++) {
 		snprintf(text, sizeof text, "%.*s %" PRId64 " %d %d", STORE_ID_BYTES, text_of(document, "id"),
-		         integer_of(trace, "run"), number, i);
+		         json_read_integer(trace, "run", 0), number, i);
 		digest_write(digest_bytes(text, strlen(text)), out + strlen(out));
 	}
 	return json_string(out);
@@ -196,8 +192,8 @@ static json_t *otlp_span(const json_t *document, const char *name, int number, i
 	return json_pack("{s:o, s:o, s:o*, s:s, s:i, s:o, s:o, s:o}", "traceId", hashed(document, trace, -1, true),
 	                 "spanId", hashed(document, trace, number, false), "parentSpanId",
 	                 parent < 0 ? NULL : hashed(document, trace, parent, false), "name", name, "kind", 1,
-	                 "startTimeUnixNano", digits(integer_of(times, "from")), "endTimeUnixNano",
-	                 digits(integer_of(times, "to")), "attributes", attributes);
+	                 "startTimeUnixNano", digits(json_read_integer(times, "from", 0)), "endTimeUnixNano",
+	                 digits(json_read_integer(times, "to", 0)), "attributes", attributes);
 }
 
 static void add_counts(json_t *attributes, const json_t *document)
@@ -206,24 +202,33 @@ static void add_counts(json_t *attributes, const json_t *document)
 	if (!json_is_integer(total) || !json_is_integer(json_object_get(run, "done")))
 		return;
 	add_number(attributes, "additive.requests.total", json_integer_value(total));
-	add_number(attributes, "additive.requests.done", integer_of(run, "done"));
-	add_number(attributes, "additive.requests.failed", integer_of(run, "failed"));
+	add_number(attributes, "additive.requests.done", json_read_integer(run, "done", 0));
+	add_number(attributes, "additive.requests.failed", json_read_integer(run, "failed", 0));
 }
 
-static json_t *job_span(const json_t *document, const json_t *trace)
+/* Return why the job has failed: the code of its error, or of the first problem of its file; NULL: none. */
+static const char *error_code(const json_t *document)
+{
+	const json_t *reason = json_object_get(document, "error");
+	if (!json_is_object(reason))
+		reason = json_array_get(json_object_get(document, "problems"), 0);
+	return json_string_value(json_object_get(reason, "code"));
+}
+
+static json_t *job_span(const json_t *document, const json_t *trace, const char *state)
 {
 	const json_t *first = json_array_get(json_object_get(trace, "spans"), 0);
-	const char *state = text_of(document, "status"), *link = text_of(trace, "link");
-	const bool failed = strcmp(state, "failed") == 0;
+	const char *link = text_of(trace, "link"), *code = error_code(document);
+	const bool failed = strcmp(text_of(document, "status"), "failed") == 0;
 	json_t *attributes = json_array(),
-	       *times = json_pack("{s:I, s:I}", "from", (json_int_t)integer_of(first, "from"), "to",
-	                          (json_int_t)integer_of(trace, "to"));
+	       *times = json_pack("{s:I, s:I}", "from", (json_int_t)json_read_integer(first, "from", 0), "to",
+	                          (json_int_t)json_read_integer(trace, "to", 0));
 	add_word(attributes, "additive.job_id", text_of(document, "id"));
 	add_word(attributes, "additive.job_status", state);
-	if (failed)
-		add_word(attributes, "error.type", text_of(json_object_get(document, "error"), "code"));
-	if (integer_of(trace, "dropped") > 0)
-		add_number(attributes, "additive.spans_dropped", integer_of(trace, "dropped"));
+	if (failed && code)
+		add_word(attributes, "error.type", code);
+	if (json_read_integer(trace, "dropped", 0) > 0)
+		add_number(attributes, "additive.spans_dropped", json_read_integer(trace, "dropped", 0));
 	add_counts(attributes, document);
 	json_t *span = otlp_span(document, text_of(document, "object"), 0, -1, times, attributes);
 	json_t *links = strlen(link) > LINK_TRACE_DIGITS
@@ -241,13 +246,13 @@ static int phase_at(const json_t *spans, size_t n, int64_t time)
 {
 	for (size_t i = n; i > 0; i--) {
 		const json_t *span = json_array_get(spans, i - 1);
-		if (!json_object_get(span, "step") && integer_of(span, "from") <= time)
+		if (!json_object_get(span, "step") && json_read_integer(span, "from", 0) <= time)
 			return (int)i;
 	}
 	return 0;
 }
 
-json_t *job_trace_spans(const json_t *document)
+json_t *job_trace_spans(const json_t *document, const char *state)
 {
 	const json_t *trace = json_object_get(document, JOB_TRACE);
 	const json_t *spans = json_object_get(trace, "spans");
@@ -255,11 +260,11 @@ json_t *job_trace_spans(const json_t *document)
 	size_t i;
 	if (!out)
 		return NULL;
-	int failed = json_array_append_new(out, job_span(document, trace));
+	int failed = json_array_append_new(out, job_span(document, trace, state));
 	json_array_foreach(spans, i, span)
 	{
 		const json_t *step = json_object_get(span, "step");
-		const int parent = step ? phase_at(spans, i, integer_of(span, "from")) : 0;
+		const int parent = step ? phase_at(spans, i, json_read_integer(span, "from", 0)) : 0;
 		json_t *attributes = json_array();
 		if (step)
 			add_number(attributes, "additive.step", json_integer_value(step));

@@ -26,14 +26,15 @@ void job_trace_begin(json_t *document, const stream *s);
 /* Record the state of `document`: it waits, is paused, or has ended. A job that is queued after its end begins again.
  */
 void job_trace_follow(json_t *document);
-/* A run begins with a phase; NULL: "running". A phase that another process has left is marked as interrupted. */
+/* A run begins with a phase; NULL: "running". A phase that an earlier run has not ended is marked as interrupted. */
 void job_trace_run(json_t *document, const char *phase);
 /* Begin a phase, unless it is the last one. */
 void job_trace_phase(json_t *document, const char *name);
 /* Add a part of the last phase that ends now and took `ns`. */
 void job_trace_step(json_t *document, const char *name, int64_t step, uint64_t ns);
 
-/* Return the spans of a job that has ended: an array as OTLP's JSON has it. NULL: none. */
-json_t *job_trace_spans(const json_t *document);
+/* Return the spans of a job that has ended: an array as OTLP's JSON has it. state: its status as clients see it. NULL:
+ * none. */
+json_t *job_trace_spans(const json_t *document, const char *state);
 
 #endif

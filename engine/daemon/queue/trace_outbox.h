@@ -1,7 +1,7 @@
 /* trace_outbox.h - spans of jobs that have ended, until a front end has sent them to its collector (trace.watch).
  *
- * Each job's spans go to one front end, which confirms them with a credit. If its stream ends before, they go to
- * another one. At most TRACE_OUTBOX_JOBS jobs wait; the oldest are dropped, with a message logged. They are in memory
+ * Each job's spans go to one front end, which confirms them with a credit. If that stream ends first, another front end
+ * gets them. At most TRACE_OUTBOX_JOBS jobs wait; the oldest are dropped, with a message logged. They are in memory
  * only. Loop thread only. */
 #ifndef ENGINE_DAEMON_QUEUE_TRACE_OUTBOX_H
 #define ENGINE_DAEMON_QUEUE_TRACE_OUTBOX_H

@@ -10,7 +10,8 @@
 
 #include "engine/daemon/net/stream.h"
 
-enum { AUDIT_MAX_LINES = 1024 };
+/* Each line that waits holds a stream, so this is less than CONNECTION_MAX_STREAMS. */
+enum { AUDIT_MAX_LINES = 256 };
 
 typedef struct audit audit;
 
@@ -20,7 +21,7 @@ status audit_open(audit **out, uv_loop_t *loop, const char *path, error *err);
 void audit_close(audit *a);
 /* Its handle is closed. */
 void audit_free(audit *a);
-/* True if s is to have a line, and too many wait: it must be refused before it changes anything. */
+/* True if s is to have a line, and too many wait: it must be refused before anything else. */
 bool audit_is_full(const audit *a, const stream *s);
 /* Write a line for a request that is being answered, if its method is one of these. answer: its RESULT or ERROR, or
  * NULL. True: stream_release follows when the line is on disk. A failure is logged, and the request is answered. */

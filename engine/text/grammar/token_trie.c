@@ -65,7 +65,7 @@ static int32_t collect(token_trie *t, entry *all, char *text, size_t *bytes)
 	*bytes = 0;
 	for (int32_t id = 0; id < t->vocab; id++) {
 		const size_t count = tokenizer_token_bytes(t->tokenizer, id, one, sizeof one);
-		if (count == 0 || tokenizer_ends(t->tokenizer, id))
+		if (count == 0 || tokenizer_ends(t->tokenizer, id) || (!t->marks && tokenizer_is_mark(t->tokenizer, id)))
 			continue;
 		if (text) {
 			memcpy(text + *bytes, one, count);
@@ -118,13 +118,13 @@ static status find_ends(token_trie *t)
 	return STATUS_OK;
 }
 
-status token_trie_new(token_trie **out, const tokenizer *from, int64_t vocab)
+status token_trie_new(token_trie **out, const tokenizer *from, int64_t vocab, bool marks)
 {
 	size_t bytes;
 	token_trie *t = *out = memory_new(1, sizeof *t);
 	if (!t)
 		return STATUS_NOMEM;
-	*t = (token_trie){.tokenizer = from, .vocab = (int32_t)vocab};
+	*t = (token_trie){.tokenizer = from, .vocab = (int32_t)vocab, .marks = marks};
 	const int32_t n = collect(t, NULL, NULL, &bytes);
 	if (find_ends(t) == STATUS_OK && token_trie_build(t, n, bytes) == STATUS_OK)
 		return STATUS_OK;

@@ -1,5 +1,5 @@
 /* token_trie.h - the bytes of a vocabulary's tokens, as a tree: tokens with a common beginning share its nodes. Tokens
- * without bytes (the special ones) are not in it. Immutable and thread-safe. */
+ * without bytes (the special ones) are not in it; the marks of calls are in that of a grammar of calls. Immutable and thread-safe. */
 #ifndef ENGINE_TEXT_GRAMMAR_TOKEN_TRIE_H
 #define ENGINE_TEXT_GRAMMAR_TOKEN_TRIE_H
 
@@ -18,14 +18,15 @@ typedef struct token_trie {
 	const tokenizer *tokenizer; /* borrowed */
 	int32_t vocab;              /* ids below it, as the model has them */
 	int32_t longest;            /* bytes of a token */
+	bool marks;                 /* with the marks of calls */
 	token_trie_node *nodes;     /* [n_nodes], and one more for `tokens` */
 	int32_t *tokens;            /* ids, those of one node ascending */
 	int32_t *ends;              /* [n_ends] tokens that end a text */
 	int32_t n_nodes, n_ends;
 } token_trie;
 
-/* Takes some 20 ms for 50,000 tokens. STATUS_NOMEM. */
-status token_trie_new(token_trie **out, const tokenizer *t, int64_t vocab);
+/* marks: with the marks of calls. Takes some 20 ms for 50,000 tokens. STATUS_NOMEM. */
+status token_trie_new(token_trie **out, const tokenizer *t, int64_t vocab, bool marks);
 void token_trie_free(token_trie *t); /* NULL is legal */
 
 #endif

@@ -158,6 +158,17 @@ static void an_integer_that_is_missing_or_no_integer_is_the_fallback(void **stat
 	json_decref(object);
 }
 
+static void a_real_that_is_missing_or_no_number_is_the_fallback(void **state)
+{
+	json_t *object = json_pack("{s:f, s:i, s:s}", "x", -0.5, "n", 3, "text", "5");
+	(void)state;
+	assert_true(json_read_real(object, "x", 7) == -0.5);
+	assert_true(json_read_real(object, "n", 7) == 3);
+	assert_true(json_read_real(object, "text", 7) == 7);
+	assert_true(json_read_real(object, "missing", 7) == 7);
+	json_decref(object);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -167,6 +178,7 @@ int main(void)
 	    cmocka_unit_test(a_failed_allocation_is_not_reported_as_a_missing_member),
 	    cmocka_unit_test(a_failed_allocation_is_not_reported_as_a_damaged_manifest),
 	    cmocka_unit_test(an_integer_that_is_missing_or_no_integer_is_the_fallback),
+	    cmocka_unit_test(a_real_that_is_missing_or_no_number_is_the_fallback),
 	};
 	return cmocka_run_group_tests(tests, without_reserve, NULL);
 }

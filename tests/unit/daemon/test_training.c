@@ -17,7 +17,11 @@
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
 #include "engine/cpu/cpu.h"
+#include "engine/daemon/compute/fleet.h"
+#include "engine/daemon/jobs/job_table.h"
+#include "engine/daemon/jobs/jobs.h"
 #include "engine/daemon/queue/job_machine.h"
+#include "engine/daemon/queue/job_trace.h"
 #include "tests/unit/support/disk.h"
 #include "tests/unit/support/rig.h"
 
@@ -243,6 +247,27 @@ static void a_device_lost_during_a_write_is_opened_again_after_it(void **state)
 	end_pair(d, &p);
 }
 
+/* The start of its run is reported after the pause. */
+static void a_job_that_is_paused_while_its_run_starts_is_not_traced_as_training(void **state)
+{
+	rig *d = *state;
+	const stream traced = {.trace = "0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331"};
+	char file[STORE_ID_BYTES], id[STORE_ID_BYTES];
+	rig_add_text(d, file);
+	rig_hold(d);
+	rig_create_job(d, file, STEPS, EVERY, id);
+	const job *j = job_table_find(jobs_of(d->engine.job_machine), id);
+	job_trace_begin(j->base.document, &traced);
+	for (int64_t began = clock_unix(); !fleet_trains(d->engine.fleet, 0);
+	     assert_true(clock_unix() - began < PATIENCE_SECONDS))
+		turn(d);
+	json_decref(rig_ask(d, 0, "job.pause", only(id)));
+	rig_release(d);
+	const json_t *spans = json_object_get(json_object_get(j->base.document, JOB_TRACE), "spans");
+	const json_t *last = json_array_get(spans, json_array_size(spans) - 1);
+	assert_string_equal(json_string_value(json_object_get(last, "name")), "paused");
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -252,6 +277,7 @@ int main(void)
 	    TEST(a_job_that_is_paused_during_a_write_continues_from_what_was_written),
 	    TEST(a_job_that_is_cancelled_during_a_write_ends_after_it),
 	    TEST(a_device_lost_during_a_write_is_opened_again_after_it),
+	    TEST(a_job_that_is_paused_while_its_run_starts_is_not_traced_as_training),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

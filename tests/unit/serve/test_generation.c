@@ -344,7 +344,7 @@ static void constrained_text_fits_beside_unconstrained_text(void **state)
 	json_t *schema = json_pack("{s:[s, s, [i, i]]}", "enum", "abc", "abd", 12, 123);
 	int32_t ids[5];
 	random_tokens(ids, 5, 23);
-	assert_int_equal(token_trie_new(&trie, f->model->tokenizer, VOCAB), STATUS_OK);
+	assert_int_equal(token_trie_new(&trie, f->model->tokenizer, VOCAB, false), STATUS_OK);
 	assert_int_equal(json_grammar_new(&g, schema, NULL), STATUS_OK);
 	assert_int_equal(constraint_new(&c, g, trie), STATUS_OK);
 	for (int round = 0; round < 2; round++) {

@@ -66,7 +66,7 @@ static void a_session_that_is_rolled_back_equals_one_that_read_nothing_since(voi
 	json_t *schema = json_pack("{s:[s, s]}", "enum", "abcdefghijklmnop", "abdefghijklmnopq");
 	int32_t ids[BEFORE];
 	random_tokens(ids, BEFORE, 31);
-	assert_int_equal(token_trie_new(&trie, f->model->tokenizer, VOCAB), STATUS_OK);
+	assert_int_equal(token_trie_new(&trie, f->model->tokenizer, VOCAB, false), STATUS_OK);
 	assert_int_equal(json_grammar_new(&g, schema, NULL), STATUS_OK);
 	assert_int_equal(constraint_new(&format, g, trie), STATUS_OK);
 	for (int explain = 0; explain < 2; explain++)

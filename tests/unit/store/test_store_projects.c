@@ -1,9 +1,12 @@
 /* Lists of one project read no rows of another one, also after an upgrade from the first version of the ledger. */
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
 
 #include "engine/store/store_private.h"
 #include "tests/unit/store/fixture.h"
+#include "tests/unit/support/disk.h"
 
 enum { OTHERS = 2000, OWN = 5, SPARE_STEPS = 200, EVERY = 100, UPGRADED = 200 };
 
@@ -218,6 +221,31 @@ static void an_upgrade_that_is_killed_is_completed_by_the_next_start(void **stat
 	assert_int_equal(store_open(&f->store, f->folder, NULL), STATUS_OK);
 }
 
+/* In place of the C library's: the disk has room once the reserve is removed. */
+int unlink(const char *path)
+{
+	const size_t bytes = strlen(path), name = strlen("/reserve");
+	if (bytes > name && strcmp(path + bytes - name, "/reserve") == 0)
+		disk_fail(NULL, 0);
+	return unlinkat(AT_FDCWD, path, 0);
+}
+
+static void an_upgrade_on_a_full_disk_uses_the_reserve(void **state)
+{
+	static const char *const ledger[] = {"/ledger.sqlite", NULL};
+	fixture *f = *state;
+	error err = ERROR_INIT;
+	add_responses(f, "small", OWN);
+	assert_int_equal(sqlite3_exec(f->store->db, downgrade, NULL, NULL, NULL), SQLITE_OK);
+	store_close(f->store);
+	f->store = NULL;
+	must_exist(f, "reserve", true);
+	disk_fail(ledger, ENOSPC);
+	if (store_open(&f->store, f->folder, &err) != STATUS_OK)
+		fail_msg("%s", error_message(&err));
+	assert_int_equal(count_responses(f, "small"), OWN);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -227,6 +255,7 @@ int main(void)
 	    CASE(a_ledger_of_version_1_gets_its_projects),
 	    CASE(a_damaged_ledger_of_version_1_gets_its_projects),
 	    CASE(an_upgrade_that_is_killed_is_completed_by_the_next_start),
+	    CASE(an_upgrade_on_a_full_disk_uses_the_reserve),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,7 +58,7 @@ static inline int make_vocabularies(void **state)
 	json_decref(spec);
 	for (int i = 0; i < 2; i++) /* models may have more ids than their tokenizers */
 		assert_int_equal(token_trie_new(&vocabularies[i].trie, vocabularies[i].tokenizer,
-		                                tokenizer_size(vocabularies[i].tokenizer) + 5),
+		                                tokenizer_size(vocabularies[i].tokenizer) + 5, false),
 		                 STATUS_OK);
 	return 0;
 }

@@ -389,7 +389,7 @@ static void alternatives_that_take_too_long_are_refused(void **state)
 	error err = ERROR_INIT;
 	if (tokenizer_train(&v.tokenizer, spec, &(text_source){next_words, &left}, &err) != STATUS_OK)
 		fail_msg("%s", error_message(&err));
-	assert_int_equal(token_trie_new(&v.trie, v.tokenizer, 8000), STATUS_OK);
+	assert_int_equal(token_trie_new(&v.trie, v.tokenizer, 8000, false), STATUS_OK);
 	for (int n = 16; n <= 256; n += 240) {
 		grammar *g;
 		constraint *c;
@@ -422,7 +422,7 @@ static status write_something(const json_t *schema, const vocabulary *v)
 	constraint *c = NULL;
 	constrained_text *x = NULL;
 	error err = ERROR_INIT;
-	status s = token_trie_new(&trie, v->tokenizer, tokenizer_size(v->tokenizer));
+	status s = token_trie_new(&trie, v->tokenizer, tokenizer_size(v->tokenizer), false);
 	if (s == STATUS_OK)
 		s = json_grammar_new(&g, schema, &err);
 	if (s == STATUS_OK)

@@ -14,6 +14,7 @@
 
 #include "engine/base/file.h"
 #include "engine/base/philox.h"
+#include "engine/text/grammar/token_trie.h"
 #include "engine/text/tokenizer.h"
 #include "engine/text/huggingface/pieces.h"
 #include "tests/unit/support/folder.h"
@@ -177,6 +178,17 @@ static void text_makes_special_tokens_only_within_ranges_that_are_trusted(void *
 	tokenizer_free(t);
 }
 
+static bool is_in_trie(const tokenizer *t, int32_t id, bool marks)
+{
+	token_trie *trie;
+	bool found = false;
+	assert_int_equal(token_trie_new(&trie, t, tokenizer_size(t), marks), STATUS_OK);
+	for (int32_t i = 0; i < trie->nodes[trie->n_nodes].tokens; i++)
+		found = found || trie->tokens[i] == id;
+	token_trie_free(trie);
+	return found;
+}
+
 static void the_marks_of_calls_are_text_in_an_answer_but_not_in_a_message(void **state)
 {
 	(void)state;
@@ -200,6 +212,8 @@ static void the_marks_of_calls_are_text_in_an_answer_but_not_in_a_message(void *
 	assert_int_equal(tokenizer_token_bytes(t, (int32_t)id, out, sizeof out), bytes);
 	assert_memory_equal(out, mark, bytes);
 	assert_int_equal(tokenizer_token_bytes(t, (int32_t)other, out, sizeof out), 0);
+	assert_true(is_in_trie(t, (int32_t)id, true));
+	assert_false(is_in_trie(t, (int32_t)id, false)); /* a JSON string must not have it */
 	assert_int_equal(tokenizer_encode(t, mark, bytes, NULL, &list, NULL), STATUS_OK);
 	assert_int_equal(count_id(&list, (int32_t)id), 0);
 	token_list_fini(&list);
