@@ -433,12 +433,14 @@ int64_t prefixes_piece(const generation *g, int64_t n)
 	return least_of(n, next_kept(g, x->tokens + 1) - x->tokens);
 }
 
-static prefix *find_key(const prefix_cache *c, const served_model *m, const prefix_key *key)
+/* Return the state with this key after the tokens of x; NULL: none. Other tokens may have the same hash. */
+static prefix *find_kept(const prefix_cache *c, const session *x, const prefix_key *key)
 {
-	prefix *p = c->n_buckets ? *bucket(c, key->hash) : NULL;
-	while (p && (p->key.hash != key->hash || p->model != m || p->key.tokens != key->tokens))
-		p = p->next;
-	return p;
+	for (prefix *p = c->n_buckets ? *bucket(c, key->hash) : NULL; p; p = p->next)
+		if (p->key.hash == key->hash && p->key.owner == key->owner && p->model == x->model &&
+		    token_history_same(&p->state->history, &x->history))
+			return p;
+	return NULL;
 }
 
 /* Add a copy of x. */
@@ -469,7 +471,7 @@ static void keep(prefix_cache *c, session *x)
 	for (; k->hashed < x->tokens; k->hashed++)
 		k->hash = prefix_disk_hash(k->hash, token_history_at(&x->history, k->hashed));
 	const prefix_key key = key_of(x->model, k->owner, k->hash, x->tokens);
-	prefix *p = find_key(c, x->model, &key);
+	prefix *p = find_kept(c, x, &key);
 	if (p) { /* another prompt with the same tokens has been faster */
 		touch(c, p);
 		session_share_blocks(x, p->state);
