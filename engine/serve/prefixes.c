@@ -51,10 +51,11 @@ static prefix_key key_of(const served_model *m, uint64_t owner, uint64_t hash, i
 	return (prefix_key){prefix_disk_name(m->id), owner, hash, tokens};
 }
 
-/* The hash of no token. */
+/* The hash of no token. Every bit depends on the whole owner, so that no token makes up for another owner. */
 static uint64_t hash_start(const prefix_cache *c, const served_model *m, uint64_t owner)
 {
-	return m->hash ^ owner ^ c->program;
+	const uint64_t parts[] = {m->hash, owner, c->program};
+	return digest_bytes(parts, sizeof parts);
 }
 
 /* --- the table --------------------------------------------------------------------- */
