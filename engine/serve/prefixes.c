@@ -174,9 +174,17 @@ void prefixes_free(prefix_cache *c, const served_model *m)
 		prefix_disk_cancel(c->disk, &c->read);
 		c->read_model = NULL;
 	}
+	const int64_t limit = prefix_disk_limit(c->disk);
 	int64_t all = 0; /* bytes of the files; their states share memory until they are written */
-	for (const prefix *p = c->oldest; p; p = p->newer)
-		all += p->model == m ? file_bytes(p) : 0;
+	for (prefix *p = c->newest, *older; p; p = older) {
+		older = p->older;
+		if (p->model != m)
+			continue;
+		if (file_bytes(p) <= limit - all)
+			all += file_bytes(p);
+		else
+			drop(c, p);
+	}
 	for (prefix *p = c->oldest, *newer; p; p = newer) {
 		newer = p->newer;
 		if (p->model == m)
