@@ -267,17 +267,8 @@ static int64_t find_branch(const prefix_cache *c, const served_model *m, uint64_
 /* Make *out the session after a kept state. */
 static status restore(session **out, const prefix *p)
 {
-	size_t moved = 0;
-	bool done = false;
 	TRY(session_fork(out, p->state, "", NULL));
-	status s = STATUS_OK;
-	while (s == STATUS_OK && !done)
-		s = session_fork_step(*out, p->state, &moved, &done, NULL);
-	if (s != STATUS_OK) {
-		session_free(*out);
-		*out = NULL;
-	}
-	return s;
+	return session_copy_all(out, p->state);
 }
 
 /* True if the states of this request may be kept and used. */
@@ -456,21 +447,15 @@ static prefix *find_kept(const prefix_cache *c, const session *x, const prefix_k
 static void add_copy(prefix_cache *c, session *x, const prefix_key *key)
 {
 	session *copy;
-	size_t moved = 0;
-	bool done = false;
 	const int64_t bytes = session_blob_bare_bytes(x);
 	if (x->tokens > PREFIXES_TOKENS || bytes > c->limit ||
 	    bytes - x->tokens * (int64_t)sizeof(int32_t) > PREFIXES_STATE_BYTES)
 		return;
 	drop_removed(c);
 	if ((c->removed_owners > 0 && prefix_disk_has_removed(c->disk, key->owner)) ||
-	    session_hold_new(&copy, x->model, &x->options, x->tokens, false, &x->blocks) != STATUS_OK)
+	    session_hold_new(&copy, x->model, &x->options, x->tokens, false, &x->blocks) != STATUS_OK ||
+	    session_copy_all(&copy, x) != STATUS_OK)
 		return;
-	while (!done)
-		if (session_fork_step(copy, x, &moved, &done, NULL) != STATUS_OK) {
-			session_free(copy);
-			return;
-		}
 	add(c, x->model, key, copy);
 }
 

@@ -335,6 +335,20 @@ status session_fork_step(session *copy, const session *x, size_t *moved, bool *d
 	return STATUS_OK;
 }
 
+status session_copy_all(session **copy, const session *x)
+{
+	size_t moved = 0;
+	bool done = false;
+	status s = STATUS_OK;
+	while (s == STATUS_OK && !done)
+		s = session_fork_step(*copy, x, &moved, &done, NULL);
+	if (s != STATUS_OK) {
+		session_free(*copy);
+		*copy = NULL;
+	}
+	return s;
+}
+
 status session_follow_step(session *copy, const session *x, const state_range *changes, int n, size_t *moved,
                            bool *done, error *err)
 {

@@ -110,6 +110,8 @@ status session_fork(session **out, session *x, const char *id, error *err);
  * other held sessions; of these a step passes over a few hundred runs at most. The tokens are shared, not copied (token_history.h). After an error the copy can only be freed.
  */
 status session_fork_step(session *copy, const session *x, size_t *moved, bool *done, error *err);
+/* Copy all of x to *copy, which is empty. On error *copy is freed and NULL. */
+status session_copy_all(session **copy, const session *x);
 /* Create an empty snapshot of x, in no list; session_fork_step fills it in. STATUS_NOMEM. */
 status session_snapshot(session **out, session *x, const char *id, error *err);
 /* Create a held session after n tokens, which has none yet, and no logits, log or source; source: its state has that of
