@@ -402,11 +402,6 @@ static int64_t unit_of(const served_model *m)
 	return m->any_pieces ? 1 : d->by_segments ? d->segment : SCHEDULER_PREFILL_CHUNK;
 }
 
-static int64_t least_of(int64_t a, int64_t b)
-{
-	return a < b ? a : b;
-}
-
 /* Return the number of tokens after which g's next state is kept, at least `from`; INT64_MAX: none while its prompt is
  * read. */
 static int64_t next_kept(const generation *g, int64_t from)
@@ -419,9 +414,9 @@ static int64_t next_kept(const generation *g, int64_t from)
 	const int64_t regular = (from > least ? from + every - 1 : least + every - 1) / every * every;
 	int64_t next = regular <= all ? regular : INT64_MAX;
 	if (g->n_shared > 0 && shared >= from && shared >= x->kept.tokens + PREFIXES_SHARED)
-		next = least_of(next, shared);
+		next = smaller_of(next, shared);
 	if (last >= from && last >= least)
-		next = least_of(next, last);
+		next = smaller_of(next, last);
 	return next;
 }
 
@@ -430,7 +425,7 @@ int64_t prefixes_piece(const generation *g, int64_t n)
 	const session *x = g->session;
 	if (!x->kept.active || !x->model->any_pieces)
 		return n;
-	return least_of(n, next_kept(g, x->tokens + 1) - x->tokens);
+	return smaller_of(n, next_kept(g, x->tokens + 1) - x->tokens);
 }
 
 /* Return the state with this key after the tokens of x; NULL: none. Other tokens may have the same hash. */
