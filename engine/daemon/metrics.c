@@ -143,7 +143,8 @@ static void add_serving(json_t *all, const engine *e, const device_stats *d)
 	int64_t blocks, shared;
 	scheduler_block_bytes(&blocks, &shared);
 	metrics_add(all, "additive_engine_state_block_bytes", "gauge",
-	            "Host memory of keys and values that snapshots and states of prompts share.", (double)blocks);
+	            "Host memory of blocks of 256 tokens' keys and values, held by snapshots and states of prompts.",
+	            (double)blocks);
 	metrics_add(all, "additive_engine_state_block_shared_bytes", "gauge",
 	            "Bytes that they would take more if each had its own.", (double)shared);
 	add_prefix_disk(all, e);

@@ -510,6 +510,11 @@ void prefix_disk_close(prefix_disk *d)
 
 /* --- calls of other threads ---------------------------------------------------------------------- */
 
+int64_t prefix_disk_limit(const prefix_disk *d)
+{
+	return d ? d->limit : 0;
+}
+
 void prefix_disk_put(prefix_disk *d, const prefix_key *key, session_transfer *t, int64_t extra)
 {
 	const int64_t bytes = (int64_t)t->bytes;

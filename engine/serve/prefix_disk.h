@@ -85,6 +85,8 @@ status prefix_disk_open(prefix_disk **out, const char *folder, int64_t limit, in
 /* Write what is queued, and free. No other thread uses it. */
 void prefix_disk_close(prefix_disk *d);
 
+/* Return the maximum bytes of all files. */
+int64_t prefix_disk_limit(const prefix_disk *d);
 /* Take the blob of t and write it later. The queue holds PREFIX_DISK_QUEUE_BYTES + extra at most. */
 void prefix_disk_put(prefix_disk *d, const prefix_key *key, session_transfer *t, int64_t extra);
 /* Find the longest state with which ids [n] begin, of more than `least` and fewer than n tokens. In: key->model and

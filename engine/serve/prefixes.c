@@ -51,10 +51,11 @@ static prefix_key key_of(const served_model *m, uint64_t owner, uint64_t hash, i
 	return (prefix_key){prefix_disk_name(m->id), owner, hash, tokens};
 }
 
-/* The hash of no token. */
+/* The hash of no token. Every bit depends on the whole owner, so that no token makes up for another owner. */
 static uint64_t hash_start(const prefix_cache *c, const served_model *m, uint64_t owner)
 {
-	return m->hash ^ owner ^ c->program;
+	const uint64_t parts[] = {m->hash, owner, c->program};
+	return digest_bytes(parts, sizeof parts);
 }
 
 /* --- the table --------------------------------------------------------------------- */
@@ -173,9 +174,17 @@ void prefixes_free(prefix_cache *c, const served_model *m)
 		prefix_disk_cancel(c->disk, &c->read);
 		c->read_model = NULL;
 	}
+	const int64_t limit = prefix_disk_limit(c->disk);
 	int64_t all = 0; /* bytes of the files; their states share memory until they are written */
-	for (const prefix *p = c->oldest; p; p = p->newer)
-		all += p->model == m ? file_bytes(p) : 0;
+	for (prefix *p = c->newest, *older; p; p = older) {
+		older = p->older;
+		if (p->model != m)
+			continue;
+		if (file_bytes(p) <= limit - all)
+			all += file_bytes(p);
+		else
+			drop(c, p);
+	}
 	for (prefix *p = c->oldest, *newer; p; p = newer) {
 		newer = p->newer;
 		if (p->model == m)
@@ -258,17 +267,8 @@ static int64_t find_branch(const prefix_cache *c, const served_model *m, uint64_
 /* Make *out the session after a kept state. */
 static status restore(session **out, const prefix *p)
 {
-	size_t moved = 0;
-	bool done = false;
 	TRY(session_fork(out, p->state, "", NULL));
-	status s = STATUS_OK;
-	while (s == STATUS_OK && !done)
-		s = session_fork_step(*out, p->state, &moved, &done, NULL);
-	if (s != STATUS_OK) {
-		session_free(*out);
-		*out = NULL;
-	}
-	return s;
+	return session_copy_all(out, p->state);
 }
 
 /* True if the states of this request may be kept and used. */
@@ -402,11 +402,6 @@ static int64_t unit_of(const served_model *m)
 	return m->any_pieces ? 1 : d->by_segments ? d->segment : SCHEDULER_PREFILL_CHUNK;
 }
 
-static int64_t least_of(int64_t a, int64_t b)
-{
-	return a < b ? a : b;
-}
-
 /* Return the number of tokens after which g's next state is kept, at least `from`; INT64_MAX: none while its prompt is
  * read. */
 static int64_t next_kept(const generation *g, int64_t from)
@@ -419,9 +414,9 @@ static int64_t next_kept(const generation *g, int64_t from)
 	const int64_t regular = (from > least ? from + every - 1 : least + every - 1) / every * every;
 	int64_t next = regular <= all ? regular : INT64_MAX;
 	if (g->n_shared > 0 && shared >= from && shared >= x->kept.tokens + PREFIXES_SHARED)
-		next = least_of(next, shared);
+		next = smaller_of(next, shared);
 	if (last >= from && last >= least)
-		next = least_of(next, last);
+		next = smaller_of(next, last);
 	return next;
 }
 
@@ -430,36 +425,32 @@ int64_t prefixes_piece(const generation *g, int64_t n)
 	const session *x = g->session;
 	if (!x->kept.active || !x->model->any_pieces)
 		return n;
-	return least_of(n, next_kept(g, x->tokens + 1) - x->tokens);
+	return smaller_of(n, next_kept(g, x->tokens + 1) - x->tokens);
 }
 
-static prefix *find_key(const prefix_cache *c, const served_model *m, const prefix_key *key)
+/* Return the state with this key after the tokens of x; NULL: none. Other tokens may have the same hash. */
+static prefix *find_kept(const prefix_cache *c, const session *x, const prefix_key *key)
 {
-	prefix *p = c->n_buckets ? *bucket(c, key->hash) : NULL;
-	while (p && (p->key.hash != key->hash || p->model != m || p->key.tokens != key->tokens))
-		p = p->next;
-	return p;
+	for (prefix *p = c->n_buckets ? *bucket(c, key->hash) : NULL; p; p = p->next)
+		if (p->key.hash == key->hash && p->key.owner == key->owner && p->model == x->model &&
+		    token_history_same(&p->state->history, &x->history))
+			return p;
+	return NULL;
 }
 
 /* Add a copy of x. */
 static void add_copy(prefix_cache *c, session *x, const prefix_key *key)
 {
 	session *copy;
-	size_t moved = 0;
-	bool done = false;
 	const int64_t bytes = session_blob_bare_bytes(x);
 	if (x->tokens > PREFIXES_TOKENS || bytes > c->limit ||
 	    bytes - x->tokens * (int64_t)sizeof(int32_t) > PREFIXES_STATE_BYTES)
 		return;
 	drop_removed(c);
 	if ((c->removed_owners > 0 && prefix_disk_has_removed(c->disk, key->owner)) ||
-	    session_hold_new(&copy, x->model, &x->options, x->tokens, false, &x->blocks) != STATUS_OK)
+	    session_hold_new(&copy, x->model, &x->options, x->tokens, false, &x->blocks) != STATUS_OK ||
+	    session_copy_all(&copy, x) != STATUS_OK)
 		return;
-	while (!done)
-		if (session_fork_step(copy, x, &moved, &done, NULL) != STATUS_OK) {
-			session_free(copy);
-			return;
-		}
 	add(c, x->model, key, copy);
 }
 
@@ -469,7 +460,7 @@ static void keep(prefix_cache *c, session *x)
 	for (; k->hashed < x->tokens; k->hashed++)
 		k->hash = prefix_disk_hash(k->hash, token_history_at(&x->history, k->hashed));
 	const prefix_key key = key_of(x->model, k->owner, k->hash, x->tokens);
-	prefix *p = find_key(c, x->model, &key);
+	prefix *p = find_kept(c, x, &key);
 	if (p) { /* another prompt with the same tokens has been faster */
 		touch(c, p);
 		session_share_blocks(x, p->state);

@@ -67,7 +67,8 @@ int64_t prefixes_piece(const generation *g, int64_t n);
 void prefixes_keep(prefix_cache *c, const generation *g);
 /* In the same way as g ends, unless a step in flight has changed the state. */
 void prefixes_keep_end(prefix_cache *c, const generation *g);
-/* Move the states of a model to the disk, or free them. */
+/* Move the states of a model to the disk, of which the most recently used come first if it cannot hold all, or free them.
+ */
 void prefixes_free(prefix_cache *c, const served_model *m);
 void prefixes_fini(prefix_cache *c); /* no model has a state */
 

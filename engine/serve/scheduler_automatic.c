@@ -39,16 +39,7 @@ static bool exceeds_limit(const scheduler *s)
 static session *copy_session(session *x, const char *id)
 {
 	session *copy;
-	size_t moved = 0;
-	bool done = false;
-	if (session_snapshot(&copy, x, id, NULL) != STATUS_OK)
-		return NULL;
-	while (!done)
-		if (session_fork_step(copy, x, &moved, &done, NULL) != STATUS_OK) {
-			session_free(copy);
-			return NULL;
-		}
-	return copy;
+	return session_snapshot(&copy, x, id, NULL) == STATUS_OK && session_copy_all(&copy, x) == STATUS_OK ? copy : NULL;
 }
 
 void scheduler_session_keep_automatic(scheduler *s, session *x)

@@ -148,16 +148,6 @@ static bool hurries(scheduler *s, const generation *g)
 	       (prompt_left(g) > SCHEDULER_PREFILL_LONG && (int)(s->short_until - s->prompt_steps) > 0);
 }
 
-static int64_t smaller_of(int64_t a, int64_t b)
-{
-	return a < b ? a : b;
-}
-
-static int64_t larger_of(int64_t a, int64_t b)
-{
-	return a > b ? a : b;
-}
-
 void scheduler_prompts_gather(scheduler *s, generation *first, inflight_step *f)
 {
 	served_model *m = first->session->model;

@@ -1,7 +1,8 @@
 /* scheduler_score.c - the order of score tasks. A turn runs one slice, of the owner that has had the fewest slices for
  * its weight (shares.h). Of its score tasks it is the one with the lowest `priority`, and of equal ones the first in the
  * list, which then moves to the end. A long score task therefore delays a short one of the same owner by no more slices
- * than the short one needs. A score task is overtaken SCHEDULER_OVERTAKES times at most between two of its slices. */
+ * than the short one needs. Score tasks of the same owner overtake one SCHEDULER_OVERTAKES times at most between two of
+ * its slices. */
 #include "engine/base/clock.h"
 #include "engine/serve/scheduler_state.h"
 
@@ -98,6 +99,7 @@ status scheduler_score_turn(scheduler *s)
 	score_task **link = next_link(s), *x = *link;
 	bool done = false;
 	error err = ERROR_INIT;
+	shares_begin(&s->score_shares, clock_ns()); /* owners that are gone leave */
 	count_turn(s, x);
 	x->model->generations_wait = s->n_generations > s->n_waiting;
 	const uint64_t slice = x->model->generations_wait ? SCORE_TASK_SHORT_SLICE_NS : SCORE_TASK_SLICE_NS;

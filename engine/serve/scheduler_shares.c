@@ -45,28 +45,47 @@ static int64_t number_in(uint64_t ns, uint64_t each_ns, int64_t least, int64_t m
 	return n < (uint64_t)least ? least : n < (uint64_t)most ? (int64_t)n : most;
 }
 
-/* Note the time that each of n rows or tokens adds to a step. Steps of far fewer than the limit say nothing about it:
- * the first ones add less. */
-static void note_each(uint64_t *median, const served_model *m, int64_t n, uint64_t ns, uint64_t other_ns)
+/* Number of rows or tokens from which on a step tells how long each takes: the first ones add less. */
+static int64_t least_noted(const served_model *m, uint64_t each_ns, int64_t least)
 {
-	if (n > SHARES_HOST_ROWS && (*median == 0 || n >= number_in(added_ns(m) / 4, *median, 0, INT64_MAX)))
-		note_median(median, ns > other_ns ? (ns - other_ns) / (uint64_t)n : 0);
+	return each_ns > 0 ? number_in(added_ns(m) / 4, each_ns, least, INT64_MAX) : least;
+}
+
+/* Note the time that each of n rows or tokens adds to a step. */
+static void note_each(uint64_t *median, int64_t n, uint64_t ns, uint64_t other_ns)
+{
+	note_median(median, ns > other_ns ? (ns - other_ns) / (uint64_t)n : 0);
+}
+
+/* A step of few rows is noted as step_ns instead. */
+static void note_rows(served_model *m, int rows, uint64_t ns, uint64_t other_ns)
+{
+	if (rows >= least_noted(m, m->row_ns, SHARES_HOST_ROWS + 1))
+		note_each(&m->row_ns, rows, ns, other_ns);
+}
+
+/* If their time is taken for too long, all steps have SHARES_HOST_ROWS tokens. So these are always noted. */
+static void note_tokens(served_model *m, int64_t tokens, uint64_t ns, uint64_t other_ns)
+{
+	if (tokens == SHARES_HOST_ROWS || tokens >= least_noted(m, m->token_ns, SHARES_HOST_ROWS))
+		note_each(&m->token_ns, tokens, ns, other_ns);
 }
 
 void scheduler_note_decode(served_model *m, int rows, uint64_t ns)
 {
 	if (rows <= SHARES_HOST_ROWS)
 		note_least(&m->step_ns, ns);
-	note_each(&m->row_ns, m, rows, ns, m->step_ns);
+	note_rows(m, rows, ns, m->step_ns);
 }
 
 void scheduler_note_prompts(served_model *m, int rows, int64_t tokens, uint64_t ns)
 {
 	note_least(&m->prompt_ns, ns / (uint64_t)(rows + tokens));
-	if (rows > tokens)
-		note_each(&m->row_ns, m, rows, ns, m->step_ns + (uint64_t)tokens * m->token_ns);
+	const uint64_t for_rows = (uint64_t)rows * m->row_ns, for_tokens = (uint64_t)tokens * m->token_ns;
+	if (rows > tokens && for_rows >= for_tokens)
+		note_rows(m, rows, ns, m->step_ns + for_tokens);
 	else
-		note_each(&m->token_ns, m, tokens, ns, m->step_ns + (uint64_t)rows * m->row_ns);
+		note_tokens(m, tokens, ns, m->step_ns + for_rows);
 }
 
 /* --- dividing a step -------------------------------------------------------------------- */
@@ -81,6 +100,17 @@ static int step_rows(const scheduler *s, const served_model *m, bool shared, boo
 	return (int)number_in(added_ns(m) / (prompts ? 2 : 1), m->row_ns, SHARES_HOST_ROWS, most);
 }
 
+/* Divide a decode step of m so that it has few rows, whose time is not known. Returns the rows; 0: it is known, it will
+ * not be noted, or too many owners have streams. */
+static int divide_few(scheduler *s, const served_model *m)
+{
+	if (m->step_ns > 0 || s->backend->prompt_tokens || s->backend->fetch ||
+	    s->limits.max_batch < SHARES_HOST_ROWS)
+		return 0;
+	const int rows = shares_divide(&s->shares, NULL, 1, SHARES_HOST_ROWS);
+	return rows <= SHARES_HOST_ROWS ? rows : 0;
+}
+
 int scheduler_divide(scheduler *s, const served_model *m, const share *reader)
 {
 	const uint64_t now = clock_ns();
@@ -90,6 +120,9 @@ int scheduler_divide(scheduler *s, const served_model *m, const share *reader)
 	for (const generation *g = s->first; g; g = g->following)
 		g->share->streams += g->session->model == m && g->phase != GENERATION_PROMPT && generation_runnable(g);
 	const bool several = shares_are_several(&s->shares);
+	const int few = several && !reader ? divide_few(s, m) : 0;
+	if (few > 0)
+		return few;
 	const int rows = shares_divide(&s->shares, reader, least, step_rows(s, m, several, reader));
 	return rows > 0 ? rows : shares_divide(&s->background_shares, reader, least, step_rows(s, m, true, reader));
 }

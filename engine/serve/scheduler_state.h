@@ -61,6 +61,16 @@ struct scheduler {
 	scheduler_stats counters; /* only the 64-bit members, which never decrease, are used */
 };
 
+static inline int64_t smaller_of(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+static inline int64_t larger_of(int64_t a, int64_t b)
+{
+	return a > b ? a : b;
+}
+
 /* --- a step (scheduler_step.c) --- */
 
 /* Find a plan for f's batch. STATUS_NOMEM: it does not fit in memory. */

@@ -21,6 +21,7 @@ static bool halve(inflight_step *f)
 	if (cut)
 		f->batch[0]->reading = (f->batch[0]->reading + 1) / 2;
 	f->n = (f->n + 1) / 2;
+	f->streams_from = f->streams_from < f->n ? f->streams_from : f->n;
 	return several || cut;
 }
 

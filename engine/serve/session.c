@@ -276,10 +276,14 @@ static void parts_of(const session *copy, const session *x, size_t parts[SESSION
 	parts[PART_SOURCE] = (size_t)x->n_source * sizeof *x->source;
 }
 
-/* True if `copy` did not need these bytes. */
-static bool is_shared(const session *copy, const session_slice *slice)
+/* Return the bytes of a step, of which `left` are left, that a slice counts for. A run that `copy` did not need takes
+ * time, too. */
+static size_t step_bytes(const session *copy, const session_slice *slice, size_t left)
 {
-	return slice->part == PART_STATE && copy->slot < 0 && held_state_run(&copy->held, slice->from).found;
+	enum { SHARED_RUN = 4096 };
+	if (slice->part != PART_STATE || copy->slot >= 0 || !held_state_run(&copy->held, slice->from).found)
+		return slice->bytes;
+	return left < SHARED_RUN ? left : SHARED_RUN;
 }
 
 /* Copy the next SESSION_STEP bytes of all parts but the tokens. */
@@ -293,7 +297,7 @@ static status copy_parts(session *copy, const session *x, size_t *moved, bool *d
 		if (s != STATUS_OK)
 			return error_set(err, s, NULL, "the state could not be copied: %s", status_text(s));
 		*moved += slice.bytes;
-		left -= is_shared(copy, &slice) ? 0 : slice.bytes;
+		left -= step_bytes(copy, &slice, left);
 	}
 	*done = !session_next_slice(parts, *moved, 1, &slice);
 	return STATUS_OK;
@@ -329,6 +333,20 @@ status session_fork_step(session *copy, const session *x, size_t *moved, bool *d
 		held_state_end(&copy->held);
 	copy->n_source = x->n_source;
 	return STATUS_OK;
+}
+
+status session_copy_all(session **copy, const session *x)
+{
+	size_t moved = 0;
+	bool done = false;
+	status s = STATUS_OK;
+	while (s == STATUS_OK && !done)
+		s = session_fork_step(*copy, x, &moved, &done, NULL);
+	if (s != STATUS_OK) {
+		session_free(*copy);
+		*copy = NULL;
+	}
+	return s;
 }
 
 status session_follow_step(session *copy, const session *x, const state_range *changes, int n, size_t *moved,

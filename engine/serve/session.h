@@ -43,7 +43,7 @@ struct session {
 	bool lost;          /* the device failed during a step of this session; its state is undefined */
 	int32_t slot;       /* -1: the session is held */
 	held_state held;    /* then its state */
-	block_list blocks;  /* otherwise: the blocks that the slot has the bytes of, or fewer */
+	block_list blocks;  /* otherwise: leading blocks of its tokens; a ring that has wrapped no longer has their bytes */
 	session *snapshots; /* newest first */
 	session *older;     /* a snapshot's link */
 	int64_t automatic;  /* an automatic snapshot: its bytes; otherwise 0 */
@@ -107,9 +107,11 @@ status session_reserve_copy(session *copy, const session *x, error *err);
 /* Create an empty copy of x under another id. x must not change until the copy is complete. */
 status session_fork(session **out, session *x, const char *id, error *err);
 /* Copy the next SESSION_STEP bytes of x. *moved counts the bytes of all steps, and those that the copy shares with
- * other held sessions. The tokens are shared, not copied (token_history.h). After an error the copy can only be freed.
+ * other held sessions; of these a step passes over a few hundred runs at most. The tokens are shared, not copied (token_history.h). After an error the copy can only be freed.
  */
 status session_fork_step(session *copy, const session *x, size_t *moved, bool *done, error *err);
+/* Copy all of x to *copy, which is empty. On error *copy is freed and NULL. */
+status session_copy_all(session **copy, const session *x);
 /* Create an empty snapshot of x, in no list; session_fork_step fills it in. STATUS_NOMEM. */
 status session_snapshot(session **out, session *x, const char *id, error *err);
 /* Create a held session after n tokens, which has none yet, and no logits, log or source; source: its state has that of

@@ -150,6 +150,20 @@ static status move_state(session *x, int64_t tokens, size_t from, size_t n, unsi
 	return STATUS_OK;
 }
 
+/* Copy a held state to the blob or from there, and return the byte that follows. A state does not need what it found. */
+static unsigned char *move_held(const held_state *h, unsigned char *at, bool into_blob)
+{
+	held_run run;
+	for (size_t moved = 0; moved < h->size; moved += run.bytes, at += run.bytes) {
+		run = held_state_run(h, moved);
+		if (into_blob)
+			memcpy(at, run.at, run.bytes);
+		else if (!run.found)
+			memcpy(run.at, at, run.bytes);
+	}
+	return at;
+}
+
 /* Copy a slice of the session's arrays from or to offset `at` of the blob. */
 static status blob_copy(session *x, const session_transfer *t, const blob_header *h, const session_slice *slice,
                         bool into_blob)
@@ -244,13 +258,7 @@ status session_blob_fill(session_transfer *t)
 	if (!blob)
 		return x ? STATUS_NOMEM : STATUS_OK;
 	t->blob = blob;
-	unsigned char *at = blob + BLOB_HEADER_BYTES;
-	held_run run;
-	for (size_t moved = 0; moved < x->held.size; moved += run.bytes, at += run.bytes) {
-		run = held_state_run(&x->held, moved);
-		memcpy(at, run.at, run.bytes);
-	}
-	move_tokens(&x->history, 0, (size_t)x->tokens, at, true);
+	move_tokens(&x->history, 0, (size_t)x->tokens, move_held(&x->held, blob + BLOB_HEADER_BYTES, true), true);
 	t->held = NULL;
 	session_free(x);
 	return STATUS_OK;
@@ -366,19 +374,13 @@ status session_blob_hold(session **out, served_model *m, const session_transfer 
 	TRY(blob_fits(m, &h, t, &o, NULL));
 	TRY(session_hold_new(out, m, &o, (int64_t)h.tokens, false, blocks));
 	session *x = *out;
-	unsigned char *at = t->blob + header_bytes(&h);
 	if (token_history_reserve(&x->history, (int64_t)h.tokens) != STATUS_OK) {
 		session_free(x);
 		*out = NULL;
 		return STATUS_NOMEM;
 	}
-	held_run run;
-	for (size_t moved = 0; moved < x->held.size; moved += run.bytes, at += run.bytes) {
-		run = held_state_run(&x->held, moved);
-		if (!run.found)
-			memcpy(run.at, at, run.bytes);
-	}
-	move_tokens(&x->history, 0, (size_t)h.tokens, at, false);
+	unsigned char *ids = move_held(&x->held, t->blob + header_bytes(&h), false);
+	move_tokens(&x->history, 0, (size_t)h.tokens, ids, false);
 	x->tokens = (int64_t)h.tokens;
 	held_state_end(&x->held);
 	return STATUS_OK;

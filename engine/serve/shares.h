@@ -7,8 +7,8 @@
  * weight has as many rows as the owner with the fewest streams for its weight. Each owner gets at least
  * SHARES_HOST_ROWS. The minimum on a device is SHARES_DEVICE_ROWS, since rows cost less there. The other streams wait
  * for the next step. If there are several shares, a step on a host takes about SHARES_STEP_NS, because another owner's
- * next request waits for it. It takes up to twice the time of a step of few rows if that is longer. With many owners
- * the minimum of rows makes it longer.
+ * next request could wait for it. It takes up to twice the time of a step of few rows if that is longer. With many owners
+ * the minimum of rows makes it longer. If the time of few rows is not known then, one step is divided among so few.
  *
  * Prompts: the owner that has been served the fewest tokens for its weight is next. On a host a step reads prompts of
  * one owner. Every SHARES_OLDEST_EVERY-th of its turns is for its first prompt in the queue. In the division of the rows

@@ -115,6 +115,17 @@ bool token_history_equals(const token_history *h, const int32_t *ids)
 	return true;
 }
 
+bool token_history_same(const token_history *a, const token_history *b)
+{
+	for (int64_t at = 0; a->count == b->count && at < a->count; at += TOKEN_CHUNK) {
+		const int64_t some = a->count - at < TOKEN_CHUNK ? a->count - at : TOKEN_CHUNK;
+		const token_chunk *x = a->chunks[at / TOKEN_CHUNK], *y = b->chunks[at / TOKEN_CHUNK];
+		if (x != y && memcmp(x->tokens, y->tokens, (size_t)some * sizeof *x->tokens) != 0)
+			return false;
+	}
+	return a->count == b->count;
+}
+
 int64_t token_history_common(const token_history *h, const int32_t *ids, int64_t n)
 {
 	int64_t i = 0;

@@ -33,6 +33,8 @@ int32_t token_history_at(const token_history *h, int64_t i);
 void token_history_read(const token_history *h, int64_t from, int64_t n, int32_t *out);
 /* True if all tokens are equal to ids [count]. */
 bool token_history_equals(const token_history *h, const int32_t *ids);
+/* True if both have the same tokens. */
+bool token_history_same(const token_history *a, const token_history *b);
 /* Return how many tokens the history and ids [n] have in common from the first on. */
 int64_t token_history_common(const token_history *h, const int32_t *ids, int64_t n);
 /* Make *out a copy of h, whose full chunks they share. STATUS_NOMEM: *out is empty. */

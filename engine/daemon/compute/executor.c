@@ -32,6 +32,7 @@ struct executor {
 	bool started, stopping;
 	int64_t credit_ns;             /* time that background work has not had; executor thread */
 	bool trains;                   /* the latest turn had background work; executor thread */
+	bool yielded;                  /* in the current turn; executor thread */
 	queue posted;                  /* messages of the current turn; executor thread */
 	queue waiting;                 /* tasks whose `prepare` is not complete; executor thread */
 	pthread_mutex_t message_mutex; /* guards messages */
@@ -69,7 +70,8 @@ void executor_post(executor *x, task *t)
 }
 
 /* Wake the loop once for all messages of a turn, and not at all while it still has others to take. It may then be
- * waiting for this core, which Linux would give to it after up to 4 ms. So the thread lets others run first. */
+ * waiting for this core, which Linux would give to it after up to 4 ms. So the thread lets others run first, once in a
+ * turn. */
 static void publish(executor *x)
 {
 	if (!x->posted.first)
@@ -82,8 +84,9 @@ static void publish(executor *x)
 	queue_init(&x->posted);
 	if (first)
 		eventfd_write(x->wake_fd, 1);
-	else
+	else if (!x->yielded)
 		sched_yield();
+	x->yielded |= !first;
 }
 
 /* Run the tasks that are ready. Others are appended to those that wait already. True: one was not a control task. */
@@ -139,6 +142,7 @@ static bool take_turn(executor *x, bool *idle)
 	task *all = queue_take_all(&x->tasks);
 	bool stop = x->stopping && !all && !x->waiting.first;
 	pthread_mutex_unlock(&x->mutex);
+	x->yielded = false;
 	bool requests = run_tasks(x, queue_take_all(&x->waiting));
 	requests |= run_tasks(x, all);
 	publish(x);

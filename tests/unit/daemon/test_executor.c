@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
@@ -20,6 +21,11 @@ struct device {
 	uint64_t units;   /* foreground turns before that slice; then those between it and the next one */
 	atomic_int row, longest_row; /* slices since the latest foreground turn */
 	int order[64], n_order;
+	executor *posts; /* turns post messages to this executor; NULL: none */
+	task posted[64];
+	int n_posted;
+	int yields, slices_since; /* calls before the latest foreground turn; slices since */
+	int most_yields;          /* of a turn with both kinds of work */
 };
 
 enum { AWAITED = 1, WAITS, GO, COUNTED };
@@ -32,13 +38,39 @@ static void spin(uint64_t ns)
 		;
 }
 
+static atomic_int yields;
+
+/* Replaces that of the C library. */
+int sched_yield(void)
+{
+	yields++;
+	return 0;
+}
+
+static void post_next(device *d)
+{
+	if (d->posts && d->n_posted < 64)
+		executor_post(d->posts, &d->posted[d->n_posted++]);
+}
+
+/* Count the calls since the latest foreground turn began. */
+static void count_yields(device *d)
+{
+	const int n = yields - d->yields;
+	d->yields += n;
+	d->most_yields = d->slices_since == 1 && n > d->most_yields ? n : d->most_yields;
+	d->slices_since = 0;
+}
+
 static bool foreground(device *d)
 {
 	uint64_t began = clock_ns();
 	d->foreground_turns++;
 	d->row = 0;
+	count_yields(d);
 	if (!d->unit_ns)
 		return false;
+	post_next(d);
 	spin(d->unit_ns);
 	d->foreground_ns += clock_ns() - began;
 	return true;
@@ -50,6 +82,7 @@ static bool background(device *d, uint64_t budget_ns)
 	const uint64_t op_ns = d->op_ns;
 	d->background_turns++;
 	d->row++;
+	d->slices_since++;
 	d->longest_row = d->row > d->longest_row ? d->row : d->longest_row;
 	d->most_budget = budget_ns > d->most_budget ? budget_ns : d->most_budget;
 	if (d->slice == GO) {
@@ -64,6 +97,7 @@ static bool background(device *d, uint64_t budget_ns)
 	}
 	if (!op_ns)
 		return false;
+	post_next(d);
 	do {
 		spin(op_ns);
 	} while (clock_ns() - began < budget_ns);
@@ -410,6 +444,24 @@ static void stopping_waits_for_waiting_tasks(void **state)
 	assert_int_equal(uv_loop_close(&loop), 0);
 }
 
+/* Of messages that the loop has not taken. */
+static void a_turn_lets_the_loop_run_once(void **state)
+{
+	fixture *f = *state;
+	int last = -1;
+	note wake = {.task = {.run = run_note, .done = note_done}, .last_done = &last};
+	f->device.posts = f->executor;
+	f->device.op_ns = EXECUTOR_SLICE_NS;
+	f->device.unit_ns = EXECUTOR_SLICE_NS / 2; /* so that a turn has one slice at most */
+	assert_true(executor_submit(f->executor, &wake.task));
+	for (uint64_t began = clock_ns(); f->device.foreground_turns < 40 && clock_ns() - began < PATIENCE_NS;)
+		;
+	f->device.unit_ns = f->device.op_ns = 0;
+	until(f, &last, 0);
+	sleep_ms(10); /* the thread waits */
+	assert_int_equal(f->device.most_yields, 1);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -425,6 +477,7 @@ int main(void)
 	    CASE(a_task_waits_for_at_most_one_slice_of_training),
 	    CASE(a_waiting_task_delays_no_other_task_and_no_work),
 	    CASE(waiting_tasks_keep_their_order_and_run_before_newer_ones),
+	    CASE(a_turn_lets_the_loop_run_once),
 	    cmocka_unit_test(stopping_waits_for_waiting_tasks),
 	    cmocka_unit_test(stopping_runs_all_submitted_tasks_and_delivers_their_results),
 	};

@@ -221,6 +221,32 @@ static void a_thread_frees_snapshots_while_others_are_made(void **state)
 	drop(f, x);
 }
 
+/* A turn does not pass over all blocks of a long state with many layers, either. */
+static void a_step_passes_over_few_shared_runs(void **state)
+{
+	enum { TOKENS = 3 * HELD_BLOCK + 4 };
+	fixture f = {0};
+	scheduler_limits limits = roomy;
+	size_t moved = 0;
+	int steps = 0;
+	(void)state;
+	limits.snapshot_used = &snapshot_used;
+	fixture_folder(&f);
+	write_configured(f.folder, f.backend, "gpt2",
+	                 "{\"n_embd\": 4, \"vocab_size\": 259, \"n_head\": 1, \"n_positions\": 1024, "
+	                 "\"n_layer\": 64, \"initializer_range\": 0.3}");
+	fixture_serve(&f, &limits);
+	random_tokens(ids, TOKENS, 91);
+	session *x = open_session(&f, "x", POSITION_ERROR, false);
+	append(&f, x, ids, TOKENS);
+	snapshot(&f, x, "a");
+	for (bool done = false; !done; steps++)
+		assert_int_equal(scheduler_session_snapshot_step(f.scheduler, x, "b", &moved, &done, NULL), STATUS_OK);
+	assert_true(steps > 1);
+	drop(&f, x);
+	fixture_close(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -233,6 +259,7 @@ int main(void)
 	                                    teardown_gpt2),
 	    cmocka_unit_test_setup_teardown(prompts_that_are_read_together_share_too, setup_gpt2, teardown_gpt2),
 	    cmocka_unit_test_setup_teardown(a_thread_frees_snapshots_while_others_are_made, setup_gpt2, teardown_gpt2),
+	    cmocka_unit_test(a_step_passes_over_few_shared_runs),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

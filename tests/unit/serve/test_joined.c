@@ -127,6 +127,37 @@ static void short_of_memory_streams_decode_apart_until_the_prompt_is_read(void *
 	fixture_close(&f);
 }
 
+/* The prompts that a step has no memory for are not counted in its time. */
+static void a_step_that_has_been_halved_has_the_prompts_that_are_left(void **state)
+{
+	enum { PROMPTS = 2, LENGTH = 20 };
+	(void)state;
+	static client c[PROMPTS];
+	int32_t ids[LENGTH];
+	fixture f = {0};
+	random_tokens(ids, LENGTH, 5);
+	fixture_folder(&f);
+	fault_backend *device = fault_backend_new(f.backend);
+	f.backend = &device->base;
+	fixture_serve(&f, &roomy);
+	for (int i = 0; i < PROMPTS; i++) {
+		generation_request r = request(&c[i], ids, LENGTH, 1);
+		start(&f, NULL, &c[i], &r);
+	}
+	fault_arm(device, FAULT_ALLOCATE, 0, false);
+	scheduler_stats stats;
+	do {
+		tick(&f);
+		scheduler_stats_read(f.scheduler, &stats);
+	} while (stats.prompt_tokens == 0);
+	assert_true(device->struck);
+	assert_int_equal(stats.prompt_tokens, LENGTH);
+	assert_int_equal(f.scheduler->inflight[0].n, 1);
+	assert_int_equal(f.scheduler->inflight[0].streams_from, 1);
+	drain(&f);
+	fixture_close(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -134,6 +165,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(a_step_of_a_prompt_has_a_token_for_each_stream, setup, teardown),
 	    cmocka_unit_test_setup_teardown(beside_a_stream_whose_log_is_kept_streams_decode_apart, setup, teardown),
 	    cmocka_unit_test(short_of_memory_streams_decode_apart_until_the_prompt_is_read),
+	    cmocka_unit_test(a_step_that_has_been_halved_has_the_prompts_that_are_left),
 	};
 	return RUN_ALL_WAYS(tests);
 }

@@ -483,6 +483,26 @@ static void writing_keeps_the_limit(void **state)
 	assert_true(stats_of(x).writes >= 3);
 }
 
+/* What would be removed again to make room for later files is not written. */
+static void a_model_that_is_unloaded_writes_what_the_limit_allows(void **state)
+{
+	disk_fixture *x = *state;
+	int64_t bytes;
+	leave(x, 24, NULL);
+	const int files = count_files(x, &bytes);
+	x->limit = 2 * bytes + bytes / 2;
+	restart(x);
+	for (int i = 0; i < 5; i++) {
+		ids[0] = 3 + i;
+		assert_int_equal(ask(x, PROMPT, NULL), 0);
+	}
+	assert_int_equal(settle(x).writes, 0);
+	prefixes_free(&x->f.scheduler->prefixes, x->f.model);
+	assert_in_range(settle(x).writes, files, 5 * files / 2);
+	restart(x);
+	assert_true(ask(x, PROMPT, NULL) > 0); /* the latest */
+}
+
 /* A limit that shrinks applies at once. */
 static void a_smaller_limit_removes_files_at_the_start(void **state)
 {
@@ -676,6 +696,8 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(other_files_in_the_folder_are_removed, setup_disk, teardown_disk),
 	    cmocka_unit_test_setup_teardown(the_least_recently_used_files_leave_the_limit, setup_disk, teardown_disk),
 	    cmocka_unit_test_setup_teardown(writing_keeps_the_limit, setup_disk, teardown_disk),
+	    cmocka_unit_test_setup_teardown(a_model_that_is_unloaded_writes_what_the_limit_allows, setup_disk,
+	                                    teardown_disk),
 	    cmocka_unit_test_setup_teardown(a_smaller_limit_removes_files_at_the_start, setup_disk, teardown_disk),
 	    cmocka_unit_test_setup_teardown(a_disk_that_cannot_be_written_fails_nothing, setup_disk, teardown_disk),
 	    cmocka_unit_test_setup_teardown(a_full_disk_gets_its_room_back, setup_disk, teardown_disk),

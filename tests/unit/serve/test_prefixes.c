@@ -247,6 +247,41 @@ static void a_model_with_pieces_keeps_whole_pieces(void **state)
 	assert_int_equal(ask(f, 700, 300, 3, NULL), 256);
 }
 
+/* Begin a prompt, and return its session before it has read a token. */
+static session *begin_prompt(fixture *f, client *c, int64_t n, const char *owner)
+{
+	generation_request r = request(memset(c, 0, sizeof *c), ids, n, 2);
+	c->credit = INT32_MAX;
+	r.owner = owner;
+	start(f, NULL, c, &r);
+	return f->scheduler->last->session;
+}
+
+/* The blocks of another owner's tokens, or of others of the same owner, are not taken for its own. */
+static void states_with_the_same_hash_share_nothing(void **state)
+{
+	enum { N = 700 };
+	fixture *f = *state;
+	static const char *const owners[] = {"a", "b", "b"};
+	static client c;
+	session_kept first;
+	for (int i = 0; i < 3; i++) {
+		random_tokens(ids, N, 20 + (uint64_t)i);
+		session *x = begin_prompt(f, &c, N, owners[i]);
+		if (i > 0) { /* as if its first tokens had led to the hash of the first prompt's */
+			x->kept.hash = first.hash;
+			x->kept.hashed = first.hashed;
+		}
+		while (c.n_tokens == 0) {
+			assert_int_equal(scheduler_tick(f->scheduler), STATUS_OK);
+			first = i == 0 && x->kept.hashed > 0 ? x->kept : first;
+		}
+		drain(f);
+		assert_int_equal(f->scheduler->prefixes.count, i + 1);
+	}
+	ask(f, N, 0, 3, "b");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -262,6 +297,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(states_leave_with_their_model, setup_kept, teardown),
 	    cmocka_unit_test_setup_teardown(random_conversations_have_the_same_tokens, setup_kept, teardown),
 	    cmocka_unit_test_setup_teardown(a_model_with_pieces_keeps_whole_pieces, setup_gpt2, teardown),
+	    cmocka_unit_test_setup_teardown(states_with_the_same_hash_share_nothing, setup_gpt2, teardown),
 	};
 	return RUN_ALL_WAYS(tests);
 }

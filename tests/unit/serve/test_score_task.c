@@ -436,6 +436,27 @@ static void a_carried_state_gives_the_scores_of_one_pass_whatever_is_read_betwee
 	}
 }
 
+static void owners_that_are_gone_leave_the_shares(void **state)
+{
+	(void)state;
+	fixture f;
+	int32_t tokens[] = {3, 4, 5};
+	const score_sequence q = {.ids = tokens, .count = 3};
+	caller *c = malloc(sizeof *c);
+	open_named(&f, 0, DTYPE_PANEL_F32, false);
+	for (int i = 0; i < 2; i++) {
+		make_request(&f, c, POOL_LAST, 1, &q);
+		c->request.owner = i ? "b" : "a";
+		assert_int_equal(scheduler_score(f.scheduler, f.model, &c->request, &c->scoring, NULL), STATUS_OK);
+		share *owner = c->scoring->share;
+		drain(&f);
+		assert_int_equal(f.scheduler->score_shares.table.count, 1);
+		owner->left_ns -= 2 * (uint64_t)SHARES_KEPT_SECONDS * 1000000000u; /* as if it had been long ago */
+	}
+	free(c);
+	fixture_close(&f);
+}
+
 static void bad_requests_are_refused_by_name(void **state)
 {
 	(void)state;
@@ -626,6 +647,7 @@ int main(void)
 	    cmocka_unit_test(a_sequence_gives_the_logits_of_each_requested_token),
 	    cmocka_unit_test(a_carried_state_gives_the_scores_of_one_pass_whatever_is_read_between),
 	    cmocka_unit_test(bad_requests_are_refused_by_name),
+	    cmocka_unit_test(owners_that_are_gone_leave_the_shares),
 	    cmocka_unit_test(scorings_have_the_same_limit_as_generations),
 	    cmocka_unit_test(slices_are_divided_among_owners_by_weight),
 	    cmocka_unit_test(a_lower_priority_number_goes_first_and_overtakes_a_bounded_number_of_times),

@@ -184,6 +184,11 @@ static void times_of_steps_are_noted_for_rows_and_tokens(void **state)
 		scheduler_note_prompts(&m, 2000, 1, 1000 + 50 + 2000 * 120);
 	assert_in_range(m.row_ns, 115, 125);
 	assert_in_range(m.token_ns, 45, 55);
+	m.token_ns = 1000000; /* so that steps read the fewest tokens, beside more rows */
+	for (int i = 0; i < 400; i++)
+		scheduler_note_prompts(&m, 10, SHARES_HOST_ROWS, 1000 + 10 * 120 + SHARES_HOST_ROWS * 50);
+	assert_true(m.token_ns < 500);
+	assert_in_range(m.row_ns, 115, 125);
 }
 
 enum { MANY = 12 };
@@ -339,6 +344,24 @@ static void a_step_of_one_owner_is_short_if_there_is_another(void **state)
 	drain(f);
 }
 
+static void beside_another_owner_the_time_of_few_rows_is_measured(void **state)
+{
+	fixture *f = *state;
+	client many[MANY], other[SHARES_HOST_ROWS];
+	int32_t ids[2];
+	if (f->backend->fetch) /* the times of steps that overlap are not noted */
+		return;
+	random_tokens(ids, 2, 6);
+	start_many(f, many, ids);
+	for (int i = 0; i < SHARES_HOST_ROWS; i++)
+		start_of(f, &other[i], "other", ids, 2, 40);
+	f->model->step_ns = 0;
+	for (int i = 0; i < 20 && f->model->step_ns == 0; i++)
+		assert_int_equal(scheduler_tick(f->scheduler), STATUS_OK);
+	assert_true(f->model->step_ns > 0);
+	drain(f);
+}
+
 static void owners_change_no_token(void **state)
 {
 	fixture *f = *state;
@@ -385,6 +408,7 @@ int main(void)
 	                                    teardown),
 	    cmocka_unit_test_setup_teardown(a_less_served_owners_prompt_is_read_whole_beside_few_rows, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_step_of_one_owner_is_short_if_there_is_another, setup, teardown),
+	    cmocka_unit_test_setup_teardown(beside_another_owner_the_time_of_few_rows_is_measured, setup, teardown),
 	    cmocka_unit_test_setup_teardown(owners_change_no_token, setup, teardown),
 	};
 	return RUN_ALL_WAYS(tests);

@@ -218,7 +218,7 @@ static void a_rollback_restores_the_source_that_the_snapshot_has(void **state)
 	session *x = open_session(f, "x", POSITION_ERROR, false);
 	snapshot(f, x, "empty");
 	for (int i = 0; i < 2; i++) {
-		char name[8];
+		char name[16];
 		generation_request r = request_from(&expected[i], 1 + 2 * i, source, MORE);
 		run(f, NULL, &expected[i], &r);
 		r = request_from(&c, 1 + 2 * i, source, 0);

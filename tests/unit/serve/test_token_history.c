@@ -86,6 +86,13 @@ static void a_copy_shares_full_chunks(void **state)
 	assert_ptr_equal(copy.chunks[0], h.chunks[0]);
 	assert_ptr_equal(copy.chunks[1], h.chunks[1]);
 	assert_ptr_not_equal(copy.chunks[2], h.chunks[2]);
+	assert_true(token_history_same(&copy, &h));
+	append_numbers(&h, 0, 1);
+	assert_false(token_history_same(&copy, &h));
+	append_numbers(&copy, 1, 1);
+	assert_false(token_history_same(&copy, &h));
+	copy.count = h.count -= 1;
+	assert_true(token_history_same(&copy, &h));
 	token_history_fini(&h);
 	assert_numbers(&copy, 2 * TOKEN_CHUNK + 5, 0);
 	token_history_fini(&copy);
