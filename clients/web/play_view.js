@@ -16,6 +16,8 @@ const TOKENS = 200; /* generated in a turn unless the reader says otherwise */
 /* Steps of probability; each has a colour and a line below the token. */
 const LEVELS = [[0.5, 'p0'], [0.2, 'p1'], [0.05, 'p2'], [0.01, 'p3'], [0, 'p4']];
 const kindOf = token => token.logprob === undefined || token.logprob === null ? 'given' : LEVELS.find(([least]) => Math.exp(token.logprob) >= least)[1];
+/* Tokens without a text of their own have the offset of the next one. */
+const placeOf = token => `${token.offset} ${token.id}`;
 const quoted = text => `\u201c${visible(text).replaceAll('\n', '')}\u201d`;
 
 export async function show(main, route) {
@@ -93,9 +95,9 @@ export async function show(main, route) {
 	/* Shade what this token read: the tokens with the largest weights of its step. */
 	function shade({branch, text}, token) {
 		text.boxes.forEach(box => { box.classList.remove('plus'); box.style.removeProperty('--w'); });
-		const at = new Map(branch.tokens.map((each, i) => [each.offset, i])), most = token.alpha && token.alpha[0] ? token.alpha[0].weight : 1;
+		const at = new Map(branch.tokens.map((each, i) => [placeOf(each), i])), most = token.alpha && token.alpha[0] ? token.alpha[0].weight : 1;
 		for (const {token: read, weight} of token.alpha || [])
-			if (at.has(read.offset)) colour(text.boxes[at.get(read.offset)], weight / most);
+			if (at.has(placeOf(read))) colour(text.boxes[at.get(placeOf(read))], weight / most);
 	}
 
 	function showToken(column, i) {
@@ -104,9 +106,9 @@ export async function show(main, route) {
 		if (kindOf(token) === 'given') return;
 		const best = Object.entries(token.top || {}).sort((a, b) => b[1] - a[1]), settled = token.position !== undefined;
 		replace(detail, element('h2', {}, quoted(token.text)), element('p', {}, `Probability ${percent(Math.exp(token.logprob))}`),
-			element('table', {}, element('caption', {}, 'The likeliest'), element('tbody', {}, best.map(([name, x]) => element('tr', {class: name === token.text ? 'chosen' : null}, element('td', {class: 'token'}, visible(name)), element('td', {class: 'number'}, percent(Math.exp(x))),
+			element('table', {}, element('caption', {}, 'The likeliest'), element('tbody', {}, best.map(([name, x]) => element('tr', {class: name === token.name ? 'chosen' : null}, element('td', {class: 'token'}, visible(name)), element('td', {class: 'number'}, percent(Math.exp(x))),
 				element('td', {}, element('meter', {min: 0, max: 1, value: Math.exp(x), 'aria-hidden': true})),
-				element('td', {}, settled && name !== token.text ? element('button', {type: 'button', class: 'quiet', 'aria-label': `Why not ${quoted(name)}`, onclick: () => explainToken(column, i, name)}, 'Why not?') : null))))),
+				element('td', {}, settled && name !== token.name && !name.startsWith('bytes:') ? element('button', {type: 'button', class: 'quiet', 'aria-label': `Why not ${quoted(name)}`, onclick: () => explainToken(column, i, name)}, 'Why not?') : null))))),
 			settled ? element('p', {class: 'buttons'}, element('button', {type: 'button', onclick: () => explainToken(column, i)}, 'Explain'),
 				token.turn && token.turn.snapshot ? element('button', {type: 'button', onclick: event => fork(event.currentTarget, column, i)}, 'Fork before it') : null) : null);
 	}
@@ -124,7 +126,7 @@ export async function show(main, route) {
 		try {
 			const drawn = element('div'), explanation = await post('v1/explain', questionFor(branch, i, other), {signal: route.signal});
 			drawExplanation(drawn, explanation);
-			const address = explainAddress({model: branch.model, input: branch.tokens.slice(0, i).map(each => each.text).join(''), token: token.text, other});
+			const address = explainAddress({session: branch.session, position: String(token.position - 1), token_id: String(token.id), other});
 			replace(detail, element('p', {class: 'buttons'}, element('a', {href: address}, 'Open as a page'), element('button', {type: 'button', onclick: () => showToken(column, i)}, 'Alternatives'), element('button', {type: 'button', class: 'quiet', onclick: unpin}, 'Close')), drawn);
 		} catch (error) {
 			if (!route.signal.aborted) replace(detail, explainError(error, () => explainToken(column, i, other)));
@@ -158,17 +160,17 @@ export async function show(main, route) {
 			if (branch.running && made) note.textContent = `${made} tokens, ${Math.round(made / (performance.now() - started) * 1000)} tokens/s`;
 		});
 		note.textContent = '\u00a0';
-		const done = runTurn(branch, input, mode.value === 'chat' && typed ? `\n${typed}\n` : typed, {max_tokens: TOKENS, ...sampling.values()}, {
+		const done = runTurn(branch, input, {typed, shown: mode.value === 'chat' && typed ? `\n${typed}\n` : typed}, {max_tokens: TOKENS, ...sampling.values()}, {
 			put(token) {
 				if (prompt.value === typed) prompt.value = '';
 				if (token.turn) made++;
 				queue.push(token);
 				draw();
 			},
-			settled(turn) {
+			settled(from) {
 				queue.length = 0;
-				text.cut(turn.start);
-				branch.tokens.slice(turn.start).forEach(column.put);
+				text.cut(from);
+				branch.tokens.slice(from).forEach(column.put);
 				note.textContent = `${branch.tokens.length} tokens`;
 			}});
 		activate(column);
@@ -194,7 +196,7 @@ export async function show(main, route) {
 	if (query.get('session')) {
 		const session = await get(path('v1/sessions', query.get('session')), null, route), branch = makeBranch(session.model, session.id);
 		model.select.value = session.model;
-		const known = await readBranch(branch, route.signal);
+		const known = await readBranch(branch, session);
 		columns = [];
 		replace(area);
 		addColumn(branch);
