@@ -2,10 +2,10 @@
  * so each token can be explained, and a snapshot before each turn, so a fork can begin at any token. */
 import {generate, get, path, post, remove, ServiceError} from './api.js';
 
-/* A token of the text: {text, id, offset, position, name, logprob, top, alpha, turn, k}. id, offset and position are
- * there once the session has said what it read. name and what follows it only for a generated one: its name among the
- * likeliest tokens, its log-probability, the likeliest tokens, those with the largest weights, its turn and its number
- * in the turn. A turn is {start, session, snapshot}: the index of its first token, and the snapshot before it. */
+/* A token of the text: {text, id, offset, position, name, logprob, top, alpha, turn, k}. The session says its id, offset
+ * and position after the turn. The others only for a generated token: its name among the likeliest ones, its
+ * log-probability, the likeliest tokens, those with the largest weights, its turn, its number in the turn. A turn is
+ * {start, session, snapshot, typed}: the index of its first token, the snapshot before it, what the reader typed. */
 
 const BUSY = 250, TRIES = 40; /* ms between two attempts to read a session that another request uses; attempts */
 
@@ -35,7 +35,7 @@ export async function readBranch(branch, session) {
 	return session.explain || !session.tokens;
 }
 
-/* Whether a token that the session read can be the one that was received. The bytes of a character are a text only
+/* True if a token that the session read can be the one that was received. The bytes of a character are a text only
  * together with the others. */
 const same = (read, made) => read.text === made.name || made.name.startsWith('bytes:') || read.text.includes('\ufffd') || !read.text;
 
@@ -65,8 +65,8 @@ async function settle(branch, turn, end) {
 	return other < 0 ? read.length : other;
 }
 
-/* Whether a request that was refused can be sent without what was refused: the weights with each token, which few
- * architectures have, or the snapshot, of which a session has a limited number. */
+/* True if a refused request can be sent without what was refused. Few architectures have weights to send with tokens; a
+ * session has a limited number of snapshots. */
 function leaveOut(branch, error) {
 	const what = error.param && error.param.startsWith('alpha') ? 'alpha' : error.code === 'too_many_snapshots' ? 'snapshot' : null;
 	if (!(error instanceof ServiceError) || !what || branch.refused.has(what)) return false;
