@@ -146,3 +146,18 @@ def test_a_fork_within_a_chat_reads_the_same_tokens(engine, front, open_page):
     page.get_by_role("button", name="Fork before it").click()
     page.get_by_text("A fork of 5 tokens").wait_for()
     assert script.forks[1] == {"id": "s0", "snapshot": "s0-1"} and script.sessions["s2"] == PROMPT + CD[:1]
+
+
+def test_a_conversation_outlives_an_explanation_that_failed(engine, front, open_page):
+    Script(engine, CD)
+    page = open_play(open_page, front)
+    send(page)
+    page.get_by_text("8 tokens", exact=True).wait_for()
+    engine.stop()
+    page.locator(".strip [role=option]").nth(5).click()
+    page.locator("#banner").wait_for()
+    page.locator("aside .card.failed").wait_for()
+    engine.start()
+    page.locator("#banner").wait_for(state="hidden")
+    page.locator("textarea").press("x")
+    assert len(tokens(page)) == 8 and page.locator("textarea").input_value() == "x"
