@@ -161,3 +161,22 @@ def test_a_conversation_outlives_an_explanation_that_failed(engine, front, open_
     page.locator("#banner").wait_for(state="hidden")
     page.locator("textarea").press("x")
     assert len(tokens(page)) == 8 and page.locator("textarea").input_value() == "x"
+
+
+def test_a_session_that_was_opened_without_explain_is_continued(engine, front, open_page):
+    script = Script(engine, CD)
+    script.sessions["old"] = list(PROMPT)
+
+    @engine.on("session.get")
+    async def _(call):
+        call.result({**script.session("old"), "explain": False})
+
+    @engine.on("session.alpha")
+    async def _(call):
+        call.error(409, "conflict", "the session was not opened with explain")
+
+    page = open_page(f"{address(front)}/#/play?session=old")
+    page.get_by_text("4 tokens were read before.").wait_for()
+    send(page)
+    page.get_by_text("5 tokens", exact=True).wait_for()  # what was typed, and the answer
+    assert [text for text, _ in tokens(page)] == ["ab", "c", "d", "c", "c"] and "alpha" not in script.bodies[0]
