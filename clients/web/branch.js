@@ -37,19 +37,22 @@ export async function readBranch(branch, session) {
 
 /* True if a token that the session read can be the one that was received. The bytes of a character are a text only
  * together with the others. */
-const same = (read, made) => read.text === made.name || made.name.startsWith('bytes:') || read.text.includes('\ufffd') || !read.text;
+const same = (read, made) => read.text === made.name || made.name.startsWith('bytes:') || read.text.includes('\ufffd');
+/* A special token has a name, but no text. */
+const similar = (read, made) => same(read, made) || !read.text;
 
 /* The index in `read` of the first of the tokens that were received. They follow the prompt, whose tokens, with those of
  * a chat's template, are known only afterwards. end: tokens that the session had read after the turn, 0 if its end was
  * not received; then the session may have read more than was received. -1: they are not there. */
 function placeOf(made, read, turn, end) {
-	const fits = first => first >= turn.start && first + made.length <= read.length && made.every((token, k) => same(read[first + k], token));
-	if (end && fits(end - made.length)) return end - made.length;
+	const fits = (first, alike) => first >= turn.start && first + made.length <= read.length && made.every((token, k) => alike(read[first + k], token));
+	if (end && fits(end - made.length, similar)) return end - made.length;
 	let text = '', first = turn.start;
 	while (first < read.length && (text.length < turn.typed.length || !text.includes(turn.typed))) text += read[first++].text;
 	if (!text.includes(turn.typed)) first = turn.start;
-	while (first < read.length && !fits(first)) first++;
-	return first < read.length ? first : -1;
+	for (const alike of [same, similar])
+		for (let i = first; i < read.length; i++) if (fits(i, alike)) return i;
+	return -1;
 }
 
 /* After a turn the service knows each token that was read, those of the prompt and of a chat's template among them.
