@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "gen/routes.h"
+#include "server/accept.h"
 #include "server/embedded.h"
 #include "server/request.h"
 #include "server/server.h"
@@ -32,11 +33,10 @@ static const web_file *web_find(const char *name)
 	return NULL;
 }
 
-/* True if the client accepts gzip: a coding without a weight, or with one other than 0. */
+/* Without the header a client takes any coding, but may not be able to read it. */
 static bool web_takes_gzip(const char *accept)
 {
-	const char *at = accept ? strstr(accept, "gzip") : NULL;
-	return at && strncmp(at + 4, ";q=0", 4) != 0;
+	return accept && *accept && accept_pick(accept, (const char *const[]){"gzip"}, 1) == 0;
 }
 
 static void web_reply(request *r, const web_file *f, const char *caching)

@@ -90,14 +90,14 @@ export function path(...parts) {
 	return parts.map((part, i) => i ? encodeURIComponent(part) : part).join('/');
 }
 
-/** Yield {id, event, data} of a stream of server-sent events until "[DONE]" or its end. */
+/** Yield {id, event, data} of a stream of server-sent events until "[DONE]". A stream that ends without it was cut off. */
 export async function* readEvents(answer) {
 	const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
 	let rest = '', item = {data: []};
 	try {
 		for (;;) {
 			const {done, value} = await reader.read();
-			if (done) return;
+			if (done) throw new ServiceError(0, {message: 'the connection was lost'});
 			const lines = (rest + value).split('\n');
 			rest = lines.pop();
 			for (const line of lines) {
@@ -132,13 +132,15 @@ const wait = (ms, signal) => new Promise((resolve, reject) => {
 	signal.addEventListener('abort', () => { clearTimeout(timer); reject(signal.reason); }, {once: true});
 });
 
-/** Yield the events of a job until it ends or signal aborts. A lost connection is made again after the last event. */
+/** Yield the events of a job until it ends or signal aborts. A lost connection, to the service or from there to its
+ * engine, is made again after the last event. */
 export async function* follow(path, signal) {
 	let last = null, pause = 500;
 	for (;;) {
 		try {
 			const answer = await send('GET', path, {query: {stream: true}, signal, more: last ? {'Last-Event-ID': last} : {}});
 			for await (const {id, data} of readEvents(answer)) {
+				if (data.error) throw new ServiceError(0, data.error);
 				last = id || last;
 				pause = 500;
 				yield data;

@@ -22,7 +22,7 @@ const links = VIEWS.map(([name, title]) => element('a', {href: `#/${name}`}, tit
 let leave = new AbortController(), latest = null;
 
 function readRoute() {
-	const [path, query] = location.hash.replace(/^#\/?/, '').split('?');
+	const [path, query] = (location.hash.match(/^#\/(.*)$/s) || ['', ''])[1].split('?');
 	const [name, ...parts] = path.split('/').map(decodeURIComponent);
 	return {name: name || 'play', parts, query: new URLSearchParams(query || '')};
 }
@@ -42,7 +42,7 @@ async function showRoute() {
 	replace(main, element('p', {class: 'loading'}, 'Loading\u2026'));
 	try {
 		if (!row) throw new Error(`There is no page "${route.name}".`);
-		const view = await row[2]();
+		const view = await row[2]().catch(() => { throw new Error('This part of the page did not load. Reload the page: the service may be a newer one.'); });
 		if (!signal.aborted) await view.show(main, route);
 	} catch (error) {
 		if (!signal.aborted) replace(main, explainError(error, showRoute));
@@ -67,7 +67,7 @@ async function check() {
 	latest = wrong;
 	banner.hidden = !wrong;
 	if (wrong) banner.textContent = `${wrong.message}. Trying again every two seconds.`;
-	if (returned && main.querySelector('.card.failed')) showRoute();
+	if (returned && main.querySelector(':scope > .card.failed')) showRoute();
 	timer = setTimeout(check, wrong ? 2000 : 30000);
 }
 
@@ -95,6 +95,8 @@ async function askKey() {
 document.querySelector('nav').append(...links);
 document.getElementById('key').addEventListener('click', askKey);
 document.addEventListener('additive-key', askKey);
-addEventListener('hashchange', showRoute);
+/* The link that skips the navigation names an element of this page, which is no view. */
+document.querySelector('.skip').addEventListener('click', event => { event.preventDefault(); main.focus(); });
+addEventListener('hashchange', () => { if (/^(#\/|$)/.test(location.hash)) showRoute(); });
 check();
 showRoute();

@@ -2,7 +2,7 @@
  * in the same order share a column, and their numbers have a difference. */
 import {element, replace, visible} from './dom.js';
 import {logits, percent} from './format.js';
-import {legend, likelihoodOf, quoted, readerOf, sumsOf, titleOf, views} from './explanation.js';
+import {legend, likelihoodOf, quotedToken, readerOf, sumsOf, titleOf, views} from './explanation.js';
 import {colour} from './strip.js';
 
 const TOP = 20;
@@ -53,7 +53,7 @@ export function drawComparison(node, answer, tools) {
 	const text = element('div', {class: 'strip compared'}, columns.map(column => {
 		const {first, second, difference} = column, line = element('i', {}, difference === null || Math.abs(difference) < 0.1 * scale ? '' : difference < 0 ? '\u2212' : '+');
 		if (difference !== null) colour(line, difference / scale);
-		const said = (side, i) => i === null ? 'none' : `token ${i} ${quoted(side.tokens[i])} ${number(side.values[i])}`;
+		const said = (side, i) => i === null ? 'none' : `token ${i} ${quotedToken(side.tokens[i])} ${number(side.values[i])}`;
 		const show = () => { readout.textContent = `First: ${said(a, first)}; second: ${said(b, second)}${difference === null ? '' : `; difference ${number(difference)}`}`; };
 		return [element('span', {class: 'column', tabindex: 0, onfocus: show, onpointerover: show}, box(a, first, scale), box(b, second, scale), line), /\n$/.test((first !== null ? a.tokens[first].text : '') || '') ? element('br') : null];
 	}));

@@ -34,9 +34,44 @@ export function visible(text) {
 	return text ? text.replaceAll('\n', '\u21b5\n').replace(/[\u0000-\u0008\u000b-\u001f]/g, c => String.fromCharCode(0x2400 + c.charCodeAt(0))) : '\u00b7';
 }
 
+/** A text in quotation marks, on one line. */
+export function quoted(text) {
+	return `\u201c${visible(text).replaceAll('\n', '')}\u201d`;
+}
+
+/** Parts of a view that is drawn again and again. change(name, value, make) draws a part only if its value is another
+ * one, so what the reader opened or focused stays. change.parts has their elements. */
+export function changing(names) {
+	const parts = Object.fromEntries(names.map(name => [name, element('div')])), seen = {};
+	const change = (name, value, make) => {
+		const text = JSON.stringify(value) || '';
+		if (seen[name] === text) return;
+		seen[name] = text;
+		replace(parts[name], make());
+	};
+	change.parts = parts;
+	return change;
+}
+
 /** A list of names and values: facts([['Step', '3 of 4'], …]). */
 export function facts(rows) {
 	return element('dl', {class: 'facts'}, rows.map(([name, value]) => element('div', {}, element('dt', {}, name), element('dd', {}, value))));
+}
+
+const SVG = 'http://www.w3.org/2000/svg';
+
+/** An element of a picture. */
+export function svg(name, attributes, ...children) {
+	const made = document.createElementNS(SVG, name);
+	for (const [key, value] of Object.entries(attributes)) if (value !== null) made.setAttribute(key, value);
+	made.append(...children);
+	return made;
+}
+
+/** A picture as a file, with the colours that it has now. */
+export function svgText(picture) {
+	const style = getComputedStyle(picture);
+	return `<svg xmlns="${SVG}" font-family="sans-serif" font-size="12"${picture.outerHTML.slice(4).replace(/var\((--[a-z0-9-]+)\)/g, (_, name) => style.getPropertyValue(name).trim()).replaceAll('currentColor', '#333')}`;
 }
 
 /** One call for all requests of an animation frame. */

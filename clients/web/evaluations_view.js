@@ -13,8 +13,7 @@ export async function show(main, route) {
 		event.preventDefault();
 		act(event.submitter, () => post('v1/evaluations', {model: model.select.value, file: file.select.value}).then(() => show(main, route)));
 	}}, model.node, file.node, element('button', {class: 'primary', disabled: !models.length || !files.length}, 'Evaluate'));
-	let list = null;
-	list = await showList(main, route, {
+	await showList(main, route, {
 		title: 'Evaluations', path: 'v1/evaluations', words: row => `${row.model} ${row.file} ${row.status}`, actions: form,
 		columns: [
 			{title: 'Model', wide: true, cell: row => row.model},
@@ -23,7 +22,7 @@ export async function show(main, route) {
 			{title: 'Done', number: true, cell: row => row.progress.total_tokens ? percent(row.progress.tokens / row.progress.total_tokens) : NONE},
 			{title: 'Perplexity', number: true, cell: row => significant(row.result && row.result.perplexity)},
 			{title: 'Created', cell: row => time(row.created_at)},
-			{title: '', cell: row => deleteButton('this evaluation', path('v1/evaluations', row.id), 'Its report is lost.', () => list.forget(row))},
+			{title: '', cell: (row, forget) => deleteButton('this evaluation', path('v1/evaluations', row.id), 'Its report is lost.', () => forget(row))},
 		],
 		empty: element('p', {}, 'An evaluation measures a model on every token of a file.'),
 	});

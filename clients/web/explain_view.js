@@ -14,14 +14,15 @@ export function explainAddress(question) {
 	return `#/explain?${new URLSearchParams(Object.entries(question).filter(([, text]) => text))}`;
 }
 
-/* The request that an address asks for. `second_` members are those of the comparison. */
+/* The request that an address asks for. `second_` members are those of the comparison; `token_id` names a token that
+ * has no text of its own. */
 function requestOf(query) {
 	const given = name => query.get(name) || undefined, target = prefix => {
-		const token = given(`${prefix}token`), other = given(`${prefix}other`);
-		return token || other ? {...(token ? {token} : {}), ...(other ? {other, kind: 'difference'} : {})} : undefined;
+		const id = given(`${prefix}token_id`), token = given(`${prefix}token`) || (id && Number(id)), other = given(`${prefix}other`);
+		return token !== undefined || other ? {...(token !== undefined ? {token} : {}), ...(other ? {other, kind: 'difference'} : {})} : undefined;
 	};
 	const second = {model: given('second_model'), input: given('second_input'), target: target('second_')}, position = given('position');
-	return {model: given('model'), input: given('input'), source: given('source'), method: given('method'), aggregate: given('aggregate'), position: position === undefined || position === 'all' ? position : Number(position), target: target(''),
+	return {session: given('session'), model: given('model'), input: given('input'), source: given('source'), method: given('method'), aggregate: given('aggregate'), position: position === undefined || position === 'all' ? position : Number(position), target: target(''),
 		compare: Object.values(second).some(x => x !== undefined) ? second : undefined};
 }
 
@@ -44,17 +45,19 @@ export async function show(main, route) {
 	const one = [line('token', 'Why this token', 'the likeliest'), line('other', 'And not this one', 'all others'), line('position', 'Position', 'the last; or all')], two = [area('second_input', 'Text', 'the same'), line('second_token', 'Why this token', 'the same'), line('second_other', 'And not this one', 'the same')];
 	const input = area('input', 'Text', 'A text whose next token is explained'), source = area('source', 'Source', 'only for a model that reads one');
 	const lines = [input, source, ...one, ...two];
-	const question = () => Object.fromEntries([['model', model.select.value], ['second_model', second.select.value], ...lines.map(each => [each.name, each.input.value]), ...Object.entries(asked.values())]);
+	const session = query.get('session'), [token, , position] = one.map(each => each.input);
+	const question = () => Object.fromEntries([...(session ? [['session', session]] : [['model', model.select.value]]), ['second_model', second.select.value], ...lines.filter(each => !session || (each !== input && each !== source)).map(each => [each.name, each.input.value]),
+		['token_id', token.value || position.value !== query.get('position') ? '' : query.get('token_id')], ...Object.entries(asked.values())]);
 	const go = path => {
 		const next = explainAddress({...question(), ...path});
 		if (next === location.hash) explain();
 		else location.hash = next;
 	};
 	replace(main, element('h1', {}, 'Explain'), element('form', {class: 'spaced', onsubmit: event => { event.preventDefault(); go({}); }},
-		model.node, input.node, element('div', {class: 'fields'}, one.map(each => each.node)),
+		session ? element('p', {}, 'In the session ', element('a', {href: `#/sessions/${encodeURIComponent(session)}`}, session)) : [model.node, input.node], element('div', {class: 'fields'}, one.map(each => each.node)),
 		element('details', {open: [...query.keys()].some(name => name.startsWith('second_'))}, element('summary', {}, 'Compare with another model, text or token'), second.node, two[0].node, element('div', {class: 'fields'}, two.slice(1).map(each => each.node))),
-		element('details', {open: !!(query.get('method') || query.get('aggregate') || query.get('source'))}, element('summary', {}, 'Method and source'), asked.node, source.node),
-		element('p', {class: 'buttons'}, element('button', {class: 'primary'}, 'Explain'), element('button', {type: 'button', onclick: () => go({faithfulness: '1'})}, 'How faithful is it?'))), out);
+		element('details', {open: !!(query.get('method') || query.get('aggregate') || query.get('source'))}, element('summary', {}, 'Method and source'), asked.node, session ? null : source.node),
+		element('p', {class: 'buttons'}, element('button', {class: 'primary'}, 'Explain'), session ? null : element('button', {type: 'button', onclick: () => go({faithfulness: '1'})}, 'How faithful is it?'))), out);
 
 	async function explain() {
 		replace(out, element('p', {class: 'loading'}, 'Reading\u2026'));
@@ -74,5 +77,5 @@ export async function show(main, route) {
 		}
 	}
 
-	if (query.get('model') && query.get('input')) await explain();
+	if (session || (query.get('model') && query.get('input'))) await explain();
 }

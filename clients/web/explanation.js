@@ -1,12 +1,12 @@
 /* An explanation as the service answers it: which tokens argued for the prediction and which against it, or what
  * attention read. */
-import {element, oncePerFrame, replace, save, visible} from './dom.js';
+import {element, oncePerFrame, quoted, replace, save, svg, visible} from './dom.js';
 import {logits, percent, significant} from './format.js';
 import {colour, strip} from './strip.js';
 
-const TOP = 20, BINS = 64, SVG = 'http://www.w3.org/2000/svg';
+const TOP = 20, BINS = 64;
 
-export const quoted = token => `\u201c${visible('label' in token ? token.label : token.text).replaceAll('\n', '')}\u201d`;
+export const quotedToken = token => quoted('label' in token ? token.label : token.text);
 
 /* --- numbers -------------------------------------------------------------------------------------------------------- */
 
@@ -88,8 +88,8 @@ export function views(explanation) {
 /** The sentence above the numbers of a view. */
 export function titleOf(view, parts) {
 	if (!parts) return `Weights \u03b1: ${view.name}`;
-	const {target} = parts, other = target.kind === 'difference' ? ` and not ${quoted(target.other)}` : target.kind === 'logit' ? '' : ', against all other options';
-	return `${target.kind === 'logit' ? 'The logit of ' : 'Why '}${quoted(target.token)}${other}${view.name === 'contributions' ? '' : ` (${view.name})`}`;
+	const {target} = parts, other = target.kind === 'difference' ? ` and not ${quotedToken(target.other)}` : target.kind === 'logit' ? '' : ', against all other options';
+	return `${target.kind === 'logit' ? 'The logit of ' : 'Why '}${quotedToken(target.token)}${other}${view.name === 'contributions' ? '' : ` (${view.name})`}`;
 }
 
 export function likelihoodOf(parts) {
@@ -118,10 +118,7 @@ function spark(values) {
 function grid(explanation, rowViews, choose) {
 	const rows = explanation.weights, heads = [...new Set(rows.map(row => `${row.round} ${row.head}`))], layers = new Map(), buttons = [];
 	rows.forEach((row, k) => {
-		const picture = document.createElementNS(SVG, 'svg'), path = document.createElementNS(SVG, 'path');
-		picture.setAttribute('viewBox', '0 0 64 16');
-		picture.setAttribute('preserveAspectRatio', 'none');
-		picture.append(path);
+		const path = svg('path', {}), picture = svg('svg', {viewBox: '0 0 64 16', preserveAspectRatio: 'none'}, path);
 		const button = element('button', {type: 'button', onclick: () => choose(rowViews[k])}, picture);
 		buttons.push({button, path, view: rowViews[k]});
 		if (!layers.has(row.layer)) layers.set(row.layer, heads.map(() => null));
@@ -132,9 +129,9 @@ function grid(explanation, rowViews, choose) {
 		element('tbody', {}, [...layers].map(([layer, cells]) => element('tr', {}, element('th', {scope: 'row'}, layer), cells.map(cell => element('td', {}, cell)))))));
 	function draw(shown, position) {
 		for (const {button, path, view} of buttons) {
-			const {values} = view.at(position), top = heaviest(values);
+			const {values, after} = view.at(position), top = heaviest(values.subarray(0, after));
 			path.setAttribute('d', spark(values));
-			button.title = `${view.name}: most of token ${top} ${quoted(explanation.tokens[top])}, ${percent(values[top])}`;
+			button.title = `${view.name}: most of token ${top} ${quotedToken(explanation.tokens[top])}, ${percent(values[top])}`;
 			button.setAttribute('aria-label', button.title);
 			button.setAttribute('aria-pressed', String(view === shown));
 		}
@@ -194,7 +191,7 @@ export function drawExplanation(node, explanation, tools) {
 	function describe(i) {
 		move(i);
 		const x = now.values[i], later = i >= now.after, parts = now.parts;
-		readout.textContent = `Token ${i} ${quoted(explanation.tokens[i])}: ${number(x)}${later ? shown.signed ? ' of its prediction' : ' of what it read' : ''}${parts && parts.positions && i < parts.positions.length ? ` (its position ${logits(parts.positions[i])}, biases ${logits(parts.biases[i])})` : ''}`;
+		readout.textContent = `Token ${i} ${quotedToken(explanation.tokens[i])}: ${number(x)}${later ? shown.signed ? ' of its prediction' : ' of what it read' : ''}${parts && parts.positions && i < parts.positions.length ? ` (its position ${logits(parts.positions[i])}, biases ${logits(parts.biases[i])})` : ''}`;
 	}
 
 	function draw() {
@@ -206,7 +203,7 @@ export function drawExplanation(node, explanation, tools) {
 		});
 		source.boxes.forEach((box, i) => colour(box, now.source[i] / scale));
 		replace(head, element('h2', {}, titleOf(shown, parts)), element('p', {}, likelihoodOf(parts)), legend(shown.signed), after < n ? element('p', {class: 'note'}, 'After the outlined token: its part in what each later one has read or predicts.') : null);
-		replace(tables, parts ? element('table', {class: 'sums'}, element('caption', {}, 'The score and its parts, in logits'), element('tbody', {}, sumsOf(parts, reader).map(([name, x]) => element('tr', {}, element('th', {scope: 'row'}, name === 'reader' ? `reader, token ${reader} ${quoted(explanation.tokens[reader])}` : name), element('td', {class: 'number'}, logits(x)))))) : null,
+		replace(tables, parts ? element('table', {class: 'sums'}, element('caption', {}, 'The score and its parts, in logits'), element('tbody', {}, sumsOf(parts, reader).map(([name, x]) => element('tr', {}, element('th', {scope: 'row'}, name === 'reader' ? `reader, token ${reader} ${quotedToken(explanation.tokens[reader])}` : name), element('td', {class: 'number'}, logits(x)))))) : null,
 			topTable('The tokens with the largest numbers', explanation.tokens, values, i => i !== reader && i < after, number), sourceTokens.length ? topTable('The tokens of the source with the largest numbers', sourceTokens, now.source, () => true, number) : null);
 		if (small) {
 			small.node.hidden = shown.signed;

@@ -1,7 +1,7 @@
 /* An evaluation of explanations: the means of all methods, their curves, then a chart and a table for each metric. */
-import {element, facts, replace} from './dom.js';
+import {element, facts, replace, svg} from './dom.js';
 import {NONE, significant} from './format.js';
-import {plot, svg} from './plot.js';
+import {plot} from './plot.js';
 
 const METRICS = {
 	comprehensiveness: ['Comprehensiveness', 'nats'], sufficiency: ['Sufficiency', 'nats'], deletion_auc: ['Deletion', 'mean log-probability, nats'], insertion_auc: ['Insertion', 'mean log-probability, nats'],

@@ -31,9 +31,8 @@ export function dropField(purpose, done) {
 }
 
 export async function show(main, route) {
-	const again = () => show(main, route);
-	let list = null;
-	list = await showList(main, route, {
+	const again = () => route.signal.aborted || show(main, route);
+	await showList(main, route, {
 		title: 'Files', path: 'v1/files', words: row => `${row.filename} ${row.id} ${row.purpose}`,
 		actions: dropField('fine-tune', again),
 		columns: [
@@ -41,8 +40,8 @@ export async function show(main, route) {
 			{title: 'Purpose', cell: row => row.purpose},
 			{title: 'Size', number: true, cell: row => size(row.bytes)},
 			{title: 'Uploaded', cell: row => time(row.created_at)},
-			{title: '', cell: row => [element('a', {href: `#/jobs/new?file=${encodeURIComponent(row.id)}`}, 'Train on it'), ' ',
-				deleteButton(`the file ${row.filename}`, path('v1/files', row.id), 'Jobs that are running keep their copy.', () => list.forget(row))]},
+			{title: '', cell: (row, forget) => [element('a', {href: `#/jobs/new?file=${encodeURIComponent(row.id)}`}, 'Train on it'), ' ',
+				deleteButton(`the file ${row.filename}`, path('v1/files', row.id), 'A file that a job still reads cannot be deleted.', () => forget(row))]},
 		],
 		empty: element('p', {}, 'Plain text, JSON lines with messages or prompts, labelled texts: the service recognises what it is.'),
 	});

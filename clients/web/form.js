@@ -51,9 +51,11 @@ export function fields(schema, names, prefix) {
 	return {node, values};
 }
 
-/** A select of the objects of a list, with "none" for no choice. */
+/** A select of the objects of a list, with "none" for no choice. An id that the list lacks, such as a checkpoint's, can be
+ * chosen nevertheless. */
 export function choice(label, rows, chosen, text, none) {
 	const select = element('select', {'aria-label': label}, none ? element('option', {value: ''}, none) : null,
+		chosen && !rows.some(row => row.id === chosen) ? element('option', {value: chosen, selected: true}, chosen) : null,
 		rows.map(row => element('option', {value: row.id, selected: row.id === chosen}, text(row))));
 	return {node: element('label', {}, label, ' ', select), select};
 }

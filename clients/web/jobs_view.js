@@ -1,5 +1,5 @@
 /* Training jobs: a list with curves of several jobs in one plot, a form for a new one, and one job as it runs. */
-import {element, facts, oncePerFrame, replace} from './dom.js';
+import {changing, element, facts, oncePerFrame, replace} from './dom.js';
 import {all, follow, get, path, post} from './api.js';
 import {choice, fields, schema} from './form.js';
 import {dropField} from './files_view.js';
@@ -52,7 +52,7 @@ async function showNew(main, route) {
 	const size = fields(sizes, ['hidden', 'layers', 'heads', 'dropout'], 'size'), main_ = fields(options, FIRST, 'option'), more = fields(options, MORE, 'option');
 	const suffix = element('input', {id: 'suffix', maxlength: 64, placeholder: 'by default the job\u2019s id'}), seed = element('input', {id: 'seed', type: 'number', step: 1});
 	const report = element('div', {role: 'status'}), start = element('button', {class: 'primary'}, 'Train'), sizeSet = element('fieldset', {}, element('legend', {}, 'Size of the new model'), size.node);
-	let timer = 0;
+	let timer = 0, asked = 0;
 
 	const body = () => {
 		const fresh = ARCHITECTURES.includes(from.value), additive = {...main_.values(), ...more.values(), ...(fresh && Object.keys(size.values()).length ? {size: size.values()} : {})};
@@ -63,14 +63,16 @@ async function showNew(main, route) {
 	async function check() {
 		sizeSet.hidden = !ARCHITECTURES.includes(from.value);
 		start.disabled = true;
+		const mine = ++asked; /* an answer to an earlier state of the form is not shown */
 		try {
 			const dry = await post('v1/fine_tuning/jobs', {...body(), dry_run: true}, {signal: route.signal}), resolved = dry.resolved;
+			if (mine !== asked) return;
 			start.disabled = !file.select.value;
 			replace(report, !resolved ? element('p', {class: 'note'}, 'Choose a file to see how long it will take.')
 				: element('p', {class: 'note'}, `${short(resolved.parameters)} parameters, ${short(dry.tokens)} tokens in the file, ${count(resolved.max_steps)} steps of ${count(resolved.batch_size * resolved.sequence_length * (resolved.gradient_accumulation || 1))} tokens`,
 					resolved.estimated_seconds ? `, about ${duration(resolved.estimated_seconds)} on this machine` : null, `. Objective: ${resolved.objective || 'next_token'}.`));
 		} catch (error) {
-			if (error.name !== 'AbortError') replace(report, message(error));
+			if (error.name !== 'AbortError' && mine === asked) replace(report, message(error));
 		}
 	}
 
@@ -93,9 +95,11 @@ async function showNew(main, route) {
 
 /* --- curves ----------------------------------------------------------------------------------------------------------- */
 
+const MESSAGES = 50; /* shown of a job, the latest */
+
 /* Collects the metrics of a job's events; changed() is called after each. */
 function watchJob(id, signal, changed) {
-	const curves = {train: [], valid: [], rate: [], norm: [], previews: [], messages: []};
+	const curves = {train: [], valid: [], rate: [], norm: [], preview: null, messages: []};
 	const put = (list, step, value) => { if (value !== null && value !== undefined) list.push([step, value]); };
 	const run = (async () => {
 		for await (const event of follow(path('v1/fine_tuning/jobs', id, 'events'), signal)) {
@@ -105,8 +109,8 @@ function watchJob(id, signal, changed) {
 				put(curves.valid, data.step, data.valid_loss);
 				put(curves.rate, data.step, data.learning_rate);
 				put(curves.norm, data.step, data.gradient_norm);
-				if (data.preview) curves.previews.push({step: data.step, ...data.preview});
-			} else curves.messages.push(event);
+				curves.preview = data.preview || curves.preview;
+			} else curves.messages = [...curves.messages, event].slice(-MESSAGES);
 			changed(event);
 		}
 	})();
@@ -134,34 +138,36 @@ function buttons(job, where, again) {
 }
 
 async function showOne(main, route, id) {
-	const where = path('v1/fine_tuning/jobs', id), head = element('div'), checkpoints = element('div'), preview = element('pre', {class: 'preview'}), log = element('ol', {class: 'log'});
+	const where = path('v1/fine_tuning/jobs', id), change = changing(['title', 'buttons', 'state', 'options', 'checkpoints']), preview = element('pre', {class: 'preview'}), log = element('ol', {class: 'log'});
 	const loss = plot({name: 'Loss', xName: 'step', yName: 'nats per token'}), rate = plot({name: 'Learning rate', xName: 'step', yName: 'rate'}), norm = plot({name: 'Gradient norm', xName: 'step', yName: 'norm'});
 	const samples = element('section', {hidden: true}, element('h2', {}, 'What it writes'), preview);
 
 	async function drawHead() {
 		const job = await get(where, null, route), a = job.additive, share = a.total_steps ? a.step / a.total_steps : 0;
-		replace(head, element('div', {class: 'title'}, element('h1', {}, job.fine_tuned_model || job.id), status(job)), buttons(job, where, drawHead),
-			element('progress', {max: 1, value: share, 'aria-label': 'Steps done'}),
+		change('title', [job.id, job.fine_tuned_model, job.status], () => element('div', {class: 'title'}, element('h1', {}, job.fine_tuned_model || job.id), status(job)));
+		change('buttons', [job.fine_tuned_model, job.status], () => buttons(job, where, drawHead));
+		change('state', job, () => [element('progress', {max: 1, value: share, 'aria-label': 'Steps done'}),
 			facts([['Step', a.total_steps ? `${count(a.step || 0)} of ${count(a.total_steps)}` : NONE], ['Left', ENDED.includes(job.status) ? NONE : duration(a.eta_seconds)], ['Tokens per second', short(a.tokens_per_second)],
 				['Training loss', significant(a.train_loss)], ['Validation loss', significant(a.valid_loss)], ['Bits per byte', significant(a.bits_per_byte)], ['From', job.model], ['Created', time(job.created_at)]]),
-			job.error && job.error.message ? message(job.error) : null, a.paused_reason ? message(a.paused_reason) : null,
-			a.resolved ? element('details', {}, element('summary', {}, 'Options'), element('pre', {}, JSON.stringify(a.resolved, null, 2))) : null);
+			job.error && job.error.message ? message(job.error) : null, a.paused_reason ? message(a.paused_reason) : null]);
+		change('options', a.resolved, () => a.resolved ? element('details', {}, element('summary', {}, 'Options'), element('pre', {}, JSON.stringify(a.resolved, null, 2))) : null);
 		const list = await get(`${where}/checkpoints`, null, route);
-		replace(checkpoints, list.data.length ? [element('h2', {}, 'Checkpoints'), element('table', {}, element('tbody', {}, list.data.map(row => element('tr', {}, element('td', {class: 'number'}, `step ${count(row.step_number)}`),
+		change('checkpoints', list.data, () => list.data.length ? [element('h2', {}, 'Checkpoints'), element('table', {}, element('tbody', {}, list.data.map(row => element('tr', {}, element('td', {class: 'number'}, `step ${count(row.step_number)}`),
 			element('td', {}, element('a', {href: `#/play?model=${encodeURIComponent(row.fine_tuned_model_checkpoint)}`}, row.fine_tuned_model_checkpoint)), element('td', {class: 'number'}, significant(row.metrics.valid_loss))))))] : null);
 		return job;
 	}
 
 	await drawHead();
-	replace(main, head, loss.node, samples, element('details', {}, element('summary', {}, 'Learning rate and gradient'), rate.node, norm.node), checkpoints, element('details', {}, element('summary', {}, 'Messages'), log));
+	const {checkpoints, ...head} = change.parts;
+	replace(main, Object.values(head), loss.node, samples, element('details', {}, element('summary', {}, 'Learning rate and gradient'), rate.node, norm.node), checkpoints, element('details', {}, element('summary', {}, 'Messages'), log));
 	const draw = oncePerFrame(() => {
 		loss.set([{name: 'training', points: curves.train}, {name: 'validation', points: curves.valid, dots: curves.valid.length < 40}]);
 		rate.set([{name: 'rate', points: curves.rate}]);
 		norm.set([{name: 'norm', points: curves.norm}]);
-		const latest = curves.previews[curves.previews.length - 1];
+		const {preview: latest} = curves;
 		samples.hidden = !latest;
 		if (latest) replace(preview, element('span', {class: 'prompt'}, latest.prompt), latest.text);
-		replace(log, curves.messages.slice(-50).map(event => element('li', {class: event.level}, element('time', {}, time(event.created_at)), ` ${event.message}`)));
+		replace(log, curves.messages.map(event => element('li', {class: event.level}, element('time', {}, time(event.created_at)), ` ${event.message}`)));
 	});
 	const {curves, run} = watchJob(id, route.signal, () => draw());
 	draw();

@@ -1,5 +1,5 @@
 /* Models: a list, and one model with its files, its weights' type and what can be done with it. */
-import {element, facts, replace} from './dom.js';
+import {element, facts, replace, save} from './dom.js';
 import {address, get, getKey, path, post, send} from './api.js';
 import {deleteButton, showList} from './list.js';
 import {act} from './notice.js';
@@ -8,8 +8,7 @@ import {count, NONE, short, size, time} from './format.js';
 const link = id => element('a', {href: `#/models/${encodeURIComponent(id)}`}, id);
 
 function showAll(main, route) {
-	let list;
-	const ready = showList(main, route, {
+	return showList(main, route, {
 		title: 'Models', path: 'v1/models', words: row => `${row.id} ${row.additive.architecture || ''}`,
 		columns: [
 			{title: 'Name', wide: true, cell: row => link(row.id)},
@@ -18,11 +17,10 @@ function showAll(main, route) {
 			{title: 'State of a session', number: true, cell: row => size(row.additive.state_bytes)},
 			{title: 'Loaded', cell: row => row.additive.loaded ? row.additive.dtype : NONE},
 			{title: 'Created', cell: row => time(row.created)},
-			{title: '', cell: row => deleteButton(`the model ${row.id}`, path('v1/models', row.id), 'Its weights are removed from the disk. Sessions of it end.', () => list.forget(row))},
+			{title: '', cell: (row, forget) => deleteButton(`the model ${row.id}`, path('v1/models', row.id), 'Its weights are removed from the disk. While a session uses it, it cannot be deleted.', () => forget(row))},
 		],
 		empty: element('p', {}, element('a', {class: 'button primary', href: '#/jobs/new'}, 'Train one'), ' or import a folder with ', element('code', {}, 'additive models push'), '.'),
 	});
-	return ready.then(made => { list = made; });
 }
 
 /* Files are fetched with the key, which a link cannot carry. */
@@ -32,9 +30,7 @@ async function download(model, name) {
 		element('a', {href: address(where), download: name}).click();
 		return;
 	}
-	const blob = await (await send('GET', where)).blob(), url = URL.createObjectURL(blob);
-	element('a', {href: url, download: name}).click();
-	setTimeout(() => URL.revokeObjectURL(url), 60000);
+	save(name, '', await (await send('GET', where)).blob());
 }
 
 async function showOne(main, route, id) {
@@ -53,7 +49,7 @@ async function showOne(main, route, id) {
 	element('p', {class: 'buttons'}, dtype,
 		element('button', {type: 'button', onclick: event => act(event.currentTarget, () => post(`${where}/load`, {dtype: dtype.value}).then(again))}, about.loaded ? 'Load as this type' : 'Load'),
 		about.loaded ? element('button', {type: 'button', onclick: event => act(event.currentTarget, () => post(`${where}/unload`).then(again))}, 'Unload') : null,
-		deleteButton(`the model ${id}`, where, 'Its weights are removed from the disk. Sessions of it end.', () => { location.hash = '#/models'; })),
+		deleteButton(`the model ${id}`, where, 'Its weights are removed from the disk. While a session uses it, it cannot be deleted.', () => { location.hash = '#/models'; })),
 	element('h2', {}, 'Files'), element('table', {}, element('thead', {}, element('tr', {}, element('th', {scope: 'col'}, 'Name'), element('th', {scope: 'col', class: 'number'}, 'Size'), element('th', {}))),
 		element('tbody', {}, files.data.map(file => element('tr', {}, element('td', {}, file.name), element('td', {class: 'number'}, size(file.bytes)),
 			element('td', {}, element('button', {type: 'button', class: 'quiet', 'aria-label': `Save ${file.name}`, onclick: event => act(event.currentTarget, () => download(id, file.name))}, 'Save')))))),

@@ -3,7 +3,7 @@ import {copyText, element, facts, replace} from './dom.js';
 import {all, get, path, post, send} from './api.js';
 import {fields, schema} from './form.js';
 import {deleteButton} from './list.js';
-import {act, ask, explainError} from './notice.js';
+import {act, explainError} from './notice.js';
 import {count, NONE, size, time} from './format.js';
 
 async function storage(route) {
@@ -16,18 +16,20 @@ async function storage(route) {
 
 async function keys(route, again) {
 	const form = fields(await schema('KeyCreateRequest'), ['name', 'role', 'project', 'requests_per_minute', 'tokens_per_minute', 'max_sessions', 'max_jobs', 'weight'], 'key'), rows = await all('v1/keys', null, route.signal);
+	const shown = element('div', {role: 'status'}); /* stays until the reader has the key */
 	const create = event => {
 		event.preventDefault();
 		act(event.submitter, async () => {
 			const made = await post('v1/keys', form.values());
-			await ask('The new key', 'Copy it', [element('p', {}, 'It is shown only now.'), element('pre', {}, made.secret)]).then(copy => copy && copyText(made.secret));
-			again();
+			replace(shown, element('p', {}, 'The new key. It is shown only now.'), element('pre', {}, made.secret), element('p', {class: 'buttons'},
+				element('button', {type: 'button', onclick: event => act(event.currentTarget, () => copyText(made.secret))}, 'Copy it'),
+				element('button', {type: 'button', onclick: again}, 'I have it')));
 		});
 	};
 	return [element('table', {}, element('thead', {}, element('tr', {}, ['Name', 'Role', 'Project', 'Created', 'Last used', 'State', ''].map(title => element('th', {scope: 'col'}, title)))),
 		element('tbody', {}, rows.map(key => element('tr', {}, [key.name, key.role, key.project, time(key.created_at), time(key.last_used_at), key.revoked_at ? 'revoked' : key.expires_at ? `until ${time(key.expires_at)}` : 'valid',
 			key.revoked_at ? NONE : deleteButton(`the key ${key.name || key.id}`, path('v1/keys', key.id), 'Whoever uses it is refused from now on.', again)].map(cell => element('td', {}, cell)))))),
-	element('details', {}, element('summary', {}, 'New key'), element('form', {onsubmit: create}, form.node, element('p', {class: 'buttons'}, element('button', {class: 'primary'}, 'Create'))))];
+	element('details', {}, element('summary', {}, 'New key'), element('form', {onsubmit: create}, form.node, element('p', {class: 'buttons'}, element('button', {class: 'primary'}, 'Create'))), shown)];
 }
 
 /* Samples of the text format without histograms, largest groups first as they come. */

@@ -1,6 +1,6 @@
 /* The playground: branches of a conversation side by side. Each generated token is coloured by its probability or by
  * what it read, shows its alternatives, and can be explained or forked at. */
-import {element, oncePerFrame, replace, visible} from './dom.js';
+import {element, oncePerFrame, quoted, replace, visible} from './dom.js';
 import {all, get, path, post} from './api.js';
 import {forkBefore, makeBranch, questionFor, readBranch, runTurn} from './branch.js';
 import {choice, fields, schema} from './form.js';
@@ -16,7 +16,8 @@ const TOKENS = 200; /* generated in a turn unless the reader says otherwise */
 /* Steps of probability; each has a colour and a line below the token. */
 const LEVELS = [[0.5, 'p0'], [0.2, 'p1'], [0.05, 'p2'], [0.01, 'p3'], [0, 'p4']];
 const kindOf = token => token.logprob === undefined || token.logprob === null ? 'given' : LEVELS.find(([least]) => Math.exp(token.logprob) >= least)[1];
-const quoted = text => `\u201c${visible(text).replaceAll('\n', '')}\u201d`;
+/* Tokens without a text of their own have the offset of the next one. */
+const placeOf = token => `${token.offset} ${token.id}`;
 
 export async function show(main, route) {
 	const {query} = route, models = (await all('v1/models', null, route.signal)).filter(row => !row.additive.damaged);
@@ -24,14 +25,16 @@ export async function show(main, route) {
 		replace(main, element('h1', {}, 'Playground'), explainEmpty('There is no model yet', element('p', {}, 'Train one on a text of yours; a small one takes a minute.'), element('p', {}, element('a', {class: 'button primary', href: '#/jobs/new'}, 'Train a model'))));
 		return;
 	}
-	const model = choice('Model', models, query.get('model'), row => row.id), sampling = fields(await schema('SessionGenerateRequest'), SAMPLING, 'play');
+	const session = query.get('session') ? await get(path('v1/sessions', query.get('session')), null, route) : null;
+	const model = choice('Model', models, session ? session.model : query.get('model'), row => row.id), {properties} = await schema('SessionGenerateRequest');
+	const sampling = fields({properties: {...properties, max_tokens: {...properties.max_tokens, 'x-default': TOKENS}}}, SAMPLING, 'play');
 	const mode = element('select', {'aria-label': 'What the prompt is', onchange: () => label()}, element('option', {value: 'text'}, 'Text'), element('option', {value: 'chat'}, 'Chat'));
 	const colours = element('select', {'aria-label': 'Colours', onchange: () => columns.forEach(column => column.paint())}, element('option', {value: 'probability'}, 'Colour: probability'), element('option', {value: 'weights'}, 'Colour: what a token read'), element('option', {value: 'none'}, 'No colours'));
 	const prompt = element('textarea', {rows: 3, 'aria-label': 'Prompt'}), go = element('button', {class: 'primary'}, 'Generate');
 	const stop = element('button', {type: 'button', hidden: true, onclick: () => active.branch.running && active.branch.running.abort()}, 'Stop'), fresh = element('button', {type: 'button', onclick: () => restart()}, 'New session');
 	const detail = element('aside', {class: 'detail', 'aria-label': 'The token'}), area = element('div', {class: 'branches'}), note = element('p', {class: 'note', role: 'status'}, '\u00a0');
 	const form = element('form', {class: 'prompt-form', onsubmit: event => { event.preventDefault(); run(); }}, prompt, element('p', {class: 'buttons'}, go, stop, fresh, mode, colours), element('details', {}, element('summary', {}, 'Sampling'), sampling.node));
-	let columns = [], active = null, pinned = false; /* pinned: what is beside the text stays while the pointer moves over tokens */
+	let columns = [], active = null, pinned = false, asked = 0; /* pinned: what is beside the text stays while the pointer moves over tokens. asked: counts what was shown there; an answer to an earlier question is not */
 
 	function label() {
 		prompt.placeholder = mode.value === 'chat' ? 'Write a message. Ctrl+Enter sends it.' : 'Write a beginning. Ctrl+Enter generates.';
@@ -93,26 +96,28 @@ export async function show(main, route) {
 	/* Shade what this token read: the tokens with the largest weights of its step. */
 	function shade({branch, text}, token) {
 		text.boxes.forEach(box => { box.classList.remove('plus'); box.style.removeProperty('--w'); });
-		const at = new Map(branch.tokens.map((each, i) => [each.offset, i])), most = token.alpha && token.alpha[0] ? token.alpha[0].weight : 1;
+		const at = new Map(branch.tokens.map((each, i) => [placeOf(each), i])), most = token.alpha && token.alpha[0] ? token.alpha[0].weight : 1;
 		for (const {token: read, weight} of token.alpha || [])
-			if (at.has(read.offset)) colour(text.boxes[at.get(read.offset)], weight / most);
+			if (at.has(placeOf(read))) colour(text.boxes[at.get(placeOf(read))], weight / most);
 	}
 
 	function showToken(column, i) {
 		const token = column.branch.tokens[i];
+		asked++;
 		if (colours.value === 'weights') shade(column, token);
 		if (kindOf(token) === 'given') return;
 		const best = Object.entries(token.top || {}).sort((a, b) => b[1] - a[1]), settled = token.position !== undefined;
 		replace(detail, element('h2', {}, quoted(token.text)), element('p', {}, `Probability ${percent(Math.exp(token.logprob))}`),
-			element('table', {}, element('caption', {}, 'The likeliest'), element('tbody', {}, best.map(([name, x]) => element('tr', {class: name === token.text ? 'chosen' : null}, element('td', {class: 'token'}, visible(name)), element('td', {class: 'number'}, percent(Math.exp(x))),
+			element('table', {}, element('caption', {}, 'The likeliest'), element('tbody', {}, best.map(([name, x]) => element('tr', {class: name === token.name ? 'chosen' : null}, element('td', {class: 'token'}, visible(name)), element('td', {class: 'number'}, percent(Math.exp(x))),
 				element('td', {}, element('meter', {min: 0, max: 1, value: Math.exp(x), 'aria-hidden': true})),
-				element('td', {}, settled && name !== token.text ? element('button', {type: 'button', class: 'quiet', 'aria-label': `Why not ${quoted(name)}`, onclick: () => explainToken(column, i, name)}, 'Why not?') : null))))),
+				element('td', {}, settled && name !== token.name && !name.startsWith('bytes:') ? element('button', {type: 'button', class: 'quiet', 'aria-label': `Why not ${quoted(name)}`, onclick: () => explainToken(column, i, name)}, 'Why not?') : null))))),
 			settled ? element('p', {class: 'buttons'}, element('button', {type: 'button', onclick: () => explainToken(column, i)}, 'Explain'),
 				token.turn && token.turn.snapshot ? element('button', {type: 'button', onclick: event => fork(event.currentTarget, column, i)}, 'Fork before it') : null) : null);
 	}
 
 	function unpin() {
 		pinned = false;
+		asked++;
 		replace(detail, element('p', {class: 'note'}, 'Point at a token for its alternatives. Click it for its explanation.'));
 	}
 
@@ -120,14 +125,16 @@ export async function show(main, route) {
 		const {branch} = column, token = branch.tokens[i];
 		if (kindOf(token) === 'given' || token.position === undefined) return;
 		pinned = true;
+		const mine = ++asked;
 		replace(detail, element('p', {class: 'loading'}, 'Reading\u2026'));
 		try {
 			const drawn = element('div'), explanation = await post('v1/explain', questionFor(branch, i, other), {signal: route.signal});
+			if (mine !== asked) return;
 			drawExplanation(drawn, explanation);
-			const address = explainAddress({model: branch.model, input: branch.tokens.slice(0, i).map(each => each.text).join(''), token: token.text, other});
+			const address = explainAddress({session: branch.session, position: String(token.position - 1), token_id: String(token.id), other});
 			replace(detail, element('p', {class: 'buttons'}, element('a', {href: address}, 'Open as a page'), element('button', {type: 'button', onclick: () => showToken(column, i)}, 'Alternatives'), element('button', {type: 'button', class: 'quiet', onclick: unpin}, 'Close')), drawn);
 		} catch (error) {
-			if (!route.signal.aborted) replace(detail, explainError(error, () => explainToken(column, i, other)));
+			if (!route.signal.aborted && mine === asked) replace(detail, explainError(error, () => explainToken(column, i, other)));
 		}
 	}
 
@@ -158,17 +165,17 @@ export async function show(main, route) {
 			if (branch.running && made) note.textContent = `${made} tokens, ${Math.round(made / (performance.now() - started) * 1000)} tokens/s`;
 		});
 		note.textContent = '\u00a0';
-		const done = runTurn(branch, input, mode.value === 'chat' && typed ? `\n${typed}\n` : typed, {max_tokens: TOKENS, ...sampling.values()}, {
+		const done = runTurn(branch, input, {typed, shown: mode.value === 'chat' && typed ? `\n${typed}\n` : typed}, {max_tokens: TOKENS, ...sampling.values()}, {
 			put(token) {
 				if (prompt.value === typed) prompt.value = '';
 				if (token.turn) made++;
 				queue.push(token);
 				draw();
 			},
-			settled(turn) {
+			settled(from) {
 				queue.length = 0;
-				text.cut(turn.start);
-				branch.tokens.slice(turn.start).forEach(column.put);
+				text.cut(from);
+				branch.tokens.slice(from).forEach(column.put);
 				note.textContent = `${branch.tokens.length} tokens`;
 			}});
 		activate(column);
@@ -191,10 +198,8 @@ export async function show(main, route) {
 	route.signal.addEventListener('abort', () => columns.forEach(column => column.branch.running && column.branch.running.abort()), {once: true});
 	label();
 	restart();
-	if (query.get('session')) {
-		const session = await get(path('v1/sessions', query.get('session')), null, route), branch = makeBranch(session.model, session.id);
-		model.select.value = session.model;
-		const known = await readBranch(branch, route.signal);
+	if (session) {
+		const branch = makeBranch(session.model, session.id), known = await readBranch(branch, session);
 		columns = [];
 		replace(area);
 		addColumn(branch);

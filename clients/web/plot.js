@@ -1,18 +1,11 @@
 /* Curves over steps: several series in one plot, with smoothing, a logarithmic axis and the values under the pointer.
  * An SVG, so a reader can save it as it is. */
-import {element, oncePerFrame, save} from './dom.js';
+import {element, oncePerFrame, save, svg, svgText} from './dom.js';
 import {significant, short} from './format.js';
 
-const SVG = 'http://www.w3.org/2000/svg', HEIGHT = 300, LEFT = 56, RIGHT = 12, TOP = 12, BOTTOM = 36, POINTS = 600;
+const HEIGHT = 300, LEFT = 56, RIGHT = 12, TOP = 12, BOTTOM = 36, POINTS = 600;
 /* Each series has a colour and a dash of its own, so no colour has to be told from another. */
 const DASHES = ['', '6 3', '2 3', '8 3 2 3', '12 4', '1 4'];
-
-export function svg(name, attributes, ...children) {
-	const made = document.createElementNS(SVG, name);
-	for (const [key, value] of Object.entries(attributes)) if (value !== null) made.setAttribute(key, value);
-	made.append(...children);
-	return made;
-}
 
 /** Round steps of an axis: about `n` values in [low, high]. */
 export function ticks(low, high, n) {
@@ -64,7 +57,7 @@ export function plot({name, xName, yName}) {
 	const log = element('input', {type: 'checkbox', onchange: () => draw()});
 	const node = element('figure', {class: 'plotted'}, element('div', {class: 'controls'}, element('strong', {}, name),
 		element('label', {}, 'Smoothing ', smoothing), element('label', {class: 'check'}, log, 'Logarithmic'),
-		element('button', {type: 'button', class: 'quiet', onclick: () => save(`${name}.svg`, 'image/svg+xml', `<svg xmlns="${SVG}" font-family="sans-serif" font-size="12"${picture.outerHTML.slice(4).replaceAll('currentColor', '#333')}`)}, 'Save as SVG')),
+		element('button', {type: 'button', class: 'quiet', onclick: () => save(`${name}.svg`, 'image/svg+xml', svgText(picture))}, 'Save as SVG')),
 	picture, legend, readout);
 	let series = [], drawn = [], axis = null, width = 720;
 

@@ -8,8 +8,7 @@ import {count, duration, NONE, size, time} from './format.js';
 const link = id => element('a', {href: `#/sessions/${encodeURIComponent(id)}`}, id);
 
 async function showAll(main, route) {
-	let list = null;
-	list = await showList(main, route, {
+	await showList(main, route, {
 		title: 'Sessions', path: 'v1/sessions', words: row => `${row.id} ${row.model}`,
 		columns: [
 			{title: 'Session', wide: true, cell: row => link(row.id)},
@@ -18,7 +17,7 @@ async function showAll(main, route) {
 			{title: 'State', number: true, cell: row => row.damaged ? element('strong', {class: 'bad'}, 'damaged') : size(row.state_bytes)},
 			{title: 'Kept', cell: row => row.durable ? 'on disk' : 'in memory'},
 			{title: 'Created', cell: row => time(row.created)},
-			{title: '', cell: row => deleteButton(`the session ${row.id}`, path('v1/sessions', row.id), 'Its state and its snapshots are lost.', () => list.forget(row))},
+			{title: '', cell: (row, forget) => deleteButton(`the session ${row.id}`, path('v1/sessions', row.id), 'Its state and its snapshots are lost.', () => forget(row))},
 		],
 		empty: element('p', {}, element('a', {class: 'button primary', href: '#/play'}, 'Start a conversation'), ' in the playground.'),
 	});

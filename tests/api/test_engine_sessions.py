@@ -28,6 +28,14 @@ def test_a_session_continues_where_it_stopped(engine, model, session):
     assert now["tokens"] == 40 and now["state_bytes"] == s["state_bytes"]
 
 
+def test_an_append_reads_tokens_as_it_reads_a_text(engine, session):
+    read = lambda text: (s := session(explain=True), engine.call("session.append", {"id": s["id"], "text": text}),
+                         [token["id"] for token in engine.call("session.alpha", {"id": s["id"], "layers": [0], "heads": [0]})["tokens"]])[2]
+    ids = read("99 bottles")
+    assert len(ids) == 10 and read(ids) == ids
+    assert refused(engine, "session.append", {"id": session()["id"], "text": [2147483647]}).param == "text"
+
+
 def test_a_fork_shares_the_past_and_not_the_future(engine, session):
     a = session(prompt="99 bottles")
     b = engine.call("session.fork", {"id": a["id"]})

@@ -72,6 +72,17 @@ def test_a_position_has_what_it_read_and_what_later_ones_read_of_it(draw):
         assert [int(row[0]) for row in table(page, "The tokens with the largest numbers")] == largest([max(x, 0) for x in expected])
 
 
+def test_a_row_of_the_grid_names_the_token_that_its_position_read_most_of(draw):
+    scores = [0, 0, 0, 2, 1, 0, *[-9] * (N - 6)]  # token 7 reads more of token 5 than 5 reads of any
+    norms = [math.log(sum(math.exp(s) for s in scores[max(0, i - 2) : i + 1])) for i in range(N)]
+    row = {**ALL["weights"][0], "score": scores, "log_normalizer": norms}
+    page = draw({**ALL, "weights": [row, {**row, "head": 1}]})
+    page.get_by_label("Position").fill("5")
+    button = page.get_by_role("button", name="layer 0, head 1, query: most of token 3 ")
+    button.wait_for()
+    assert percent(math.exp(scores[3] - norms[5])) in button.get_attribute("title")
+
+
 def test_contributions_have_signs_and_sums_and_a_scale_without_the_reader(draw):
     page, sums = draw(SIGNED), SIGNED["contributions"]["sums"]
     assert [share for _, share in tokens(page)] == pytest.approx([max(-1, min(1, x / 2)) for x in PARTS], abs=1e-3)

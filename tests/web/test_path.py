@@ -128,6 +128,15 @@ def test_from_a_text_to_the_reason_of_a_token(service, open_page, size, dark):
         assert beside(page) == [], view
 
 
+def test_a_model_without_weights_for_each_token_generates_and_explains(service, open_page):
+    model = service.wait_job(service.job(steps=5, architecture="gpt2")["id"])["fine_tuned_model"]
+    page = open_page(f"{service.url}/#/play?model={model}")
+    page.locator("textarea").wait_for()
+    generate(page, "12 bottles", 6)
+    page.locator(".strip [role=option]").nth(13).click()
+    page.get_by_role("heading", name="Why “").wait_for()
+
+
 def test_two_tabs_do_not_disturb_each_other(service, open_page):
     model = service.wait_job(service.job(steps=5)["id"])["fine_tuned_model"]
     first = open_page(f"{service.url}/#/play?model={model}")

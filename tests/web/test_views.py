@@ -171,3 +171,106 @@ def test_a_proxy_may_put_the_page_below_a_prefix(engine, front, open_page):
         page.goto("about:blank")
         proxy.shutdown()
     assert engine.called("session.tree") and engine.called("job.watch")
+
+
+def test_a_model_that_no_list_has_can_be_talked_to(engine, front, open_page):
+    scripted(engine)
+    page = open_page(address(front) + "/#/play?model=name:ckpt-step-5")
+    page.locator("textarea").wait_for()
+    assert page.get_by_label("Model", exact=True).input_value() == "name:ckpt-step-5"
+
+
+def test_a_job_is_followed_on_after_its_engine_died(engine, front, open_page):
+    scripted(engine)
+
+    @engine.on("job.watch")
+    async def _(call):
+        first = len(engine.called("job.watch")) == 1
+        await call.event({"id": "e1" if first else "e2", "object": "fine_tuning.job.event", "type": "message", "created_at": DAY, "level": "info", "message": "before" if first else "after", "data": None})
+        call.error(503, "engine_unavailable") if first else call.result({})
+
+    page = open_page(address(front) + "/#/jobs/j")
+    page.locator(".log li", has_text="after").wait_for(state="attached")
+    assert page.locator(".log li").count() == 2 and engine.called("job.watch")[1].params["after"] == "e1"
+
+
+def test_what_the_reader_opened_stays_while_a_job_runs(engine, front, open_page):
+    scripted(engine)
+
+    @engine.on("job.watch")
+    async def _(call):
+        await call.event({"id": "e1", "object": "fine_tuning.job.event", "type": "message", "created_at": DAY, "level": "info", "message": "said", "data": None})
+
+    page = open_page(address(front) + "/#/jobs/j")
+    page.locator("summary", has_text="Options").click()
+    page.get_by_role("button", name="Pause").focus()
+    asked = len(engine.called("job.get"))
+    while len(engine.called("job.get")) < asked + 2:
+        page.wait_for_timeout(100)
+    assert page.locator("details", has_text="Options").get_attribute("open") is not None
+    assert page.evaluate("document.activeElement.textContent") == "Pause"
+
+
+def test_a_new_key_is_shown_until_the_reader_has_it(engine, front, open_page):
+    scripted(engine)
+
+    @engine.on("key.create")
+    async def _(call):
+        call.result({"id": "key-9", "object": "key", "name": "n", "role": "user", "secret": "sk-only-now"})
+
+    page = open_page(address(front) + "/#/operate")
+    page.locator("summary", has_text="New key").click()
+    page.get_by_role("button", name="Create").click()
+    page.evaluate("delete Navigator.prototype.clipboard")  # as without TLS
+    page.get_by_role("button", name="Copy it").click()
+    page.get_by_text("no clipboard").wait_for()
+    assert page.locator("pre", has_text="sk-only-now").is_visible()
+    page.get_by_role("button", name="I have it").click()
+    page.locator("pre", has_text="sk-only-now").wait_for(state="detached")
+
+
+def test_the_skip_link_leads_to_the_content_of_the_view(engine, front, open_page):
+    scripted(engine)
+    page = open_page(address(front) + "/#/files")
+    page.get_by_role("heading", name="Files").wait_for()
+    page.locator(".skip").focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main" and page.get_by_role("heading", name="Files").count() == 1
+
+
+def test_a_saved_curve_has_its_colours(engine, front, open_page):
+    scripted(engine)
+    page = open_page(address(front) + "/#/jobs/j")
+    page.locator(".plotted .plot path").first.wait_for(state="attached")
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Save as SVG").first.click()
+    text = open(saved.value.path(), encoding="utf-8").read()
+    assert "var(" not in text and 'stroke="#0b6e5a"' in text
+
+
+def test_an_upload_that_ends_later_leaves_the_next_view_alone(engine, front, open_page):
+    scripted(engine)
+    held = []
+    page = open_page(address(front) + "/#/files")
+    page.get_by_role("heading", name="Files").wait_for()
+    page.route("**/v1/files", lambda route: held.append(route) if route.request.method == "POST" else route.continue_())
+    page.locator("input[type=file]").set_input_files({"name": "a.txt", "mimeType": "text/plain", "buffer": b"a"})
+    while not held:
+        page.wait_for_timeout(20)
+    page.get_by_role("link", name="Sessions").click()
+    page.get_by_role("heading", name="Sessions").wait_for()
+    with page.expect_response("**/v1/files"):
+        held[0].fulfill(json={"id": "file-9", "filename": "a.txt"})
+    page.wait_for_load_state("networkidle")
+    assert page.locator("h1").text_content() == "Sessions"
+
+
+def test_a_row_that_stays_keeps_the_focus(engine, front, open_page):
+    scripted(engine, ["one", "two", "three"])
+    page = open_page(address(front) + "/#/sessions")
+    page.get_by_label("Delete the session two").focus()
+    page.locator("input[type=search]").evaluate("node => { node.value = 't'; node.dispatchEvent(new Event('input')); }")
+    assert page.locator(".rows tbody td.wide a").all_text_contents() == ["two", "three"]
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Delete the session two"
+    page.locator("input[type=search]").fill("")
+    assert page.locator(".rows tbody td.wide a").all_text_contents() == ["one", "two", "three"]

@@ -392,7 +392,7 @@ class AsyncSession:
     def id(self) -> str:
         return self.info["id"]
 
-    async def append(self, text: str, **fields: Any) -> SessionInfo:
+    async def append(self, text: str | list[int], **fields: Any) -> SessionInfo:
         self.info = await self._sender.json(calls.in_session(self.id, "append", {"text": text, **fields}))
         return self.info
 

@@ -392,7 +392,7 @@ class Session:
     def id(self) -> str:
         return self.info["id"]
 
-    def append(self, text: str, **fields: Any) -> SessionInfo:
+    def append(self, text: str | list[int], **fields: Any) -> SessionInfo:
         self.info = self._sender.json(calls.in_session(self.id, "append", {"text": text, **fields}))
         return self.info
 

@@ -67,6 +67,7 @@ void session_prompts_append(stream *s)
 		choices_free(c);
 		return;
 	}
+	spec->prompt.field = "text";
 	status ended = carried_state_read(spec, s->params, &err);
 	if (ended == STATUS_OK)
 		ended = completions_read_prompts(spec, s->params, json_object_get(s->params, "text"), &err);
@@ -80,7 +81,6 @@ void session_prompts_append(stream *s)
 	spec->sampling.request.n_logprobs = -1;
 	sampling_default(&spec->sampling.request.sampling);
 	spec->answer.result = session_prompts_read_object;
-	spec->prompt.field = "text";
 	spec->all_or_nothing = true;
 	if (completions_begin_snapshot(s, c))
 		choices_begin(c);

@@ -1,0 +1,183 @@
+"""Turns and forks of the playground with a scripted session, which says what was read and what is refused."""
+
+import asyncio
+
+import pytest
+
+from web_support import browser, open_page, tokens
+from http_support import engine, front, start
+from test_views import address, scripted
+
+pytestmark = pytest.mark.slow
+PROMPT = [("<user>", ""), ("a", "a"), ("b", "b"), ("<end>", "")]  # names and texts; ids are places in IDS
+IDS = ["<user>", "a", "b", "<end>", "bytes:\\xe2", "bytes:\\x82", "bytes:\\xac", "c", "d"]
+
+
+class Script:
+    """Sessions that read `prompt` and then `answer` in each turn. received: tokens that are sent before the turn hangs;
+    refused: errors of the first requests; busy: refusals of a session's text."""
+
+    def __init__(self, engine, answer, prompt=PROMPT, received=None):
+        self.sessions, self.forks, self.bodies, self.refused, self.busy, self.made = {}, [], [], [], 0, 0
+        scripted(engine)
+        on = engine.on
+
+        @on("session.create")
+        async def _(call):
+            call.result(self.session(self.add([])))
+
+        @on("session.generate")
+        async def _(call):
+            self.bodies.append(call.params)
+            if self.refused:
+                call.error(*self.refused.pop(0))
+                return
+            read = self.sessions[call.params["id"]]
+            read += prompt if call.params.get("prompt") or call.params.get("messages") else []
+            snapshot = f"{call.params['id']}-{len(self.bodies)}"
+            for i, (name, text) in enumerate(answer):
+                if i == received:
+                    read += answer[i:]
+                    self.busy = 2
+                    await asyncio.sleep(60)
+                read.append((name, text))
+                await call.event({"index": 0, "text": text, "tokens": [1], "logprobs": {"tokens": [name], "token_logprobs": [-0.01 * (i + 1)], "top_logprobs": [{name: -0.1}], "text_offset": [0]}})
+            call.result({"finish_reason": "length", "usage": {"prompt_tokens": 1, "completion_tokens": 1}, "choices": [{"index": 0, "finish_reason": "length"}], "model": "name",
+                         "session": {"id": call.params["id"], "tokens": len(read), **({"snapshot": snapshot} if call.params.get("snapshot") else {})}})
+
+        @on("session.alpha")
+        async def _(call):
+            if self.busy:
+                self.busy -= 1
+                call.error(409, "session_busy")
+                return
+            call.result({"object": "explanation", "model": "name", "position": 0, "weights": [], "tokens": [{"id": IDS.index(name), "text": text, "offset": 0} for name, text in self.sessions[call.params["id"]]]})
+
+        @on("session.fork")
+        async def _(call):
+            self.forks.append(call.params)
+            call.result(self.session(self.add(PROMPT[:0])))
+
+        @on("session.append")
+        async def _(call):
+            self.sessions[call.params["id"]] += [(IDS[i], dict(PROMPT + answer)[IDS[i]]) for i in call.params["text"]]
+            call.result(self.session(call.params["id"]))
+
+    def add(self, read):
+        name = f"s{len(self.sessions)}"
+        self.sessions[name] = list(read)
+        return name
+
+    def session(self, name):
+        return {"id": name, "object": "session", "model": "name", "tokens": len(self.sessions[name]), "state_bytes": 1, "durable": False, "explain": True, "created": 1, "expires_at": None}
+
+
+def send(page, text="ab"):
+    page.locator("textarea").fill(text)
+    page.locator("textarea").press("Control+Enter")
+
+
+def open_play(open_page, front):
+    page = open_page(f"{address(front)}/#/play")
+    page.locator("textarea").wait_for()
+    return page
+
+
+def generated(page, branch=0):
+    """Places of the tokens that have a probability."""
+    return page.locator(".branch .strip").nth(branch).evaluate("node => [...node.querySelectorAll('[role=option]')].flatMap((box, i) => box.classList.contains('given') ? [] : [i])")
+
+
+CD = [("c", "c"), ("d", "d"), ("c", "c"), ("c", "c")]
+
+
+@pytest.mark.parametrize("received", [1, 2])
+def test_a_turn_that_is_stopped_keeps_its_probabilities_at_their_tokens(engine, front, open_page, received):
+    Script(engine, 2 * CD[:2], received=received)
+    page = open_play(open_page, front)
+    send(page)
+    page.locator(".strip [role=option]").nth(received).wait_for()
+    page.get_by_role("button", name="Stop").click()
+    page.get_by_text("8 tokens", exact=True).wait_for()
+    assert [text for text, _ in tokens(page)] == ["·", "a", "b", "·", "c", "d", "c", "d"]
+    assert generated(page) == [4, 5][:received]
+
+
+def test_what_the_service_refuses_is_left_out(engine, front, open_page):
+    script = Script(engine, CD)
+    script.refused = [(400, "invalid_request", "no scores", "alpha"), (409, "too_many_snapshots", "64", "snapshot")]
+    page = open_play(open_page, front)
+    send(page)
+    page.get_by_text("8 tokens", exact=True).wait_for()
+    assert [sorted(body.keys() & {"alpha", "snapshot"}) for body in script.bodies] == [["alpha", "snapshot"], ["snapshot"], []]
+    assert generated(page) == [4, 5, 6, 7] and page.locator(".note .error").count() == 0
+
+
+EURO = [("bytes:\\xe2", ""), ("bytes:\\x82", ""), ("bytes:\\xac", "€"), ("d", "d")]
+
+
+def test_a_part_of_a_character_is_explained_by_its_id(engine, front, open_page):
+    Script(engine, EURO)
+    page = open_play(open_page, front)
+    send(page)
+    page.get_by_text("8 tokens", exact=True).wait_for()
+    assert generated(page) == [4, 5, 6, 7]
+    page.locator(".strip [role=option]").nth(5).click()
+    link = page.get_by_role("link", name="Open as a page")
+    link.wait_for()
+    wanted = {"session": "s0", "position": 4, "target": {"token": IDS.index("bytes:\\x82")}, "format": "json"}
+    assert engine.called("explain")[-1].params == wanted
+    link.click()
+    page.locator(".sums").wait_for()
+    assert page.url.split("#")[1].startswith("/explain?") and engine.called("explain")[-1].params == wanted
+
+
+def test_a_fork_within_a_chat_reads_the_same_tokens(engine, front, open_page):
+    script = Script(engine, CD)
+    page = open_play(open_page, front)
+    page.get_by_label("What the prompt is").select_option("chat")
+    send(page)
+    page.get_by_text("8 tokens", exact=True).wait_for()
+    page.locator(".strip [role=option]").nth(6).focus()
+    page.get_by_role("button", name="Fork before it").click()
+    page.get_by_text("A fork of 6 tokens").wait_for()
+    assert script.sessions["s1"] == PROMPT + CD[:2] and script.forks == [{"id": "s0", "snapshot": "s0-1"}]
+    assert generated(page, 1) == [4, 5]
+    page.locator(".branch").nth(1).locator("[role=option]").nth(5).focus()
+    page.get_by_role("button", name="Fork before it").click()
+    page.get_by_text("A fork of 5 tokens").wait_for()
+    assert script.forks[1] == {"id": "s0", "snapshot": "s0-1"} and script.sessions["s2"] == PROMPT + CD[:1]
+
+
+def test_a_conversation_outlives_an_explanation_that_failed(engine, front, open_page):
+    Script(engine, CD)
+    page = open_play(open_page, front)
+    send(page)
+    page.get_by_text("8 tokens", exact=True).wait_for()
+    engine.stop()
+    page.locator(".strip [role=option]").nth(5).click()
+    page.locator("#banner").wait_for()
+    page.locator("aside .card.failed").wait_for()
+    engine.start()
+    page.locator("#banner").wait_for(state="hidden")
+    page.locator("textarea").press("x")
+    assert len(tokens(page)) == 8 and page.locator("textarea").input_value() == "x"
+
+
+def test_a_session_that_was_opened_without_explain_is_continued(engine, front, open_page):
+    script = Script(engine, CD)
+    script.sessions["old"] = list(PROMPT)
+
+    @engine.on("session.get")
+    async def _(call):
+        call.result({**script.session("old"), "explain": False})
+
+    @engine.on("session.alpha")
+    async def _(call):
+        call.error(409, "conflict", "the session was not opened with explain")
+
+    page = open_page(f"{address(front)}/#/play?session=old")
+    page.get_by_text("4 tokens were read before.").wait_for()
+    send(page)
+    page.get_by_text("5 tokens", exact=True).wait_for()  # the typed text is one
+    assert [text for text, _ in tokens(page)] == ["ab", "c", "d", "c", "c"] and "alpha" not in script.bodies[0]
