@@ -25,7 +25,7 @@ struct device {
 	task posted[64];
 	int n_posted;
 	int yields, slices_since; /* calls before the latest foreground turn; slices since */
-	int most_yields;          /* of a turn with both kinds of work */
+	int most_yields;          /* in a turn with both kinds of work */
 };
 
 enum { AWAITED = 1, WAITS, GO, COUNTED };
@@ -444,7 +444,7 @@ static void stopping_waits_for_waiting_tasks(void **state)
 	assert_int_equal(uv_loop_close(&loop), 0);
 }
 
-/* Of messages that the loop has not taken. */
+/* The loop takes no message meanwhile. */
 static void a_turn_lets_the_loop_run_once(void **state)
 {
 	fixture *f = *state;

@@ -483,7 +483,7 @@ static void writing_keeps_the_limit(void **state)
 	assert_true(stats_of(x).writes >= 3);
 }
 
-/* What would be removed again to make room for later files is not written. */
+/* The disk does not write a file only to remove it for a later one. */
 static void a_model_that_is_unloaded_writes_what_the_limit_allows(void **state)
 {
 	disk_fixture *x = *state;
