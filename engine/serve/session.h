@@ -120,8 +120,8 @@ status session_hold_new(session **out, served_model *m, const session_options *o
                         block_list *blocks);
 /* Let x share the blocks of a held session with the same first tokens. Without memory it shares fewer. */
 void session_share_blocks(session *x, const session *held);
-/* Count the bytes of a complete snapshot in *used until it is freed. A block of its state counts once in all snapshots
- * of the budget. *used outlives the snapshot. */
+/* Count the bytes of a complete snapshot in *used until it is freed. A block of its state counts once in each budget.
+ * *used outlives the snapshot. */
 void session_count(session *snapshot, held_budget budget, atomic_llong *used);
 /* Return a snapshot of x, or NULL. */
 session *session_find_snapshot(const session *x, const char *id);
