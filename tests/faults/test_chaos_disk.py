@@ -104,8 +104,12 @@ class Client(threading.Thread):
             self.link.close()
 
     def content(self):
-        ask = {"id": self.session, "layers": [0], "heads": [0]}
-        return [t["id"] for t in self.link.until_answered(lambda e: e.call("session.alpha", ask))["tokens"]]
+        # The engine refuses a request during which it died three times, so each try asks for another position.
+        def ask(engine):
+            position = self.random.randrange(max(1, len(self.tokens)))
+            return engine.call("session.alpha", {"id": self.session, "layers": [0], "heads": [0], "position": position})
+
+        return [t["id"] for t in self.link.until_answered(ask)["tokens"]]
 
     def work(self):
         if not self.session:
