@@ -57,13 +57,21 @@ static inline int64_t own(int64_t n)
 	return VOCAB * (int64_t)sizeof(float) + n * (int64_t)sizeof(int32_t) + cached(n % HELD_BLOCK);
 }
 
-static inline status try_snapshot(fixture *f, session *x, const char *id)
+/* scheduler_session_snapshot_step or scheduler_session_rollback_step. */
+typedef status snapshot_step(scheduler *s, session *x, const char *id, size_t *moved, bool *done, error *err);
+
+static inline status all_steps(snapshot_step *step, fixture *f, session *x, const char *id)
 {
 	size_t moved = 0;
 	status s = STATUS_OK;
 	for (bool done = false; !done && s == STATUS_OK;)
-		s = scheduler_session_snapshot_step(f->scheduler, x, id, &moved, &done, NULL);
+		s = step(f->scheduler, x, id, &moved, &done, NULL);
 	return s;
+}
+
+static inline status try_snapshot(fixture *f, session *x, const char *id)
+{
+	return all_steps(scheduler_session_snapshot_step, f, x, id);
 }
 
 static inline void snapshot(fixture *f, session *x, const char *id)
@@ -73,11 +81,7 @@ static inline void snapshot(fixture *f, session *x, const char *id)
 
 static inline status try_rollback(fixture *f, session *x, const char *id)
 {
-	size_t moved = 0;
-	status s = STATUS_OK;
-	for (bool done = false; !done && s == STATUS_OK;)
-		s = scheduler_session_rollback_step(f->scheduler, x, id, &moved, &done, NULL);
-	return s;
+	return all_steps(scheduler_session_rollback_step, f, x, id);
 }
 
 static inline void rollback(fixture *f, session *x, const char *id)
