@@ -287,20 +287,25 @@ def test_a_job_whose_engine_is_killed_has_one_trace_through_both_engines(own_dae
     daemon.stop()
 
 
+def end_job_while_away(engine, front, collector):
+    """Train by a traced request while the collector refuses everything. Returns the job's id once it was refused."""
+    collector.status = 503
+    answer = front.post("/v1/fine_tuning/jobs", job_params(engine.add_file(SECRET)), headers={"traceparent": f"00-{TRACE}-{PARENT}-01"})
+    assert answer.status == 200, answer.body
+    engine.wait_job(answer.json["id"])
+    engine.wait(lambda: len(collector.paths) >= 3)
+    return answer.json["id"]
+
+
 def test_a_collector_gets_the_spans_of_a_job_also_after_it_was_away(own_daemon, collector):
     daemon = own_daemon()
-    collector.status = 503
     front = Front(daemon.address, "--otlp-endpoint", collector.url)
     with daemon.connect() as engine:
-        params = job_params(engine.add_file(SECRET))
-        answer = front.post("/v1/fine_tuning/jobs", params, headers={"traceparent": f"00-{TRACE}-{PARENT}-01"})
-        assert answer.status == 200, answer.body
-        engine.wait_job(answer.json["id"])
-        engine.wait(lambda: len(collector.paths) >= 3)
+        id = end_job_while_away(engine, front, collector)
         collector.status = 200
         engine.wait(lambda: collector.named("fine_tuning.job"))
     job = collector.named("fine_tuning.job")[0]
-    assert attributes(job)["additive.job_id"] == answer.json["id"]
+    assert attributes(job)["additive.job_id"] == id
     assert job["links"][0]["traceId"] == TRACE and job["links"][0]["spanId"] not in (PARENT, "0" * 16)
     assert {"waiting", "preparing", "training"} <= {s["name"] for s in collector.spans() if s["traceId"] == job["traceId"]}
     assert len(collector.named("fine_tuning.job")) == 1
@@ -310,13 +315,9 @@ def test_a_collector_gets_the_spans_of_a_job_also_after_it_was_away(own_daemon, 
 
 def test_a_front_end_that_is_killed_loses_no_spans(own_daemon, collector):
     daemon = own_daemon()
-    collector.status = 503
     front = Front(daemon.address, "--otlp-endpoint", collector.url)
     with daemon.connect() as engine:
-        params = job_params(engine.add_file(SECRET))
-        id = front.post("/v1/fine_tuning/jobs", params).json["id"]
-        engine.wait_job(id)
-        engine.wait(lambda: len(collector.paths) >= 3)
+        id = end_job_while_away(engine, front, collector)
         front.process.kill()
         front.process.wait()
         collector.status = 200
