@@ -123,7 +123,7 @@ def test_a_session_ends_with_length_at_its_last_position_or_continues_by_its_pol
 
 
 def test_every_completion_ends_with_length_at_the_last_position(engine, model):
-    ask = {"model": model, "n": 2, "max_tokens": 400, "logit_bias": {"256": -100, "257": -100, "258": -100}}
+    ask = {"model": model, "n": 2, "max_tokens": 400, "logit_bias": {"1": -100}}
     text, _, result = engine.generate({**ask, "prompt": ["x" * 509, "x" * 512]})
     assert [c["finish_reason"] for c in result["choices"]] == ["length"] * 4
     assert result["usage"]["completion_tokens"] == 2 * 3 and text

@@ -324,7 +324,7 @@ def test_the_shell_leaves_no_file_of_a_refused_explanation(service, model, tmp_p
 
 def test_the_shell_streams_the_weights_of_chosen_layers(service, model):
     out = additive(service, "generate", "--model", model, "--alpha", 3, "--layers", "1", "--rounds", "key", "--aggregate", "rollout",
-                   "--max-tokens", 4, "--json", TEXT)
+                   "--max-tokens", 4, "--temperature", 0, "--json", TEXT)
     assert out.returncode == 0, out.stderr
     steps = [json.loads(line)["choices"][0]["alpha"] for line in out.stdout.splitlines() if '"alpha"' in line]
     assert len(steps) == 4 and all(0 < len(step) <= 3 for step in steps)
