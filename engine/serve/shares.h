@@ -32,7 +32,7 @@
 #include "engine/base/string_table.h"
 
 enum { SHARES_OWNER_BYTES = 128, SHARES_HOST_ROWS = 4, SHARES_DEVICE_ROWS = 64 };
-enum { SHARES_KEPT_SECONDS = 10, SHARES_STEP_NS = 800000, SHARES_OLDEST_EVERY = 4, SHARES_IDLE = 256 };
+enum { SHARES_KEPT_SECONDS = 10, SHARES_STEP_NS = 500000, SHARES_OLDEST_EVERY = 4, SHARES_IDLE = 256 };
 
 typedef struct share {
 	string_node node;
