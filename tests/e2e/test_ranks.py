@@ -14,7 +14,8 @@ from conftest import BIN
 
 pytestmark = pytest.mark.skipif(not (BIN / "additive-train").exists(), reason="built without MPI")
 
-ENVIRONMENT = os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+# mpirun kills ranks that have not ended 1 s after it was asked to end; a checkpoint can take longer on a loaded machine.
+ENVIRONMENT = os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_odls_base_sigkill_timeout": "5"}
 CONFIG = {"hidden_size": 64, "n_layer": 2, "n_heads": 4, "window_sizes": [8, 64]}
 
 
