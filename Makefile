@@ -122,7 +122,7 @@ KERNEL_OPT := $(if $(filter release aarch64,$(BUILD)),-O3) -ffp-contract=fast -f
 libs = $(or $(shell $(PKG_CONFIG) --libs $(1) 2>/dev/null),$(2))
 CORE_PKGS := jansson zlib libzstd nettle libpcre2-8 libutf8proc sentencepiece
 PROTO_LIBS := $(call libs,jansson,-ljansson) -lstdc++
-CORE_LIBS := -ldnnl $(call libs,$(CORE_PKGS),-ljansson -lz -lzstd -lnettle -lpcre2-8 -lutf8proc -lsentencepiece_train -lsentencepiece) -lstdc++ -ldl -lm
+CORE_LIBS := -ldnnl -lunistring $(call libs,$(CORE_PKGS),-ljansson -lz -lzstd -lnettle -lpcre2-8 -lutf8proc -lsentencepiece_train -lsentencepiece) -lstdc++ -ldl -lm
 ENGINE_LIBS := $(CORE_LIBS) $(call libs,libuv sqlite3,-luv -lsqlite3) -lpthread
 SERVER_LIBS := $(call libs,libmicrohttpd gnutls libuv jansson,-lmicrohttpd -lgnutls -luv -ljansson) -lstdc++ -ldl -lm
 CLI_LIBS := $(call libs,libcurl libedit jansson nettle,-lcurl -ledit -ljansson -lnettle) -lstdc++ -lm

@@ -37,6 +37,13 @@ uint64_t digest_stream_value(const digest_stream *d)
 	return XXH3_64bits_digest(&d->state);
 }
 
+/* Both widths share their state and their updates. */
+digest_wide digest_stream_wide(const digest_stream *d)
+{
+	const XXH128_hash_t hash = XXH3_128bits_digest(&d->state);
+	return (digest_wide){hash.low64, hash.high64};
+}
+
 void digest_stream_reset(digest_stream *d)
 {
 	XXH3_64bits_reset(&d->state);

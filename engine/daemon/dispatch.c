@@ -15,6 +15,7 @@
 #include "engine/daemon/keys/keys.h"
 #include "engine/daemon/library/files.h"
 #include "engine/daemon/library/models.h"
+#include "engine/daemon/library/statistics.h"
 #include "engine/daemon/library/storage.h"
 #include "engine/daemon/metrics.h"
 #include "engine/daemon/queue/job_machine.h"
@@ -66,6 +67,7 @@ static const method methods[] = {
     {"file.get", files_get, ROOM_LIBRARY, false},
     {"file.delete", files_delete, ROOM_LIBRARY, false},
     {"file.content", files_content, ROOM_LIBRARY, false},
+    {"file.statistics", statistics_read, ROOM_LIBRARY, true},
     {"completion.create", completions_create, ROOM_GENERATION, true},
     {"chat.create", chat_create, ROOM_GENERATION, true},
     {"response.create", chat_respond, ROOM_GENERATION, true},

@@ -31,7 +31,10 @@ void rooms_connect(engine *e)
 	                       .sessions = e->sessions,
 	                       .jobs = e->job_machine,
 	                       .folder = o->data,
-	                       .budget = o->data_budget};
+	                       .budget = o->data_budget,
+	                       .cache_folder = e->cache_folder,
+	                       .cache_budget = e->cache_budget,
+	                       .statistics = &e->statistics};
 }
 
 session_parts rooms_sessions(engine *e)

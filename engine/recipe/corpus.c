@@ -8,9 +8,9 @@
 
 #include "engine/base/cache_folder.h"
 #include "engine/base/digest.h"
-#include "engine/base/json_text.h"
 #include "engine/base/file.h"
 #include "engine/base/memory.h"
+#include "engine/recipe/corpus_chat.h"
 #include "engine/recipe/job_check.h"
 #include "engine/recipe/job_defaults.h"
 #include "engine/recipe/job_tokenizer.h"
@@ -75,29 +75,6 @@ static status blame(status s, error *err, const char *file)
 		}
 	snprintf(err->param, sizeof err->param, "%s", file);
 	return s;
-}
-
-/* --- conversations ----------------------------------------------------------------- */
-
-/* The model's template, or why it cannot be used, which matters only where there are conversations. */
-typedef struct chat {
-	chat_template *own;
-	error problem;
-	conversation_template use;
-	uint64_t digest; /* digest of the template, without the tokenizer's files */
-} chat;
-
-static status open_chat(const corpus *c, chat *out, error *err)
-{
-	const json_t *declared = json_object_get(c->config, "chat_template");
-	char *text = declared ? json_text(declared, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY) : NULL;
-	*out = (chat){.digest = text ? digest_bytes(text, strlen(text)) : 0};
-	if (declared && !text)
-		return error_settle(err, STATUS_NOMEM);
-	free(text);
-	status s = chat_template_open(&out->own, c->texts.tokenizer, c->config, &out->problem);
-	out->use = (conversation_template){out->own, &out->problem};
-	return s == STATUS_NOMEM ? error_settle(err, s) : STATUS_OK;
 }
 
 /* --- a file as cached tokens ------------------------------------------------------------ */
@@ -214,9 +191,9 @@ static void close_texts(source_texts *t)
 
 static status open_texts(corpus *c, const corpus_file *files, size_t n, size_t number, source_texts *out, error *err)
 {
-	chat t;
+	corpus_chat t;
 	out->n = 0;
-	status s = open_chat(c, &t, err);
+	status s = corpus_chat_open(&t, c->texts.tokenizer, c->config, err);
 	const text_form form = {.chat = &t.use, .digest = t.digest};
 	for (size_t i = 0; i < n && s == STATUS_OK; i++) {
 		labelled_text text;
@@ -224,7 +201,7 @@ static status open_texts(corpus *c, const corpus_file *files, size_t n, size_t n
 		out->texts[i] = (dataset_text){text.text.tokens, files[i].weight};
 		out->n += s == STATUS_OK;
 	}
-	chat_template_free(t.own);
+	corpus_chat_close(&t);
 	return s;
 }
 

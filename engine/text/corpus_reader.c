@@ -15,12 +15,15 @@ struct corpus_reader {
 	const void *context;
 	char *text;
 	size_t have, room, piece;
-	size_t valid;     /* bytes of `text` that are whole characters; of plain text */
+	size_t valid;     /* bytes of `text` that are whole characters; of plain text, and of text that is repaired */
 	size_t offset;    /* where `text` begins in the whole */
 	json_place place; /* the first byte of `text`; of data */
 	json_scan scan;   /* finds the values of `text` */
 	corpus_form form;
 	bool ended, records;
+	int64_t *repaired;  /* lines with bytes that were replaced; NULL: such bytes are refused */
+	bool line_repaired; /* the line at `repaired_at` has been counted */
+	size_t repaired_at; /* offset in `text`, not after the last byte that was replaced */
 };
 
 size_t corpus_cut_at_line(const void *context, const char *text, size_t bytes)
@@ -30,16 +33,36 @@ size_t corpus_cut_at_line(const void *context, const char *text, size_t bytes)
 	return newline ? (size_t)(newline - text) + 1 : 0;
 }
 
+/* Forget the repaired line if it ends before the offset. */
+static void pass_repaired(corpus_reader *r, size_t end)
+{
+	if (r->line_repaired && memchr(r->text + r->repaired_at, '\n', end - r->repaired_at))
+		r->line_repaired = false;
+	r->repaired_at = end;
+}
+
+static void repair_byte(corpus_reader *r)
+{
+	pass_repaired(r, r->valid);
+	*r->repaired += !r->line_repaired;
+	r->line_repaired = true;
+	r->text[r->valid] = '?';
+}
+
 static status check_utf8(corpus_reader *r, error *err)
 {
-	size_t bytes;
-	r->valid += utf8_valid_prefix(r->text + r->valid, r->have - r->valid);
-	if (r->valid == r->have)
-		return STATUS_OK;
-	utf8_kind kind = utf8_next((const unsigned char *)r->text + r->valid, r->have - r->valid, &bytes);
-	if (kind == UTF8_PARTIAL && !r->ended)
-		return STATUS_OK;
-	return error_set(err, STATUS_INVALID, NULL, "invalid UTF-8 at byte %zu", r->offset + r->valid);
+	for (;;) {
+		size_t bytes;
+		r->valid += utf8_valid_prefix(r->text + r->valid, r->have - r->valid);
+		if (r->valid == r->have)
+			return STATUS_OK;
+		utf8_kind kind = utf8_next((const unsigned char *)r->text + r->valid, r->have - r->valid, &bytes);
+		if (kind == UTF8_PARTIAL && !r->ended)
+			return STATUS_OK;
+		if (!r->repaired)
+			return error_set(err, STATUS_INVALID, NULL, "invalid UTF-8 at byte %zu", r->offset + r->valid);
+		repair_byte(r);
+	}
 }
 
 /* Double what is held. */
@@ -167,6 +190,9 @@ static status hand_over(corpus_reader *r, size_t bytes, corpus_piece *out, error
 	if (!next)
 		return error_no_memory(err, "a piece of the text");
 	memcpy(next, r->text + bytes, rest);
+	if (r->repaired_at < bytes)
+		pass_repaired(r, bytes);
+	r->repaired_at -= bytes;
 	*out = (corpus_piece){r->text, bytes, r->place, r->form == CORPUS_FORM_LINES, r->records};
 	if (corpus_reader_is_data(r))
 		json_place_pass(&r->place, r->text, bytes);
@@ -187,7 +213,7 @@ status corpus_reader_next(corpus_reader *r, corpus_piece *out, error *err)
 	if (r->have < r->piece && !r->ended)
 		TRY(read_more(r, err));
 	while (!end) {
-		if (!corpus_reader_is_data(r))
+		if (!corpus_reader_is_data(r) || r->repaired)
 			TRY(check_utf8(r, err));
 		if (r->have == 0 && r->ended) {
 			const char *wrong = json_scan_end(&r->scan);
@@ -199,6 +225,11 @@ status corpus_reader_next(corpus_reader *r, corpus_piece *out, error *err)
 			TRY(read_more(r, err));
 	}
 	return hand_over(r, end, out, err);
+}
+
+void corpus_reader_repair(corpus_reader *r, int64_t *lines)
+{
+	r->repaired = lines;
 }
 
 void corpus_reader_free(corpus_reader *r)

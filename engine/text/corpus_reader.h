@@ -8,6 +8,7 @@
 #define ENGINE_TEXT_CORPUS_READER_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "engine/text/byte_source.h"
 #include "engine/text/json_scan.h"
@@ -39,6 +40,9 @@ bool corpus_reader_is_data(const corpus_reader *r);
 /* STATUS_INVALID: bytes of plain text that are not UTF-8, with their offset in the decompressed text; or characters
  * between values of data that do not belong there, with line and column. */
 status corpus_reader_next(corpus_reader *r, corpus_piece *out, error *err);
+/* Before the first piece: from here on, replace each byte that is not UTF-8 by '?' instead of failing, also in data.
+ * *lines counts the lines with such bytes. A line ends with a newline. */
+void corpus_reader_repair(corpus_reader *r, int64_t *lines);
 void corpus_reader_free(corpus_reader *r); /* NULL is legal */
 
 #endif

@@ -15,6 +15,7 @@
 
 #include "engine/base/memory.h"
 #include "engine/base/workers.h"
+#include "engine/text/document_tokens.h"
 
 enum { PIECE_BYTES = 1 << 20, WORKER_NICE = 5 };
 
@@ -72,7 +73,7 @@ static status corpus_tokens_reserve(slot *s, size_t more, error *err)
 }
 
 typedef struct document_target {
-	const tokenizer *t;
+	document_tokens tokens;
 	slot *slot;
 	size_t begin; /* offset of the document in the slot */
 } document_target;
@@ -81,25 +82,15 @@ static status add_piece(void *context, const char *text, size_t bytes, const enc
 {
 	document_target *d = context;
 	slot *s = d->slot;
-	int32_t end = tokenizer_end(d->t);
 	token_list tokens;
 	unsigned char flags = kind & DOCUMENT_PROMPT ? TOKEN_PROMPT : 0;
-	encode_options alone = how ? *how : (encode_options){0};
-	alone.threads = 1; /* pieces are encoded in parallel, so each uses one thread */
-	if (!how)          /* a template says itself how a conversation begins */
-		alone.begin = s->count == d->begin;
-	TRY(tokenizer_encode(d->t, text, bytes, &alone, &tokens, err));
+	TRY(document_tokens_encode(&d->tokens, text, bytes, how, kind, &tokens, err));
 	status result = corpus_tokens_reserve(s, tokens.count + 1, err);
 	if (result == STATUS_OK) {
 		if (tokens.count > 0)
 			memcpy(s->ids + s->count, tokens.ids, tokens.count * sizeof *tokens.ids);
 		memset(s->flags + s->count, flags, tokens.count);
 		s->count += tokens.count;
-		bool ended = s->count > d->begin && tokenizer_ends(d->t, s->ids[s->count - 1]); /* by a template */
-		if (kind & DOCUMENT_LAST && end != TOKEN_NONE && !ended) {
-			s->ids[s->count] = end;
-			s->flags[s->count++] = flags;
-		}
 		if (kind & DOCUMENT_LAST && s->count > d->begin)
 			s->flags[s->count - 1] |= TOKEN_LAST;
 		d->begin = kind & DOCUMENT_LAST ? s->count : d->begin;
@@ -124,7 +115,7 @@ static void encode(const build *b, slot *s)
 	status result;
 	if (b->data)
 		result = documents_read(p, conversation_pieces, &b->conversations, add_piece,
-		                        &(document_target){b->t, s, 0}, &s->error);
+		                        &(document_target){{.t = b->t}, s, 0}, &s->error);
 	else
 		result = encode_text(b, s);
 	error_settle(&s->error, result);

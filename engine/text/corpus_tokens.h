@@ -2,9 +2,8 @@
  *
  * The text is read piece by piece (corpus_reader.h); pieces are tokenized in parallel and written in order. The
  * tokenizer determines where plain text may be cut (tokenizer_cut), so tokens depend neither on the number of threads
- * nor on their speed. A text and every document of JSON lines begins with the tokens that the tokenizer adds before a
- * text, as prompts do; a conversation begins as its template says. Every document ends with its end token, if the
- * tokenizer has one.
+ * nor on their speed. A text begins with the tokens that the tokenizer adds before a text, as prompts do;
+ * document_tokens.h says how documents begin and end.
  *
  * Memory: a few pieces for each thread. */
 #ifndef ENGINE_TEXT_CORPUS_TOKENS_H

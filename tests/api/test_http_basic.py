@@ -19,6 +19,8 @@ FORWARDED = [
      {"limit": 2, "order": "asc", "purpose": "fine-tune", "after": "file-1"}),
     ("GET", "/v1/files/file-1", "file.get", {"id": "file-1"}),
     ("DELETE", "/v1/files/file-1", "file.delete", {"id": "file-1"}),
+    ("GET", "/v1/files/file-1/statistics", "file.statistics", {"id": "file-1"}),
+    ("GET", "/v1/files/file-1/statistics?model=m-1", "file.statistics", {"id": "file-1", "model": "m-1"}),
     ("GET", "/v1/fine_tuning/jobs?limit=3", "job.list", {"limit": 3}),
     ("GET", "/v1/fine_tuning/jobs?metadata%5Bowner%5D=me%20too&metadata[a]=&limit=1", "job.list",
      {"limit": 1, "metadata": {"owner": "me too", "a": ""}}),

@@ -525,6 +525,19 @@ def test_a_file_is_uploaded_with_the_time_after_which_it_goes(service, tmp_path)
         service.ok("DELETE", f"/v1/files/{id}")
 
 
+def test_the_statistics_of_a_file_are_shown_with_its_scripts(service, tmp_path):
+    corpus = tmp_path / "lines.txt"
+    corpus.write_text("one bottle\nмир\none bottle\n")
+    file = json.loads(additive("files", "upload", corpus, "--json", url=service.url).stdout)["id"]
+    shown = additive("files", "statistics", file, url=service.url)
+    assert shown.returncode == 0 and shown.stdout.splitlines()[-3].split()[:2] == ["Latin", "18"], shown.stdout
+    assert "SCRIPT" in shown.stdout and any(line.split() == ["documents", "3"] for line in shown.stdout.splitlines())
+    assert json.loads(additive("files", "statistics", file, "--json", url=service.url).stdout) == service.ok("GET", f"/v1/files/{file}/statistics")
+    refused = additive("files", "statistics", file, "--model", "none", url=service.url)
+    assert refused.returncode == 1 and "none" in refused.stderr
+    service.ok("DELETE", f"/v1/files/{file}")
+
+
 def test_a_text_that_begins_like_json_is_trained_on_with_its_format(service, tmp_path):
     text = tmp_path / "braces.txt"
     text.write_text("{'so': it begins}\n" * 200)

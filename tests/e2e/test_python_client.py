@@ -38,6 +38,7 @@ def client(service):
 def trained(client):
     file = client.files.upload(TEXT.encode(), "a.txt")
     assert client.files.content(file["id"]) == TEXT.encode()
+    assert client.files.statistics(file["id"])["characters"] == len(TEXT)
     job = client.jobs.create("additive", file["id"], seed=1, additive=dict(SMALL, max_steps=20))
     job = client.jobs.wait(job["id"], progress=False)
     assert job["status"] == "succeeded"

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 
 from . import calls
-from .answers import Batch, ChatCompletion, Checkpoint, Completion, Deleted, Evaluation, File, Job, JobEvent, Key, Model, NewKey, Response, SessionInfo, SessionTree, Snapshot
+from .answers import Batch, ChatCompletion, Checkpoint, Completion, Deleted, Evaluation, File, FileStatistics, Job, JobEvent, Key, Model, NewKey, Response, SessionInfo, SessionTree, Snapshot
 from .errors import ConnectionFailed
 from .explanation import Numbers
 from .progress import Progress
@@ -144,6 +144,11 @@ class Files:
 
     def content(self, file: str) -> bytes:
         return self._sender.bytes(get(calls.of(calls.FILES, file, "content"), accept="*/*"))
+
+    def statistics(self, file: str, model: str | None = None) -> FileStatistics:
+        """Documents, tokens, lengths, duplicates and scripts of the file, with the tokenizer of the model; without one tokens are bytes."""
+        answer: FileStatistics = self._sender.json(calls.statistics(file, model))
+        return answer
 
     def delete(self, file: str) -> Deleted:
         answer: Deleted = self._sender.json(calls.delete(calls.FILES, file))

@@ -36,6 +36,22 @@ class File(_File, total=False):
     expires_at: int
 
 
+class FileStatistics(TypedDict):
+    object: str
+    id: str
+    model: str | None
+    kind: str
+    tokenizer: str
+    bytes: int
+    documents: int
+    characters: int
+    tokens: int
+    lengths: dict[str, dict[str, int] | None]
+    duplicates: dict[str, Any]
+    invalid_utf8_lines: int
+    scripts: list[dict[str, Any]]
+
+
 class Progress(TypedDict, total=False):
     recipe: dict[str, Any] | None
     resolved: dict[str, Any] | None

@@ -43,6 +43,10 @@ def upload(file: str | pathlib.Path | bytes, name: str | None, checksum: str | N
     return once("POST", FILES, form=given(purpose=purpose, checksum=checksum, format=format), parts=(part,))
 
 
+def statistics(file: str, model: str | None) -> Call:
+    return get(of(FILES, file, "statistics"), given(model=model))
+
+
 def create_job(model: str, training_file: str, fields: dict[str, Any]) -> Call:
     return once("POST", JOBS, body={"model": model, "training_file": training_file, **fields})
 
