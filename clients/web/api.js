@@ -128,9 +128,21 @@ export async function* generate(path, body, signal) {
 }
 
 const wait = (ms, signal) => new Promise((resolve, reject) => {
-	const timer = setTimeout(resolve, ms);
-	signal.addEventListener('abort', () => { clearTimeout(timer); reject(signal.reason); }, {once: true});
+	signal.throwIfAborted();
+	const stop = () => { clearTimeout(timer); reject(signal.reason); };
+	const timer = setTimeout(() => { signal.removeEventListener('abort', stop); resolve(); }, ms);
+	signal.addEventListener('abort', stop, {once: true});
 });
+
+const PAUSE = 2000; /* ms between two reads of what changes by itself */
+
+/** Call read() again and again while it returns true or the service is away, until signal aborts. */
+export async function repeat(read, signal) {
+	for (let again = true; again && !signal.aborted;) {
+		await wait(PAUSE, signal).catch(() => {});
+		if (!signal.aborted) again = await read().catch(error => !!error.away);
+	}
+}
 
 /** Yield the events of a job until it ends or signal aborts. A lost connection, to the service or from there to its
  * engine, is made again after the last event. */
