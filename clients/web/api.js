@@ -128,9 +128,21 @@ export async function* generate(path, body, signal) {
 }
 
 const wait = (ms, signal) => new Promise((resolve, reject) => {
-	const timer = setTimeout(resolve, ms);
-	signal.addEventListener('abort', () => { clearTimeout(timer); reject(signal.reason); }, {once: true});
+	signal.throwIfAborted();
+	const stop = () => { clearTimeout(timer); reject(signal.reason); };
+	const timer = setTimeout(() => { signal.removeEventListener('abort', stop); resolve(); }, ms);
+	signal.addEventListener('abort', stop, {once: true});
 });
+
+const PAUSE = 2000; /* ms between two reads of what changes by itself */
+
+/** Call read() again and again while it returns true or the service is away, until signal aborts. */
+export async function repeat(read, signal) {
+	for (let again = true; again && !signal.aborted;) {
+		await wait(PAUSE, signal).catch(() => {});
+		if (!signal.aborted) again = await read().catch(error => !!error.away);
+	}
+}
 
 /** Yield the events of a job until it ends or signal aborts. A lost connection, to the service or from there to its
  * engine, is made again after the last event. */
@@ -177,24 +189,26 @@ export async function all(path, query, signal) {
 	return out;
 }
 
-/** Send a file; progress(share) is called with 0 to 1. */
-export function upload(file, fields, progress) {
-	const form = new FormData();
-	for (const [name, value] of Object.entries(fields)) form.append(name, value);
-	form.append('file', file);
+/** Send a FormData or a File, which the browser reads from the disk piece by piece. progress(sent, total) gets bytes. */
+export function upload(path, body, {query, progress, signal} = {}) {
 	return new Promise((resolve, reject) => {
 		const request = new XMLHttpRequest();
-		request.open('POST', address('v1/files'));
-		for (const [name, value] of Object.entries(headers())) request.setRequestHeader(name, value);
+		request.open('POST', address(path, query));
+		for (const [name, value] of Object.entries(headers(body instanceof FormData ? {} : {'Content-Type': 'application/octet-stream'}))) request.setRequestHeader(name, value);
 		request.responseType = 'json';
-		request.upload.addEventListener('progress', event => { if (event.lengthComputable) progress(event.loaded / event.total); });
+		request.upload.addEventListener('progress', event => { if (event.lengthComputable) progress(event.loaded, event.total); });
 		request.addEventListener('load', () => {
 			const error = request.status < 300 ? null : new ServiceError(request.status, (request.response || {}).error || {});
 			report(error);
 			if (error) reject(error);
 			else resolve(request.response);
 		});
-		request.addEventListener('error', () => { reject(new ServiceError(0, {message: 'the service does not answer'})); });
-		request.send(form);
+		request.addEventListener('error', () => {
+			const away = new ServiceError(0, {message: 'the upload broke off: the service does not answer, or the file cannot be read'});
+			report(away);
+			reject(away);
+		});
+		if (signal) signal.addEventListener('abort', () => { request.abort(); reject(signal.reason); }, {once: true});
+		request.send(body);
 	});
 }

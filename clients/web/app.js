@@ -14,6 +14,7 @@ const VIEWS = [
 	['sessions', 'Sessions', () => import('./sessions_view.js')],
 	['files', 'Files', () => import('./files_view.js')],
 	['evaluations', 'Evaluations', () => import('./evaluations_view.js')],
+	['batches', 'Batches', () => import('./batches_view.js')],
 	['operate', 'Operate', () => import('./operate_view.js')],
 ];
 

@@ -1,29 +1,68 @@
-/* Evaluations: start one, and the list with its results. */
-import {element} from './dom.js';
-import {all, path, post} from './api.js';
-import {choice} from './form.js';
-import {deleteButton, showList} from './list.js';
+/* Evaluations of models and of their explanations: a form and a list for each kind, and the report of the second. */
+import {changing, element, replace, save} from './dom.js';
+import {all, get, path, post, repeat, send} from './api.js';
+import {choice, fields, schema} from './form.js';
+import {changes, deleteButton, showList, status, stopButton} from './list.js';
+import {drawFaithfulness} from './faithfulness.js';
 import {act} from './notice.js';
+import {aboutNumbers} from './numbers.js';
 import {NONE, percent, significant, time} from './format.js';
 
-export async function show(main, route) {
-	const [models, files] = await Promise.all([all('v1/models', null, route.signal), all('v1/files', null, route.signal)]);
-	const model = choice('Model', models, null, row => row.id), file = choice('File', files, null, row => row.filename);
+const share = (done, total) => total ? percent(done / total) : NONE;
+
+/* create: the path that starts one. asked: the options in the form, of the schema `request`. */
+const KINDS = [
+	{title: 'Evaluations', name: 'Of models', address: '#/evaluations', path: 'v1/evaluations', create: 'v1/evaluations', request: 'EvaluationRequest', asked: ['context', 'length', 'stride', 'reset_at_document', 'top'],
+		says: 'An evaluation measures a model on every token of a file.', link: row => row.model,
+		done: row => share(row.progress.tokens, row.progress.total_tokens), columns: [{title: 'Perplexity', number: true, cell: row => significant(row.result && row.result.perplexity)}]},
+	{title: 'Evaluations of explanations', name: 'Of explanations', address: '#/evaluations/explanations', path: 'v1/explain/evaluations', create: 'v1/explain/evaluate', request: 'ExplainEvaluateRequest', asked: ['texts', 'max_tokens', 'spread', 'far', 'soft', 'bootstrap', 'seed'],
+		says: 'It measures how faithful the explanations of a model are, on the texts of a file.', link: row => element('a', {href: `#/evaluations/explanations/${encodeURIComponent(row.id)}`}, row.model),
+		done: row => share(row.texts.done, row.texts.total), columns: []},
+];
+
+async function showAll(main, route, kind) {
+	const [models, files, request] = await Promise.all([all('v1/models', null, route.signal), all('v1/files', null, route.signal), schema(kind.request)]);
+	const chosen = route.query.get('model'), model = choice('Model', models, chosen, row => row.id), file = choice('File', files.filter(row => row.purpose === 'fine-tune'), null, row => row.filename), options = fields(request, kind.asked, 'evaluation');
+	const kinds = element('span', {class: 'buttons'}, KINDS.map(each => element('a', {class: 'button', href: each.address + (chosen ? `?model=${encodeURIComponent(chosen)}` : ''), 'aria-current': each === kind ? 'page' : null}, each.name)));
+	const start = element('button', {class: 'primary', disabled: !models.length || !file.select.length}, 'Evaluate');
 	const form = element('form', {class: 'buttons', onsubmit: event => {
 		event.preventDefault();
-		act(event.submitter, () => post('v1/evaluations', {model: model.select.value, file: file.select.value}).then(() => show(main, route)));
-	}}, model.node, file.node, element('button', {class: 'primary', disabled: !models.length || !files.length}, 'Evaluate'));
+		act(start, () => post(kind.create, {model: model.select.value, file: file.select.value, ...options.values()}).then(() => show(main, route)), options);
+	}}, model.node, file.node, start, element('details', {}, element('summary', {}, 'Options'), options.node));
 	await showList(main, route, {
-		title: 'Evaluations', path: 'v1/evaluations', words: row => `${row.model} ${row.file} ${row.status}`, actions: form,
+		title: kind.title, path: kind.path, words: row => `${row.id} ${row.model} ${row.file} ${row.status}`, actions: [kinds, form],
 		columns: [
-			{title: 'Model', wide: true, cell: row => row.model},
+			{title: 'Model', wide: true, cell: kind.link},
 			{title: 'File', cell: row => (files.find(f => f.id === row.file) || {filename: row.file}).filename},
-			{title: 'Status', cell: row => element('span', {class: `status ${row.status}`}, row.status)},
-			{title: 'Done', number: true, cell: row => row.progress.total_tokens ? percent(row.progress.tokens / row.progress.total_tokens) : NONE},
-			{title: 'Perplexity', number: true, cell: row => significant(row.result && row.result.perplexity)},
+			{title: 'Status', cell: status},
+			{title: 'Done', number: true, cell: kind.done}, ...kind.columns,
 			{title: 'Created', cell: row => time(row.created_at)},
-			{title: '', cell: (row, forget) => deleteButton('this evaluation', path('v1/evaluations', row.id), 'Its report is lost.', () => forget(row))},
+			{title: '', cell: (row, forget, renew) => changes(row) ? stopButton('this evaluation', path(kind.path, row.id), 'What it has measured is lost.', fresh => renew(row, fresh))
+				: deleteButton('this evaluation', path(kind.path, row.id), 'Its report is lost.', () => forget(row))},
 		],
-		empty: element('p', {}, 'An evaluation measures a model on every token of a file.'),
+		empty: element('p', {}, kind.says),
 	});
+}
+
+async function showReport(main, route, kind, id) {
+	const where = path(kind.path, id), change = changing(['title', 'report']);
+	async function draw() {
+		const job = await get(where, null, route);
+		change('title', [job.status, job.model], () => element('div', {class: 'title'}, element('h1', {}, `How faithful the explanations of ${job.model} are`),
+			element('button', {type: 'button', class: 'quiet', onclick: event => act(event.currentTarget, async () => save(`${id}.html`, 'text/html', await (await send('GET', where, {accept: 'text/html'})).text()))}, 'Save page'),
+			changes(job) ? stopButton('this evaluation', where, 'What it has measured is lost.', draw) : deleteButton('this evaluation', where, 'Its report is lost.', () => { location.hash = kind.address; })));
+		change('report', job, () => {
+			const drawn = element('div');
+			drawFaithfulness(drawn, job);
+			return drawn;
+		});
+		return changes(job);
+	}
+	if (await draw()) repeat(draw, route.signal);
+	replace(main, Object.values(change.parts), aboutNumbers('faithfulness'));
+}
+
+export function show(main, route) {
+	const [name, id] = route.parts, kind = KINDS[name === 'explanations' ? 1 : 0];
+	return id === undefined ? showAll(main, route, kind) : showReport(main, route, kind, id);
 }

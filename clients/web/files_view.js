@@ -2,33 +2,25 @@
 import {element} from './dom.js';
 import {path, upload} from './api.js';
 import {deleteButton, showList} from './list.js';
-import {message} from './notice.js';
-import {percent, size, time} from './format.js';
+import {fileField, saveButton, sent} from './transfer.js';
+import {size, time} from './format.js';
 
 /** A field that takes a file by choice or by drop, and uploads it. done(file) gets the service's object. */
 export function dropField(purpose, done) {
-	const note = element('span', {role: 'status'}, 'Drop a file here, or choose one.');
-	const input = element('input', {type: 'file', class: 'hidden-input', 'aria-label': 'File to upload', onchange: () => take(input.files[0])});
-	const field = element('label', {class: 'drop', ondragover: event => { event.preventDefault(); field.classList.add('over'); },
-		ondragleave: () => field.classList.remove('over'),
-		ondrop: event => { event.preventDefault(); field.classList.remove('over'); take(event.dataTransfer.files[0]); }}, input, note);
-
-	async function take(file) {
-		if (!file) return;
-		input.disabled = true;
-		try {
-			const made = await upload(file, {purpose}, share => { note.textContent = `${file.name}: ${percent(share)} of ${size(file.size)}`; });
-			note.textContent = `${made.filename} is uploaded.`;
-			done(made);
-		} catch (error) {
-			note.replaceChildren(message(error));
-		} finally {
-			input.disabled = false;
-			input.value = '';
-		}
-	}
-	return field;
+	const field = fileField({label: 'File to upload', hint: 'Drop a file here, or choose one.', take: async ([file]) => {
+		const form = new FormData();
+		form.append('purpose', purpose);
+		form.append('file', file);
+		const made = await upload('v1/files', form, {progress: (bytes, total) => field.say(sent(file.name, bytes, total))});
+		field.say(`${made.filename} is uploaded.`);
+		done(made);
+	}});
+	return field.node;
 }
+
+/* The next step with a file of this purpose. */
+const use = row => row.purpose === 'fine-tune' ? element('a', {href: `#/jobs/new?file=${encodeURIComponent(row.id)}`}, 'Train on it')
+	: row.purpose === 'batch' ? element('a', {href: `#/batches/new?file=${encodeURIComponent(row.id)}`}, 'Run it') : null;
 
 export async function show(main, route) {
 	const again = () => route.signal.aborted || show(main, route);
@@ -40,7 +32,7 @@ export async function show(main, route) {
 			{title: 'Purpose', cell: row => row.purpose},
 			{title: 'Size', number: true, cell: row => size(row.bytes)},
 			{title: 'Uploaded', cell: row => time(row.created_at)},
-			{title: '', cell: (row, forget) => [element('a', {href: `#/jobs/new?file=${encodeURIComponent(row.id)}`}, 'Train on it'), ' ',
+			{title: '', cell: (row, forget) => [use(row), saveButton('Save', path('v1/files', row.id, 'content'), row.filename),
 				deleteButton(`the file ${row.filename}`, path('v1/files', row.id), 'A file that a job still reads cannot be deleted.', () => forget(row))]},
 		],
 		empty: element('p', {}, 'Plain text, JSON lines with messages or prompts, labelled texts: the service recognises what it is.'),

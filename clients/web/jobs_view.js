@@ -3,14 +3,13 @@ import {changing, element, facts, oncePerFrame, replace} from './dom.js';
 import {all, follow, get, path, post} from './api.js';
 import {choice, fields, schema} from './form.js';
 import {dropField} from './files_view.js';
-import {showList} from './list.js';
+import {showList, status} from './list.js';
 import {act, message} from './notice.js';
 import {plot} from './plot.js';
 import {count, duration, NONE, short, significant, time} from './format.js';
 
 const ENDED = ['succeeded', 'failed', 'cancelled'];
 const link = job => element('a', {href: `#/jobs/${encodeURIComponent(job.id)}`}, job.fine_tuned_model || job.id);
-const status = job => element('span', {class: `status ${job.status}`}, job.status);
 
 /* --- the list -------------------------------------------------------------------------------------------------------- */
 

@@ -1,8 +1,10 @@
-/* Models: a list, and one model with its files, its weights' type and what can be done with it. */
-import {element, facts, replace, save} from './dom.js';
-import {address, get, getKey, path, post, send} from './api.js';
+/* Models: a list, the import of one, and one model with its files, its weights' type and what can be done with it. */
+import {element, facts, replace} from './dom.js';
+import {get, path, post, upload} from './api.js';
+import {fields, openapi} from './form.js';
 import {deleteButton, showList} from './list.js';
-import {act} from './notice.js';
+import {act, explainError, message} from './notice.js';
+import {fileField, saveButton, sent} from './transfer.js';
 import {count, NONE, short, size, time} from './format.js';
 
 const link = id => element('a', {href: `#/models/${encodeURIComponent(id)}`}, id);
@@ -10,6 +12,7 @@ const link = id => element('a', {href: `#/models/${encodeURIComponent(id)}`}, id
 function showAll(main, route) {
 	return showList(main, route, {
 		title: 'Models', path: 'v1/models', words: row => `${row.id} ${row.additive.architecture || ''}`,
+		actions: element('a', {class: 'button', href: '#/models?import=1'}, 'Import'),
 		columns: [
 			{title: 'Name', wide: true, cell: row => link(row.id)},
 			{title: 'Architecture', cell: row => row.additive.damaged ? element('strong', {class: 'bad'}, 'damaged') : row.additive.architecture},
@@ -19,23 +22,66 @@ function showAll(main, route) {
 			{title: 'Created', cell: row => time(row.created)},
 			{title: '', cell: (row, forget) => deleteButton(`the model ${row.id}`, path('v1/models', row.id), 'Its weights are removed from the disk. While a session uses it, it cannot be deleted.', () => forget(row))},
 		],
-		empty: element('p', {}, element('a', {class: 'button primary', href: '#/jobs/new'}, 'Train one'), ' or import a folder with ', element('code', {}, 'additive models push'), '.'),
+		empty: element('p', {}, element('a', {class: 'button primary', href: '#/jobs/new'}, 'Train one'), ' or import the folder of one.'),
 	});
 }
 
-/* Files are fetched with the key, which a link cannot carry. */
-async function download(model, name) {
-	const where = path('v1/models', model, 'files', name);
-	if (!getKey()) {
-		element('a', {href: address(where), download: name}).click();
-		return;
+/* Weights in several files, their index and checksums: an import takes them besides the names that an export has. */
+const SHARDS = /\.safetensors(\.index\.json)?$|^SHA256SUMS$/;
+
+async function showImport(main, route) {
+	const {paths} = await openapi(), names = paths['/v1/models/{id}/files/{name}'].parameters.find(each => each.name === 'name').schema.enum;
+	const form = fields(paths['/v1/models'].post.requestBody.content['multipart/form-data'].schema, ['id'], 'import'), id = form.node.querySelector('input');
+	const start = element('button', {class: 'primary', disabled: true}, 'Import'), stop = element('button', {type: 'button', hidden: true, onclick: () => stopped.abort()}, 'Stop');
+	const belongs = file => names.includes(file.name) || SHARDS.test(file.name);
+	let chosen = [], archive = false, stopped = null;
+
+	/* A single file of another name is an archive, or the service says what it is. */
+	const drop = fileField({label: 'Files of the model', several: true, hint: 'Drop the folder of a model, its files or a tar archive of them here, or choose the files.', take: async (files, folder) => {
+		archive = files.length === 1 && !belongs(files[0]);
+		chosen = archive ? files : files.filter(belongs);
+		start.disabled = !chosen.length;
+		if (!chosen.length) throw new Error('None of these files belongs to a model.');
+		id.value ||= (folder || (archive ? files[0].name.replace(/\.tar$/, '') : '')).slice(0, id.maxLength);
+		const rest = files.filter(file => !chosen.includes(file));
+		drop.say(`${chosen.map(file => file.name).join(', ')}: ${size(chosen.reduce((sum, file) => sum + file.size, 0))}.`, rest.length ? ` Left out: ${rest.map(file => file.name).join(', ')}.` : null);
+	}});
+
+	async function run() {
+		const body = new FormData(), about = chosen.length === 1 ? chosen[0].name : `${chosen.length} files`;
+		body.append('id', id.value);
+		for (const file of chosen) body.append(archive ? 'archive' : 'file', file);
+		stopped = new AbortController();
+		stop.hidden = false;
+		drop.input.disabled = true;
+		try {
+			const made = await upload('v1/models', body, {signal: stopped.signal, progress: (bytes, total) => drop.say(sent(about, bytes, total))});
+			if (!route.signal.aborted) location.hash = `#/models/${encodeURIComponent(made.id)}`;
+		} catch (error) {
+			drop.say(stopped.signal.aborted ? 'Stopped. Nothing was kept.' : form.refuse(error) ? `${about}: not imported.` : message(error));
+		} finally {
+			stop.hidden = true;
+			drop.input.disabled = false;
+		}
 	}
-	save(name, '', await (await send('GET', where)).blob());
+
+	replace(main, element('div', {class: 'title'}, element('h1', {}, 'Import a model'), element('a', {class: 'button', href: '#/models'}, 'All models')),
+		element('form', {onsubmit: event => { event.preventDefault(); act(start, run, form); }}, form.node, drop.node, element('p', {class: 'buttons'}, start, stop)));
+}
+
+async function drawFiles(node, where, route) {
+	try {
+		const files = await get(`${where}/files`, null, route);
+		replace(node, element('h2', {}, 'Files'), element('table', {}, element('thead', {}, element('tr', {}, element('th', {scope: 'col'}, 'Name'), element('th', {scope: 'col', class: 'number'}, 'Size'), element('th', {}))),
+			element('tbody', {}, files.data.map(file => element('tr', {}, element('td', {}, file.name), element('td', {class: 'number'}, size(file.bytes)), element('td', {}, saveButton('Save', path(`${where}/files`, file.name), file.name)))))));
+	} catch (error) {
+		if (!route.signal.aborted) replace(node, element('h2', {}, 'Files'), explainError(error, () => drawFiles(node, where, route)));
+	}
 }
 
 async function showOne(main, route, id) {
-	const where = path('v1/models', id);
-	const [model, files] = await Promise.all([get(where, null, route), get(`${where}/files`, null, route)]), about = model.additive;
+	const where = path('v1/models', id), files = element('section', {}, element('h2', {}, 'Files'), element('p', {class: 'loading'}, 'Loading\u2026'));
+	const model = await get(where, null, route), about = model.additive;
 	const again = () => showOne(main, route, id).catch(() => {});
 	const dtype = element('select', {'aria-label': 'Type of the weights'}, ['fp32', 'bf16', 'int8'].map(name => element('option', {selected: name === about.dtype}, name)));
 	const rows = [['Architecture', about.architecture], ['Parameters', count(about.parameters)], ['Tokenizer', about.tokenizer && `${about.tokenizer.type}, ${count(about.tokenizer.vocab_size)} tokens`],
@@ -44,18 +90,17 @@ async function showOne(main, route, id) {
 	replace(main, element('div', {class: 'title'}, element('h1', {}, id),
 		element('a', {class: 'button primary', href: `#/play?model=${encodeURIComponent(id)}`}, 'Talk to it'),
 		element('a', {class: 'button', href: `#/explain?model=${encodeURIComponent(id)}`}, 'Explain it'),
-		element('a', {class: 'button', href: `#/jobs/new?model=${encodeURIComponent(id)}`}, 'Train it further')),
+		element('a', {class: 'button', href: `#/jobs/new?model=${encodeURIComponent(id)}`}, 'Train it further'),
+		element('a', {class: 'button', href: `#/evaluations?model=${encodeURIComponent(id)}`}, 'Evaluate it')),
 	facts(rows),
 	element('p', {class: 'buttons'}, dtype,
 		element('button', {type: 'button', onclick: event => act(event.currentTarget, () => post(`${where}/load`, {dtype: dtype.value}).then(again))}, about.loaded ? 'Load as this type' : 'Load'),
 		about.loaded ? element('button', {type: 'button', onclick: event => act(event.currentTarget, () => post(`${where}/unload`).then(again))}, 'Unload') : null,
 		deleteButton(`the model ${id}`, where, 'Its weights are removed from the disk. While a session uses it, it cannot be deleted.', () => { location.hash = '#/models'; })),
-	element('h2', {}, 'Files'), element('table', {}, element('thead', {}, element('tr', {}, element('th', {scope: 'col'}, 'Name'), element('th', {scope: 'col', class: 'number'}, 'Size'), element('th', {}))),
-		element('tbody', {}, files.data.map(file => element('tr', {}, element('td', {}, file.name), element('td', {class: 'number'}, size(file.bytes)),
-			element('td', {}, element('button', {type: 'button', class: 'quiet', 'aria-label': `Save ${file.name}`, onclick: event => act(event.currentTarget, () => download(id, file.name))}, 'Save')))))),
-	element('details', {}, element('summary', {}, 'Configuration'), element('pre', {}, JSON.stringify(about.config, null, 2))));
+	files, element('details', {}, element('summary', {}, 'Configuration'), element('pre', {}, JSON.stringify(about.config, null, 2))));
+	drawFiles(files, where, route);
 }
 
 export function show(main, route) {
-	return route.parts.length ? showOne(main, route, route.parts[0]) : showAll(main, route);
+	return route.parts.length ? showOne(main, route, route.parts[0]) : route.query.has('import') ? showImport(main, route) : showAll(main, route);
 }

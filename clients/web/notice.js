@@ -2,16 +2,23 @@
 import {element} from './dom.js';
 import {ServiceError} from './api.js';
 
-/** Ask in a dialog. Resolves to true once the reader has chosen `action`. dangerous: the button is red. */
-export function ask(title, action, content, dangerous) {
+function open(title, content, ...buttons) {
 	return new Promise(resolve => {
 		const dialog = element('dialog', {'aria-label': title, onclose: () => { dialog.remove(); resolve(dialog.returnValue === 'yes'); }},
-			element('form', {method: 'dialog'}, element('h2', {}, title), content,
-				element('p', {class: 'buttons'}, element('button', {value: 'yes', class: dangerous ? 'danger' : 'primary'}, action),
-					element('button', {value: 'no', formnovalidate: true}, 'Cancel'))));
+			element('form', {method: 'dialog'}, element('h2', {}, title), content, element('p', {class: 'buttons'}, buttons)));
 		document.body.append(dialog);
 		dialog.showModal();
 	});
+}
+
+/** Ask in a dialog. Resolves to true once the reader has chosen `action`. dangerous: the button is red. */
+export function ask(title, action, content, dangerous) {
+	return open(title, content, element('button', {value: 'yes', class: dangerous ? 'danger' : 'primary'}, action), element('button', {value: 'no', formnovalidate: true}, 'Cancel'));
+}
+
+/** Show an error in a dialog, for a button that has no room for it. */
+export function tell(error) {
+	return open('That did not work.', message(error), element('button', {value: 'no', class: 'primary'}, 'Close'));
 }
 
 const NEXT = {
@@ -41,15 +48,17 @@ export function message(error) {
 	return element('p', {class: 'error', role: 'alert'}, error.param ? `${error.param}: ` : null, error.message);
 }
 
-/** Run an action of a button: it is disabled meanwhile, and an error is shown after it. */
-export async function act(button, action) {
+/** Run an action of a button, which is disabled meanwhile. An error is shown after the button, or in the one of `forms`
+ * that has the field it names. */
+export async function act(button, action, ...forms) {
 	const next = button.nextElementSibling;
 	if (next && next.classList.contains('error')) next.remove();
+	forms.forEach(form => form.refuse(null));
 	button.disabled = true;
 	try {
 		return await action();
 	} catch (error) {
-		if (error.name !== 'AbortError') button.after(message(error));
+		if (error.name !== 'AbortError' && !forms.some(form => form.refuse(error))) button.after(message(error));
 	} finally {
 		button.disabled = false;
 	}

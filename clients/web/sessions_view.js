@@ -1,15 +1,17 @@
-/* Sessions: a list, and one session with its tree of forks and snapshots. */
+/* Sessions: a list, the import of one, and one session with its tree of forks and snapshots. */
 import {element, facts, replace} from './dom.js';
-import {get, path, post} from './api.js';
+import {all, get, path, post, upload} from './api.js';
+import {choice} from './form.js';
 import {deleteButton, showList} from './list.js';
 import {act} from './notice.js';
+import {fileField, saveButton, sent} from './transfer.js';
 import {count, duration, NONE, size, time} from './format.js';
 
 const link = id => element('a', {href: `#/sessions/${encodeURIComponent(id)}`}, id);
 
 async function showAll(main, route) {
 	await showList(main, route, {
-		title: 'Sessions', path: 'v1/sessions', words: row => `${row.id} ${row.model}`,
+		title: 'Sessions', path: 'v1/sessions', words: row => `${row.id} ${row.model}`, actions: element('a', {class: 'button', href: '#/sessions?import=1'}, 'Import'),
 		columns: [
 			{title: 'Session', wide: true, cell: row => link(row.id)},
 			{title: 'Model', wide: true, cell: row => row.model},
@@ -21,6 +23,15 @@ async function showAll(main, route) {
 		],
 		empty: element('p', {}, element('a', {class: 'button primary', href: '#/play'}, 'Start a conversation'), ' in the playground.'),
 	});
+}
+
+async function showImport(main, route) {
+	const model = choice('Model', await all('v1/models', null, route.signal), null, row => row.id);
+	const drop = fileField({label: 'State of a session', hint: 'Drop the saved state of a session here, or choose it. It belongs to the model that it was made with.', take: async ([file]) => {
+		const made = await upload('v1/sessions', file, {query: {model: model.select.value}, progress: (bytes, total) => drop.say(sent(file.name, bytes, total))});
+		if (!route.signal.aborted) location.hash = `#/sessions/${encodeURIComponent(made.id)}`;
+	}});
+	replace(main, element('div', {class: 'title'}, element('h1', {}, 'Import a session'), element('a', {class: 'button', href: '#/sessions'}, 'All sessions')), model.node, drop.node);
 }
 
 function drawBranch(branch, children, session, again) {
@@ -41,11 +52,12 @@ async function showOne(main, route, id) {
 			['Ends', session.expires_at ? `in ${duration(session.expires_at - Date.now() / 1000)}` : NONE]]),
 		element('form', {class: 'buttons', onsubmit: event => { event.preventDefault(); act(event.submitter, () => post(`${where}/snapshots`, name.value ? {name: name.value} : {}).then(again)); }}, name, element('button', {}, 'Take a snapshot'),
 			element('button', {type: 'button', onclick: event => act(event.currentTarget, () => post(`${where}/fork`, {}).then(again))}, 'Fork'),
+			saveButton('Save its state', `${where}/state`, `${id}.state`, {small: true, kind: null}),
 			deleteButton(`the session ${id}`, where, 'Its state and its snapshots are lost.', () => { location.hash = '#/sessions'; })),
 		element('h2', {}, 'Tree'), element('ul', {class: 'tree'}, root ? drawBranch(root, tree.data, id, again) : element('li', {}, NONE)),
 		tree.has_more ? element('p', {class: 'note'}, 'The tree has more branches than are shown.') : null);
 }
 
 export function show(main, route) {
-	return route.parts.length ? showOne(main, route, route.parts[0]) : showAll(main, route);
+	return route.parts.length ? showOne(main, route, route.parts[0]) : route.query.has('import') ? showImport(main, route) : showAll(main, route);
 }

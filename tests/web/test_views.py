@@ -11,7 +11,8 @@ from http_support import engine, front, start
 
 pytestmark = pytest.mark.slow
 HOSTILE = ["<b class=planted>x</b><img class=planted src=//planted.invalid/x onerror=planted()>", "</script><script class=planted>planted()</script>", "\"'`${planted()}&lt;", "\u202eRTL\u2066\u200f", "a\0b\n\tc", "x" * 10000]
-VIEWS = ["play", "jobs", "jobs/new", "jobs/j", "explain", "models", "models/m", "sessions", "sessions/s", "files", "evaluations", "operate"]
+VIEWS = ["play", "jobs", "jobs/new", "jobs/j", "explain", "models", "models/m", "models?import=1", "sessions", "sessions/s", "sessions?import=1", "files", "evaluations", "evaluations/explanations",
+         "evaluations/explanations/e", "batches", "batches/new", "batches/b", "operate"]
 DAY = 86400
 
 
@@ -28,9 +29,14 @@ def answers(texts):
                           "project": text, "tokenizer": {"type": text, "vocab_size": 256}, "config": {"name": text}}}
     session = lambda text: {"id": text, "object": "session", "model": text, "tokens": 3, "state_bytes": 7296, "durable": True, "created": DAY, "expires_at": None}
     token = lambda text: {"text": text, "id": 1, "offset": 0}
+    batch = lambda i, text: {"id": text if i else "b", "object": "batch", "endpoint": text, "input_file_id": text, "completion_window": text, "status": ["failed", "in_progress", "completed"][i % 3], "created_at": DAY, "expires_at": 2 * DAY,
+                             "errors": {"object": "list", "data": [{"code": "x", "message": text, "param": None, "line": 1}]} if i % 3 == 0 else None, "output_file_id": text, "error_file_id": text,
+                             "request_counts": {"total": 4, "completed": 2, "failed": 1}, "metadata": None, "additive": {"error": None}}
+    faithfulness = lambda i, text: {"id": text if i else "e", "object": "explain.evaluation.job", "created_at": DAY, "finished_at": None, "status": "failed", "model": text, "file": text, "texts": {"total": 4, "done": 1},
+                                    "settings": {"seed": text}, "error": {"code": "x", "message": text}, "result": None}
     return {
         "model.list": listed([model(text) for text in texts]), "model.get": model(texts[0]), "model.files": listed([{"name": text, "bytes": 3} for text in texts]),
-        "file.list": listed([{"id": f"file-{i}", "object": "file", "filename": text, "purpose": "fine-tune", "bytes": 3, "created_at": DAY} for i, text in enumerate(texts)]),
+        "file.list": listed([{"id": f"file-{i}", "object": "file", "filename": text, "purpose": ["fine-tune", "batch"][i % 2], "bytes": 3, "created_at": DAY} for i, text in enumerate(texts)]),
         "job.list": listed([job(i, text) for i, text in enumerate(texts)]), "job.get": job(0, texts[0]),
         "job.create": {"resolved": {"parameters": 5, "max_steps": 4, "batch_size": 2, "sequence_length": 8, "estimated_seconds": 3, "objective": texts[0]}, "tokens": 99},
         "job.checkpoints": listed([{"id": text, "step_number": 2, "fine_tuned_model_checkpoint": text, "metrics": {"valid_loss": 1.0}} for text in texts]),
@@ -38,6 +44,8 @@ def answers(texts):
         "session.tree": listed([{"id": "s", "tokens": 3, "parent": None, "snapshots": [{"id": f"snap-{i}", "name": text, "tokens": 2, "created_at": DAY} for i, text in enumerate(texts)]},
                                 *({"id": text, "tokens": 4, "parent": {"session": "s", "tokens": 3}, "snapshots": []} for text in texts)]),
         "evaluation.list": listed([{"id": text, "model": text, "file": text, "status": "failed", "created_at": DAY, "progress": {"tokens": 1, "total_tokens": 2}, "result": None} for text in texts]),
+        "faithfulness.list": listed([faithfulness(i, text) for i, text in enumerate(texts)]), "faithfulness.get": faithfulness(0, texts[0]),
+        "batch.list": listed([batch(i, text) for i, text in enumerate(texts)]), "batch.get": batch(0, texts[0]),
         "storage.usage": {"data_bytes": 5, "budget_bytes": 0, "disk_free_bytes": 7, "kinds": [{"kind": text, "count": 1, "bytes": 2} for text in texts],
                           "damaged": [{"kind": text, "id": text, "problem": text} for text in texts], "lost": [{"kind": "file", "name": text, "bytes": 2} for text in texts]},
         "key.list": listed([{"id": f"key-{i}", "name": text, "role": "admin", "project": text, "created_at": DAY, "last_used_at": None, "revoked_at": None, "expires_at": None} for i, text in enumerate(texts)]),
@@ -74,7 +82,7 @@ def show(page, front, view):
     page.wait_for_load_state("networkidle")
 
 
-@pytest.mark.parametrize("view", [*VIEWS, "explain?model=m&input=x", "play?session=s"])
+@pytest.mark.parametrize("view", [*(view for view in VIEWS if view != "models?import=1"), "explain?model=m&input=x", "play?session=s"])  # an import shows the names of chosen files alone
 def test_hostile_texts_stay_texts(engine, front, open_page, view):
     scripted(engine, HOSTILE)
     page = open_page(address(front) + "/", size=NARROW)

@@ -1,0 +1,312 @@
+"""Lists of jobs, evaluations and batches: they follow what runs, stop it, and lead to its results."""
+
+import json
+
+import pytest
+
+from web_support import NARROW, beside, browser, open_page
+from conftest import TEXT, service
+from explanation_samples import EVALUATION, JOB
+from http_support import engine, front, start
+from test_views import DAY, address, answers, listed, scripted
+
+pytestmark = pytest.mark.slow
+PAUSE = 2001  # ms; the page's own is 2000
+
+
+def evaluation(id, status, done=0):
+    return {"id": id, "object": "evaluation", "model": "m", "file": "file-0", "status": status, "created_at": DAY, "progress": {"tokens": done, "total_tokens": 4}, "result": None}
+
+
+def faithfulness(id, status, done=0):
+    return {**JOB, "id": id, "status": status, "texts": {"total": 4, "done": done}, "result": EVALUATION if status == "succeeded" else None}
+
+
+def batch(id, status, done=0, **more):
+    ended = status == "completed"
+    return {"id": id, "object": "batch", "endpoint": "/v1/completions", "input_file_id": "file-0", "completion_window": "24h", "status": status, "created_at": DAY, "expires_at": 2 * DAY, "errors": None,
+            "output_file_id": "file-8" if ended else None, "error_file_id": "file-9" if ended else None, "request_counts": {"total": 4, "completed": done, "failed": 0}, "metadata": None, "additive": {"error": None}, **more}
+
+
+def job(id, status, done=0):
+    return {**answers(["m"])["job.list"]["data"][0], "id": id, "status": status, "additive": {"step": done, "total_steps": 4}}
+
+
+# view: (engine's methods, a row of the list, statuses while it runs and at the end, text of its progress)
+RUNS = {"evaluations": ("evaluation", evaluation, "running", "succeeded", lambda n: f"{25.0 * n} %"),
+        "evaluations/explanations": ("faithfulness", faithfulness, "running", "succeeded", lambda n: f"{25.0 * n} %"),
+        "batches": ("batch", batch, "in_progress", "completed", lambda n: f"{25.0 * n} %"),
+        "jobs": ("job", job, "running", "succeeded", lambda n: f"{n} / 4")}
+STOPPABLE = [view for view in RUNS if view != "jobs"]
+
+
+def with_clock(open_page, front, view):
+    page = open_page(f"{address(front)}/healthz")
+    page.clock.install()
+    page.goto(f"{address(front)}/#/{view}")
+    return page
+
+
+@pytest.mark.parametrize("view", RUNS)
+def test_a_list_reads_what_runs_again_until_it_has_ended(engine, front, open_page, view):
+    methods, row, runs, ended, progress = RUNS[view]
+    states = [(runs, 1), (runs, 2), (ended, 4)]
+    scripted(engine)
+
+    @engine.on(f"{methods}.list")
+    async def _(call):
+        call.result(listed([row("x", *states[len(engine.called(f"{methods}.list")) - 1]), row("y", ended, 3)]))
+
+    page = with_clock(open_page, front, view)
+    line = page.locator(".rows tbody tr").nth(1)
+    line.get_by_text(progress(1), exact=True).wait_for()
+    control = line.locator("a, button").last
+    control.evaluate("node => { node.kept = true; node.focus(); }")
+    page.clock.fast_forward(PAUSE)
+    line.get_by_text(progress(2), exact=True).wait_for()
+    assert page.evaluate("document.activeElement.kept")
+    page.clock.fast_forward(PAUSE)
+    line.get_by_text(progress(4), exact=True).wait_for()
+    assert line.locator(".status").text_content() == ended
+    assert page.evaluate("document.activeElement.closest('tr') !== null")
+    page.clock.fast_forward(60000)
+    page.evaluate("fetch('readyz')")
+    assert len(engine.called(f"{methods}.list")) == 3
+
+
+def test_pages_are_read_until_every_running_row_was_seen(engine, front, open_page):
+    scripted(engine)
+
+    @engine.on("evaluation.list")
+    async def _(call):
+        first = "after" not in call.params
+        rows = [evaluation(f"new-{i}", "succeeded", 4) for i in range(100)] if first else [evaluation("old", "running", 1)] if not gone else []
+        call.result({**listed(rows), "has_more": first, "last_id": rows[-1]["id"] if rows else None})
+
+    gone = []
+    page = with_clock(open_page, front, "evaluations")
+    page.get_by_text("101 in all").wait_for()
+    gone.append(True)  # deleted elsewhere
+    page.clock.fast_forward(PAUSE)
+    page.get_by_text("100 in all").wait_for()
+    page.clock.fast_forward(60000)
+    page.evaluate("fetch('readyz')")
+    assert [call.params.get("after") for call in engine.called("evaluation.list")] == [None, "new-99"] * 2
+
+
+def test_a_list_continues_after_the_engine_was_away(engine, front, open_page):
+    scripted(engine)
+    done = [1]
+
+    @engine.on("batch.list")
+    async def _(call):
+        call.result(listed([batch("x", "in_progress", done[0])]))
+
+    page = open_page(f"{address(front)}/#/batches")
+    page.get_by_text("25.0 %", exact=True).wait_for()
+    engine.stop()
+    page.locator("#banner").wait_for()
+    done[0] = 2
+    engine.start()
+    page.locator("#banner").wait_for(state="hidden")
+    page.get_by_text("50.0 %", exact=True).wait_for()
+    assert page.locator(".card.failed").count() == 0
+
+
+@pytest.mark.parametrize("view", STOPPABLE)
+def test_stopping_asks_first(engine, front, open_page, view):
+    methods, row, runs, ended, _ = RUNS[view]
+    scripted(engine)
+
+    @engine.on(f"{methods}.list")
+    async def _(call):
+        call.result(listed([row("x", runs, 1)]))
+
+    @engine.on(f"{methods}.cancel")
+    async def _(call):
+        call.error(409, "invalid_job_state", "it has <b>ended</b>") if len(engine.called(f"{methods}.cancel")) == 1 else call.result(row("x", "cancelled", 1))
+
+    page = with_clock(open_page, front, view)
+    stop = page.locator(".rows button", has_text="Stop")
+    stop.click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+    assert engine.called(f"{methods}.cancel") == []
+    stop.focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Enter")  # the dialog begins with its action
+    page.get_by_role("dialog").get_by_text("it has <b>ended</b>").wait_for()
+    page.keyboard.press("Escape")
+    page.get_by_role("dialog").wait_for(state="detached")
+    stop.click()
+    page.get_by_role("dialog").get_by_role("button", name="Stop").click()
+    page.locator(".status.cancelled").wait_for()
+    assert [call.params["id"] for call in engine.called(f"{methods}.cancel")] == ["x", "x"]
+    assert page.locator(".rows button", has_text="Delete").count() == 1 and stop.count() == 0
+
+
+def test_a_batch_that_is_being_stopped_has_no_button_for_it(engine, front, open_page):
+    scripted(engine)
+
+    @engine.on("batch.list")
+    async def _(call):
+        call.result(listed([batch("x", "cancelling", 1)]))
+
+    page = with_clock(open_page, front, "batches")
+    page.locator(".status.cancelling").wait_for()
+    assert page.locator(".rows button").count() == 0
+
+
+def test_a_batch_is_made_from_a_file(engine, front, open_page):
+    scripted(engine)
+    files = [{"id": f"file-{i}", "object": "file", "filename": f"{purpose}.jsonl", "purpose": purpose, "bytes": 3, "created_at": DAY} for i, purpose in enumerate(["fine-tune", "batch", "batch_output"])]
+
+    @engine.on("file.list")
+    async def _(call):
+        call.result(listed(files))
+
+    @engine.on("batch.create")
+    async def _(call):
+        call.error(400, "invalid_value", "no time", "completion_window") if call.params["completion_window"] == "0h" else call.result(batch("b", "validating"))
+
+    page = open_page(f"{address(front)}/#/files")
+    page.get_by_role("link", name="Run it").click()
+    page.set_viewport_size({"width": NARROW[0], "height": NARROW[1]})
+    page.get_by_role("heading", name="New batch").wait_for()
+    file = page.get_by_label("Input file")
+    assert file.input_value() == "file-1" and file.locator("option").count() == 2
+    endpoints = front.get("/openapi.json").json["components"]["schemas"]["BatchRequest"]["properties"]["endpoint"]["enum"]
+    assert page.get_by_label("Endpoint").locator("option").all_text_contents() == endpoints
+    page.get_by_label("Endpoint").select_option("/v1/embeddings")
+    page.get_by_label("Completion window").fill("0h")
+    page.get_by_role("button", name="Run", exact=True).click()
+    refused = page.locator(".field", has=page.get_by_label("Completion window")).locator(".error")
+    refused.wait_for()
+    assert refused.text_content() == "completion_window: no time" and page.locator(".error").count() == 1
+    assert page.get_by_label("Completion window").get_attribute("aria-invalid") == "true" and beside(page) == []
+    page.get_by_label("Completion window").fill("")
+    page.get_by_role("button", name="Run", exact=True).click()
+    page.get_by_role("heading", name="b", exact=True).wait_for()
+    assert engine.called("batch.create")[1].params == {"input_file_id": "file-1", "endpoint": "/v1/embeddings", "completion_window": "24h"}
+
+
+@pytest.mark.parametrize("key", [None, "secret"])
+def test_results_and_errors_of_a_batch_are_saved(engine, start, open_page, tmp_path, key):
+    (tmp_path / "keys").write_text("secret\n")
+    front = start(*(("--api-key-file", tmp_path / "keys") if key else ()))
+    scripted(engine)
+
+    @engine.on("batch.get")
+    async def _(call):
+        call.result(batch("b", "in_progress", 1) if len(engine.called("batch.get")) == 1 else batch("b", "completed", 4))
+
+    @engine.on("file.content")
+    async def _(call):
+        await call.event({"bytes": 6, "filename": f"{call.params['id']}.jsonl", "content_type": "application/octet-stream"})
+        await call.data(call.params["id"].encode())
+        call.result({})
+
+    page = open_page(f"{address(front)}/healthz")
+    page.clock.install()
+    page.evaluate("key => key && sessionStorage.setItem('additive-key', key)", key)
+    page.goto(f"{address(front)}/#/batches/b")
+    page.locator(".status.in_progress").wait_for()
+    assert page.get_by_role("button", name="Save").count() == 0 and page.locator("progress").evaluate("node => node.value") == 0.25
+    page.clock.fast_forward(PAUSE)
+    for title, file in (("output", "file-8"), ("error", "file-9")):
+        with page.expect_download() as saved:
+            page.get_by_role("button", name=f"Save b_{title}.jsonl").click()
+        assert open(saved.value.path(), "rb").read() == file.encode()
+    assert page.locator(".status.completed").count() == 1
+
+
+def test_a_batch_without_requests_says_which_lines_are_wrong(engine, front, open_page):
+    scripted(engine)
+
+    @engine.on("batch.get")
+    async def _(call):
+        call.result(batch("b", "failed", errors={"object": "list", "data": [{"code": "x", "message": "no <b>url</b>", "param": "url", "line": 7}, {"code": "y", "message": "no request", "param": None, "line": None}]}))
+
+    page = open_page(f"{address(front)}/#/batches/b")
+    page.locator(".status.failed").wait_for()
+    assert page.locator("main .error").all_text_contents() == ["Line 7: no <b>url</b>", "no request"]
+
+
+def test_explanations_are_evaluated_with_the_options_of_the_form(engine, front, open_page):
+    scripted(engine)
+    page = open_page(f"{address(front)}/#/evaluations?model=name")
+    page.get_by_role("link", name="Of explanations").click()
+    page.get_by_role("heading", name="Evaluations of explanations").wait_for()
+
+    @engine.on("faithfulness.list")
+    async def _(call):
+        call.result(listed([faithfulness("e", "succeeded", 4)]))
+
+    @engine.on("faithfulness.create")
+    async def _(call):
+        call.error(400, "invalid_value", "too many", "texts") if call.params["texts"] == 1000 else call.result(faithfulness("e", "queued"))
+
+    page.get_by_text("Options").click()
+    page.get_by_label("Texts").fill("1000")
+    page.get_by_text("Options").click()
+    page.get_by_role("button", name="Evaluate").click()
+    page.get_by_text("texts: too many").wait_for()  # its field is shown
+    assert page.evaluate("document.activeElement.id") == "evaluation-texts"
+    page.get_by_label("Texts").fill("5")
+    page.get_by_role("button", name="Evaluate").click()
+    page.get_by_role("link", name="m<1>", exact=True).wait_for()  # the list is read again
+    assert engine.called("faithfulness.create")[1].params == {"model": "name", "file": "file-0", "texts": 5}
+
+
+def test_a_report_of_explanations_has_an_address_and_is_drawn_when_it_is_finished(engine, front, open_page):
+    scripted(engine)
+
+    @engine.on("faithfulness.list")
+    async def _(call):
+        call.result(listed([faithfulness("e-1", "succeeded", 4)]))
+
+    @engine.on("faithfulness.get")
+    async def _(call):
+        call.result(faithfulness(call.params["id"], "running" if len(engine.called("faithfulness.get")) == 1 else "succeeded", 3))
+
+    page = with_clock(open_page, front, "evaluations/explanations")
+    page.get_by_role("link", name="m<1>").click()
+    page.get_by_text("3 of 4").wait_for()
+    assert page.url.endswith("/#/evaluations/explanations/e-1") and page.locator("#overview").count() == 0
+    page.clock.fast_forward(PAUSE)
+    page.locator("#overview").wait_for()
+    assert page.locator("h1").text_content() == "How faithful the explanations of m<1> are" and page.get_by_role("button", name="Delete").count() == 1
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Save page").click()
+    assert "explain.evaluation.job" in open(saved.value.path(), encoding="utf-8").read()
+    assert {call.params["id"] for call in engine.called("faithfulness.get")} == {"e-1"}
+
+
+def test_batches_and_evaluations_of_the_real_service(service, open_page):
+    model = service.wait_job(service.job(steps=5)["id"])["fine_tuned_model"]
+    page = open_page(f"{service.url}/#/batches/new")
+    lines = [json.dumps({"custom_id": f"c{i}", "method": "POST", "url": "/v1/completions", "body": {"model": model if i else "none", "prompt": "9 bottles", "max_tokens": 3}}) for i in range(3)]
+    page.locator("input[type=file]").set_input_files({"name": "requests.jsonl", "mimeType": "application/jsonl", "buffer": "\n".join(lines).encode()})
+    page.get_by_text("requests.jsonl is uploaded.").wait_for()
+    page.get_by_role("button", name="Run", exact=True).click()
+    page.locator(".status.completed").wait_for()
+    for kind, found in (("output", ["c1", "c2"]), ("error", ["c0"])):
+        with page.expect_download() as saved:
+            page.get_by_role("button", name=f"_{kind}.jsonl").click()
+        assert [json.loads(line)["custom_id"] for line in open(saved.value.path(), encoding="utf-8")] == found
+
+    service.upload("\n".join(TEXT.split(". ")[:20]), "lines.txt")
+    page.goto(f"{service.url}/#/models/{model}")
+    page.get_by_role("link", name="Evaluate it").click()
+    for kind, shown in (("Of models", ".rows .status.succeeded"), ("Of explanations", ".rows .status.succeeded")):
+        page.get_by_role("link", name=kind).click()
+        page.get_by_role("link", name=kind, exact=True).and_(page.locator("[aria-current]")).wait_for()
+        assert page.get_by_label("Model", exact=True).input_value() == model
+        page.get_by_label("File", exact=True).select_option("lines.txt")
+        if kind == "Of explanations":
+            page.get_by_text("Options").click()
+            page.get_by_label("Texts").fill("2")
+        page.get_by_role("button", name="Evaluate").click()
+        page.locator(shown).wait_for()
+    page.locator(".rows a").first.click()
+    page.locator("#overview").wait_for()
+    assert "of 2 texts" in page.locator("main").text_content()
