@@ -141,8 +141,12 @@ function grid(explanation, rowViews, choose) {
 
 /* --- the whole ---------------------------------------------------------------------------------------------------------- */
 
+/* A spreadsheet runs a cell that begins with one of these characters as a formula, unless it is the whole cell. Such a
+ * token follows an apostrophe, which spreadsheets take as the mark of a text. */
+const FORMULA = /^[=+\-@\t\r]./s;
+
 function asCSV(explanation, values) {
-	const cell = text => `"${text.replaceAll('"', '""')}"`;
+	const cell = text => `"${FORMULA.test(text) ? "'" : ''}${text.replaceAll('"', '""')}"`;
 	return `position,token,value\n${explanation.tokens.map((token, i) => `${i},${cell(token.text)},${values[i]}\n`).join('')}`;
 }
 
