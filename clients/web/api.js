@@ -85,8 +85,11 @@ export async function remove(path) {
 	return (await send('DELETE', path)).json();
 }
 
-/** The path of one object: path('v1/models', id, 'load'). */
+/** The path of one object: path('v1/models', id, 'load'). A browser takes "." and ".." as steps of the path, also when
+ * they are encoded, so no object can have these names. */
 export function path(...parts) {
+	const step = parts.find(part => part === '.' || part === '..');
+	if (step) throw new ServiceError(404, {message: `Nothing has the name "${step}"`});
 	return parts.map((part, i) => i ? encodeURIComponent(part) : part).join('/');
 }
 
