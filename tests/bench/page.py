@@ -3,8 +3,8 @@
 
     build/web-venv/bin/python tests/bench/page.py PROGRAMS [--runs 3] [--loads 10] [--tokens 10000] [--sessions 5000]
 
-PROGRAMS: the folder of additived and additive-httpd. The browser is Debian's chromium. The model is an additive 2 of width
-128 with 6 layers that reads bytes. Prints a line of JSON for each of these:
+PROGRAMS: the folder of additived and additive-httpd. The browser is Debian's chromium. The model is a small additive 2 that
+reads bytes and has one thread, so that tokens come fast. Prints a line of JSON for each of these:
 
 first_load   the playground with an empty cache, medians of LOADS: first paint in ms, bytes received with their headers,
              requests; and the hosts that were asked
@@ -32,9 +32,10 @@ import urllib.parse
 
 from contest import Failure
 from http_load import TEXT, Service, train, upload
-from live_sessions import CONFIG, CONNECTIONS, open_sessions
+from live_sessions import CONNECTIONS, open_sessions
 from playwright.sync_api import sync_playwright
 
+CONFIG = {"hidden_size": 32, "n_heads": 4, "n_layer": 1, "intermediate_size": 64}
 LATE, CAUSES, CAUSE_MS = 50, 12, 20
 OBSERVE = """() => {
     window.observed = {tasks: [], frames: []};
@@ -78,7 +79,7 @@ class Page:
         self.browser = browser
         self.context = browser.new_context(viewport={"width": 1280, "height": 900}, locale="en-GB")
         self.page = self.context.new_page()
-        self.page.set_default_timeout(180000)
+        self.page.set_default_timeout(600000)
         self.tools = self.context.new_cdp_session(self.page)
 
     def __enter__(self):
@@ -195,7 +196,7 @@ def main():
         raise Failure("there is no chromium")
     began, loads, hosts, phases, causes = os.getloadavg(), [], set(), {}, []
     with tempfile.TemporaryDirectory() as folder:
-        service = Service(options.programs, pathlib.Path(folder), ["--backend", "cpu", "--max-sessions", options.sessions + 8])
+        service = Service(options.programs, pathlib.Path(folder), ["--backend", "cpu", "--threads", 1, "--max-sessions", options.sessions + 8])
         try:
             model = train(service, "additive2", upload(service, TEXT * 200), {"config": CONFIG, "sequence_length": 64, "batch_size": 4, "max_steps": 40})
             url, names = f"http://{service.address}", [None] * options.sessions

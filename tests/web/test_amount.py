@@ -8,7 +8,7 @@ from test_views import DAY, address, answers, scripted, show
 
 pytestmark = pytest.mark.slow
 SESSIONS, TOKENS = 5000, 10000
-PIECE, BLOCK, LONGEST = 400, 200, 1000  # of clients/web/strip.js
+PIECE, BLOCK, LONGEST = 400, 200, 1000  # as in clients/web/strip.js
 COUNT = """selector => {
     window.added = window.most = 0;  // in all; at once
     new MutationObserver(records => {

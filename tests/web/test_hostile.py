@@ -103,7 +103,7 @@ def views(service, open_page):
 
 
 def refusals(service, method, path, body, **more):
-    """What is wrong with the body, as the service says: the name of a field; None if nothing is."""
+    """The name of the field for which the service refuses the body; None if it takes it."""
     status, answer, _ = service.request(method, path, body, **more)
     assert status in (200, 400), (status, answer)
     return answer["error"]["param"] if status == 400 else None
@@ -232,7 +232,7 @@ def saved(page, button):
 
 
 def drawn(svg):
-    """The texts of a picture, in its order. It has no elements but those that pictures are made of."""
+    """The texts of a picture, in its order. All its elements are those of pictures."""
     root = xml.etree.ElementTree.fromstring(svg)
     for node in root.iter():
         assert re.fullmatch(r"\{http://www.w3.org/2000/svg\}(svg|title|rect|path|text)", node.tag), node.tag
