@@ -4,14 +4,15 @@
     build/web-venv/bin/python tests/bench/page.py PROGRAMS [--runs 3] [--loads 10] [--tokens 10000] [--sessions 5000]
 
 PROGRAMS: the folder of additived and additive-httpd. The browser is Debian's chromium. The model is a small additive 2 that
-reads bytes and has one thread, so that tokens come fast. Prints a line of JSON for each of these:
+reads bytes and has one thread, so that tokens come fast. Prints a line of JSON for the first loads and one for each
+run:
 
 first_load   the playground with an empty cache, medians of LOADS: first paint in ms, bytes received with their headers,
              requests; and the hosts that were asked
-phases       for each phase a value of each run: long_tasks, tasks of the main thread of at least 50 ms, and busy_tasks, those of
+phases       for each phase: long_tasks, tasks of the main thread of at least 50 ms, and busy_tasks, those of
              50 ms of processor time; late_frames, pairs of frames more than 50 ms apart; the longest of each; layouts
 causes       the tasks with the most processor time: ms of the steps that are in it
-load_average at the beginning and at the end
+load_average at the beginning and at the end of the run
 
 A trace of the browser has the processor time of each task, which other programs on the machine hardly change.
 
@@ -104,8 +105,7 @@ class Page:
                "long_tasks": len(seen["tasks"]), "longest_task_ms": round(max(seen["tasks"], default=0)),
                "busy_tasks": sum(ms >= LATE for ms, _ in tasks), "busiest_task_ms": round(max(ms for ms, _ in tasks)), "busy_ms": round(sum(ms for ms, _ in tasks)),
                "layouts": round(after["LayoutCount"] - before["LayoutCount"])}
-        for key, value in row.items():
-            phases.setdefault(name, {}).setdefault(key, []).append(value)
+        phases[name] = row
         causes += [{"phase": name, "ms": round(ms), **steps} for ms, steps in tasks if ms >= CAUSE_MS]
 
 
@@ -194,7 +194,7 @@ def main():
     options, program = parser.parse_args(), shutil.which("chromium")
     if not program:
         raise Failure("there is no chromium")
-    began, loads, hosts, phases, causes = os.getloadavg(), [], set(), {}, []
+    loads, hosts = [], set()
     with tempfile.TemporaryDirectory() as folder:
         service = Service(options.programs, pathlib.Path(folder), ["--backend", "cpu", "--threads", 1, "--max-sessions", options.sessions + 8])
         try:
@@ -211,16 +211,15 @@ def main():
                     load, asked = first_load(browser, f"{url}/#/play")
                     loads.append(load)
                     hosts |= asked
+                print(json.dumps({"first_load": {key: round(statistics.median(load[key] for load in loads)) for key in loads[0]}, "other_hosts": sorted(hosts - {service.address})}), flush=True)
                 for _ in range(options.runs):
+                    phases, causes, began = {}, [], os.getloadavg()
                     run(browser, url, model, names, options, phases, causes)
+                    causes.sort(key=lambda cause: -cause["ms"])
+                    print(json.dumps({"load_average": [began, os.getloadavg()], "phases": phases, "causes": causes[:CAUSES]}), flush=True)
                 browser.close()
         finally:
             service.stop()
-    found = {"load_average": [began, os.getloadavg()],
-             "first_load": {**{key: round(statistics.median(load[key] for load in loads)) for key in loads[0]}, "other_hosts": sorted(hosts - {service.address})},
-             "phases": phases, "causes": sorted(causes, key=lambda cause: -cause["ms"])[:CAUSES]}
-    for key, value in found.items():
-        print(json.dumps({key: value}))
     return 0
 
 
