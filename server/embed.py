@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Turn files into C: embed.py OUT.c FILE... -- WEB_FILE...
 
-Each FILE becomes the embedded_file `embedded_NAME` (server/embedded.h) with its bytes; a YAML file as JSON, a module as
-one script with everything that it imports. NAME is the file's name with "_" for all but letters and digits. The WEB_FILEs become the table `web_files`, each also compressed;
-`web_version` is the hash of them all, and replaces "{{files}}" in index.html with the path of the others."""
+Each FILE becomes the embedded_file `embedded_NAME` (server/embedded.h) with its bytes, a module as one script with
+everything that it imports. A YAML file becomes a web_file of its JSON. NAME is the file's name with "_" for all but
+letters and digits. The WEB_FILEs become the table `web_files`, each also compressed; `web_version` is the hash of them all, and replaces "{{files}}" in index.html with the path of the others."""
 import gzip
 import hashlib
 import json
@@ -44,9 +44,16 @@ def array(name, data):
     return f"static const char {name}[] = {{\n\t{''.join(rows)}'\\0'}};\n"
 
 
+def compressed(data):
+    return gzip.compress(data, 9, mtime=0)
+
+
 def embedded(path):
-    name = "embedded_" + re.sub("[^A-Za-z0-9]", "_", path.name)
-    return array(f"{name}_bytes", content(path)) + f"const embedded_file {name} = {{{name}_bytes, sizeof {name}_bytes - 1}};\n"
+    name, data = "embedded_" + re.sub("[^A-Za-z0-9]", "_", path.name), content(path)
+    made, plain = array(f"{name}_bytes", data), f"{{{name}_bytes, sizeof {name}_bytes - 1}}"
+    if path.suffix != ".yaml":
+        return f"{made}const embedded_file {name} = {plain};\n"
+    return f'{made}{array(f"{name}_gzip", compressed(data))}const web_file {name} = {{"{path.name}", {plain}, {{{name}_gzip, sizeof {name}_gzip - 1}}}};\n'
 
 
 def web_table(paths):
@@ -59,7 +66,7 @@ def web_table(paths):
     files["index.html"] = files["index.html"].replace(b"{{files}}", f"web/{version}".encode())
     parts, rows = [], []
     for i, (name, data) in enumerate(sorted(files.items())):
-        parts += [array(f"web_{i}", data), array(f"web_{i}_gzip", gzip.compress(data, 9, mtime=0))]
+        parts += [array(f"web_{i}", data), array(f"web_{i}_gzip", compressed(data))]
         rows.append(f'\t{{"{name}", {{web_{i}, sizeof web_{i} - 1}}, {{web_{i}_gzip, sizeof web_{i}_gzip - 1}}}},\n')
     return "".join(parts) + f'const char web_version[] = "{version}";\nconst web_file web_files[] = {{\n{"".join(rows)}\t{{0}}}};\n'
 

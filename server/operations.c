@@ -76,7 +76,7 @@ void operations_version(request *r)
 
 void operations_openapi(request *r)
 {
-	reply_copy(r, 200, "application/json", embedded_openapi_yaml.data, embedded_openapi_yaml.bytes);
+	reply_file(r, "application/json", &embedded_openapi_yaml);
 }
 
 /* --- metrics: ours, and the engine's when the request may see them and it answers in time --- */

@@ -8,6 +8,7 @@
 #include <strings.h>
 
 #include "proto/json_memory.h"
+#include "server/accept.h"
 #include "server/cors.h"
 #include "server/request.h"
 
@@ -98,6 +99,22 @@ void reply_copy(request *r, int status, const char *type, const void *data, size
 	if (copy && bytes)
 		memcpy(copy, data, bytes);
 	reply_bytes(r, status, type, copy, bytes);
+}
+
+/* Without the header a client takes any coding, but may not be able to read it. */
+static bool reply_takes_gzip(const char *accept)
+{
+	return accept && *accept && accept_pick(accept, (const char *const[]){"gzip"}, 1) == 0;
+}
+
+void reply_file(request *r, const char *type, const web_file *f)
+{
+	const bool gzip = reply_takes_gzip(request_header_value(r, "Accept-Encoding"));
+	const embedded_file *data = gzip ? &f->gzip : &f->plain;
+	if (gzip)
+		reply_header(r, "Content-Encoding", "gzip");
+	reply_header(r, "Vary", "Accept-Encoding");
+	reply_copy(r, 200, type, data->data, data->bytes);
 }
 
 void reply_json(request *r, int status, json_t *json)

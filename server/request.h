@@ -18,6 +18,7 @@
 
 #include "server/auth.h"
 #include "server/buffer.h"
+#include "server/embedded.h"
 #include "server/http.h"
 #include "server/large_body.h"
 #include "server/problem.h"
@@ -114,6 +115,8 @@ void reply_header(request *r, const char *name, const char *value);
 void reply_bytes(request *r, int status, const char *type, char *data, size_t bytes);
 /* Answer with a copy of the bytes. */
 void reply_copy(request *r, int status, const char *type, const void *data, size_t bytes);
+/* Answer with 200 and a copy of the file, compressed if the client takes gzip. */
+void reply_file(request *r, const char *type, const web_file *f);
 /* Answer with a document, which is taken over; NULL or an incomplete one is answered with 503. */
 void reply_json(request *r, int status, json_t *json);
 void reply_problem(request *r, const problem *p);

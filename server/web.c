@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "gen/routes.h"
-#include "server/accept.h"
 #include "server/embedded.h"
 #include "server/request.h"
 #include "server/server.h"
@@ -33,22 +32,11 @@ static const web_file *web_find(const char *name)
 	return NULL;
 }
 
-/* Without the header a client takes any coding, but may not be able to read it. */
-static bool web_takes_gzip(const char *accept)
-{
-	return accept && *accept && accept_pick(accept, (const char *const[]){"gzip"}, 1) == 0;
-}
-
 static void web_reply(request *r, const web_file *f, const char *caching)
 {
-	const bool gzip = web_takes_gzip(request_header_value(r, "Accept-Encoding"));
-	const embedded_file *data = gzip ? &f->gzip : &f->plain;
-	if (gzip)
-		reply_header(r, "Content-Encoding", "gzip");
-	reply_header(r, "Vary", "Accept-Encoding");
 	reply_header(r, "Cache-Control", caching);
 	reply_header(r, "Content-Security-Policy", policy);
-	reply_copy(r, 200, web_type(f->name), data->data, data->bytes);
+	reply_file(r, web_type(f->name), f);
 }
 
 static void web_reply_off(request *r)

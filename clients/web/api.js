@@ -85,15 +85,28 @@ export async function remove(path) {
 	return (await send('DELETE', path)).json();
 }
 
-/** The path of one object: path('v1/models', id, 'load'). */
+/** The path of one object: path('v1/models', id, 'load'). A browser takes "." and ".." as steps of the path, also when
+ * they are encoded, so no object can have these names. */
 export function path(...parts) {
+	const step = parts.find(part => part === '.' || part === '..');
+	if (step) throw new ServiceError(404, {message: `Nothing has the name "${step}"`});
 	return parts.map((part, i) => i ? encodeURIComponent(part) : part).join('/');
 }
+
+/* A stream that was waiting is read for at most TURN ms before a frame can be drawn. */
+const TURN = 8;
+
+/* Resolves in another task: frames and input come first. */
+const nextTask = () => new Promise(resolve => {
+	const {port1, port2} = new MessageChannel();
+	port1.onmessage = () => { port1.close(); resolve(); };
+	port2.postMessage(null);
+});
 
 /** Yield {id, event, data} of a stream of server-sent events until "[DONE]". A stream that ends without it was cut off. */
 export async function* readEvents(answer) {
 	const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-	let rest = '', item = {data: []};
+	let rest = '', item = {data: []}, began = performance.now();
 	try {
 		for (;;) {
 			const {done, value} = await reader.read();
@@ -106,6 +119,10 @@ export async function* readEvents(answer) {
 					if (data === '[DONE]') return;
 					if (data) yield {id: item.id, event: item.event, data: JSON.parse(data)};
 					item = {data: []};
+					if (performance.now() - began > TURN) {
+						await nextTask();
+						began = performance.now();
+					}
 				} else if (line[0] !== ':') {
 					const colon = line.indexOf(':'), name = line.slice(0, colon), text = line.slice(colon + 1).replace(/^ /, '');
 					if (name === 'data') item.data.push(text);

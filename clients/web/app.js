@@ -22,9 +22,18 @@ const main = document.getElementById('main'), state = document.getElementById('s
 const links = VIEWS.map(([name, title]) => element('a', {href: `#/${name}`}, title));
 let leave = new AbortController(), latest = null;
 
+/* A part that is no encoded text is taken as it is. */
+function decode(part) {
+	try {
+		return decodeURIComponent(part);
+	} catch {
+		return part;
+	}
+}
+
 function readRoute() {
 	const [path, query] = (location.hash.match(/^#\/(.*)$/s) || ['', ''])[1].split('?');
-	const [name, ...parts] = path.split('/').map(decodeURIComponent);
+	const [name, ...parts] = path.split('/').map(decode);
 	return {name: name || 'play', parts, query: new URLSearchParams(query || '')};
 }
 

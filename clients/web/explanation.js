@@ -141,8 +141,12 @@ function grid(explanation, rowViews, choose) {
 
 /* --- the whole ---------------------------------------------------------------------------------------------------------- */
 
+/* A spreadsheet runs a cell that begins with one of these characters as a formula, unless it is the whole cell. Such a
+ * token follows an apostrophe, which spreadsheets take as the mark of a text. */
+const FORMULA = /^[=+\-@\t\r]./s;
+
 function asCSV(explanation, values) {
-	const cell = text => `"${text.replaceAll('"', '""')}"`;
+	const cell = text => `"${FORMULA.test(text) ? "'" : ''}${text.replaceAll('"', '""')}"`;
 	return `position,token,value\n${explanation.tokens.map((token, i) => `${i},${cell(token.text)},${values[i]}\n`).join('')}`;
 }
 
@@ -165,7 +169,7 @@ export function drawExplanation(node, explanation, tools) {
 		return;
 	}
 	const sourceTokens = (explanation.source || {}).tokens || [];
-	let shown = all[0], position = explanation.position === 'all' ? n - 1 : all[0].positions ? all[0].positions[all[0].positions.length - 1] : explanation.position, now = null;
+	let shown = all[0], position = explanation.position === 'all' ? n - 1 : all[0].positions ? all[0].positions[all[0].positions.length - 1] : explanation.position, now = null, scale = 1;
 	const number = x => shown.signed ? logits(x) : percent(x);
 	const choose = view => {
 		shown = view;
@@ -174,9 +178,7 @@ export function drawExplanation(node, explanation, tools) {
 	};
 	const select = element('select', {'aria-label': 'Numbers', onchange: () => choose(all[select.value])}, all.map((view, i) => element('option', {value: i}, view.name)));
 	const place = element('input', {type: 'number', min: 0, max: n - 1, value: String(position), oninput: () => move(Math.min(n - 1, Math.max(0, place.valueAsNumber || 0)))});
-	const text = strip({label: 'Tokens with their numbers; arrow keys move', current: describe}), source = strip({label: 'Tokens of the source with their numbers'});
-	explanation.tokens.forEach(token => text.add(token.text));
-	sourceTokens.forEach(token => source.add(token.text));
+	const text = strip({label: 'Tokens with their numbers; arrow keys move', current: describe, made: paint}), source = strip({label: 'Tokens of the source with their numbers', made: paintSource});
 	const small = rowViews.length > 1 ? grid(explanation, rowViews, choose) : null;
 
 	const drawSoon = oncePerFrame(() => draw());
@@ -194,14 +196,21 @@ export function drawExplanation(node, explanation, tools) {
 		readout.textContent = `Token ${i} ${quotedToken(explanation.tokens[i])}: ${number(x)}${later ? shown.signed ? ' of its prediction' : ' of what it read' : ''}${parts && parts.positions && i < parts.positions.length ? ` (its position ${logits(parts.positions[i])}, biases ${logits(parts.biases[i])})` : ''}`;
 	}
 
+	function paint(i, box) {
+		colour(box, (!shown.signed && i >= now.after ? -1 : 1) * now.values[i] / scale);
+		box.classList.toggle('here', i === position);
+	}
+
+	function paintSource(i, box) {
+		colour(box, now.source[i] / scale);
+	}
+
 	function draw() {
 		now = shown.at(position);
-		const {values, after, parts} = now, reader = parts ? readerOf(explanation, parts, values) : -1, scale = Math.max(largest(values, reader), largest(now.source, -1)) || 1;
-		text.boxes.forEach((box, i) => {
-			colour(box, (!shown.signed && i >= after ? -1 : 1) * values[i] / scale);
-			box.classList.toggle('here', i === position);
-		});
-		source.boxes.forEach((box, i) => colour(box, now.source[i] / scale));
+		const {values, after, parts} = now, reader = parts ? readerOf(explanation, parts, values) : -1;
+		scale = Math.max(largest(values, reader), largest(now.source, -1)) || 1;
+		text.boxes.forEach((box, i) => paint(i, box));
+		source.boxes.forEach((box, i) => paintSource(i, box));
 		replace(head, element('h2', {}, titleOf(shown, parts)), element('p', {}, likelihoodOf(parts)), legend(shown.signed), after < n ? element('p', {class: 'note'}, 'After the outlined token: its part in what each later one has read or predicts.') : null);
 		replace(tables, parts ? element('table', {class: 'sums'}, element('caption', {}, 'The score and its parts, in logits'), element('tbody', {}, sumsOf(parts, reader).map(([name, x]) => element('tr', {}, element('th', {scope: 'row'}, name === 'reader' ? `reader, token ${reader} ${quotedToken(explanation.tokens[reader])}` : name), element('td', {class: 'number'}, logits(x)))))) : null,
 			topTable('The tokens with the largest numbers', explanation.tokens, values, i => i !== reader && i < after, number), sourceTokens.length ? topTable('The tokens of the source with the largest numbers', sourceTokens, now.source, () => true, number) : null);
@@ -216,4 +225,6 @@ export function drawExplanation(node, explanation, tools) {
 		element('button', {type: 'button', class: 'quiet', onclick: () => save('explanation.csv', 'text/csv', asCSV(explanation, now.values))}, 'Save CSV')),
 	head, sourceTokens.length ? [element('h3', {}, 'The source'), source.node, element('h3', {}, 'The text')] : null, text.node, readout, tables, small ? small.node : null);
 	draw();
+	text.set(0, explanation.tokens);
+	source.set(0, sourceTokens);
 }

@@ -1,7 +1,8 @@
 /* Numbers, sizes and times as text. */
 
 const UNITS = ['bytes', 'KiB', 'MiB', 'GiB', 'TiB'];
-const number = new Intl.NumberFormat('en');
+/* Making a format costs more than its use. */
+const number = new Intl.NumberFormat('en'), moment = new Intl.DateTimeFormat(undefined, {dateStyle: 'medium', timeStyle: 'short'});
 
 export const NONE = '\u2013';
 
@@ -54,5 +55,5 @@ export function duration(seconds) {
 
 /** Unix seconds as local time. */
 export function time(seconds) {
-	return seconds ? new Date(seconds * 1000).toLocaleString(undefined, {dateStyle: 'medium', timeStyle: 'short'}) : NONE;
+	return seconds ? moment.format(seconds * 1000) : NONE;
 }

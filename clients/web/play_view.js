@@ -16,8 +16,6 @@ const TOKENS = 200; /* generated in a turn unless the reader says otherwise */
 /* Steps of probability; each has a colour and a line below the token. */
 const LEVELS = [[0.5, 'p0'], [0.2, 'p1'], [0.05, 'p2'], [0.01, 'p3'], [0, 'p4']];
 const kindOf = token => token.logprob === undefined || token.logprob === null ? 'given' : LEVELS.find(([least]) => Math.exp(token.logprob) >= least)[1];
-/* Tokens without a text of their own have the offset of the next one. */
-const placeOf = token => `${token.offset} ${token.id}`;
 
 export async function show(main, route) {
 	const {query} = route, models = (await all('v1/models', null, route.signal)).filter(row => !row.additive.damaged);
@@ -34,6 +32,7 @@ export async function show(main, route) {
 	const stop = element('button', {type: 'button', hidden: true, onclick: () => active.branch.running && active.branch.running.abort()}, 'Stop'), fresh = element('button', {type: 'button', onclick: () => restart()}, 'New session');
 	const detail = element('aside', {class: 'detail', 'aria-label': 'The token'}), area = element('div', {class: 'branches'}), note = element('p', {class: 'note', role: 'status'}, '\u00a0');
 	const form = element('form', {class: 'prompt-form', onsubmit: event => { event.preventDefault(); run(); }}, prompt, element('p', {class: 'buttons'}, go, stop, fresh, mode, colours), element('details', {}, element('summary', {}, 'Sampling'), sampling.node));
+	const shaded = [];
 	let columns = [], active = null, pinned = false, asked = 0; /* pinned: what is beside the text stays while the pointer moves over tokens. asked: counts what was shown there; an answer to an earlier question is not */
 
 	function label() {
@@ -55,10 +54,10 @@ export async function show(main, route) {
 		column.node = element('section', {class: 'branch', 'aria-label': 'A branch', onpointerdown: () => activate(column)}, head, element('div', {class: 'transcript'}, text.node));
 		column.drawHead = () => replace(head, branch.session ? ['Session ', element('a', {href: `#/sessions/${encodeURIComponent(branch.session)}`}, branch.session)] : 'A new session',
 			columns.length > 1 ? element('button', {type: 'button', class: 'quiet', onclick: () => close(column)}, 'Close') : null);
-		column.put = token => text.add(token.text, colours.value === 'probability' ? kindOf(token) : kindOf(token) === 'given' ? 'given' : null);
+		column.shown = token => ({text: token.text, kind: colours.value === 'probability' ? kindOf(token) : kindOf(token) === 'given' ? 'given' : null});
 		column.paint = () => {
-			text.cut(0);
-			branch.tokens.forEach(column.put);
+			unshade();
+			text.set(0, branch.tokens.map(column.shown));
 		};
 		columns.push(column);
 		area.append(column.node);
@@ -93,12 +92,21 @@ export async function show(main, route) {
 
 	/* --- one token ------------------------------------------------------------------------------------------------------ */
 
-	/* Shade what this token read: the tokens with the largest weights of its step. */
+	function unshade() {
+		for (const box of shaded.splice(0)) colour(box, 0);
+	}
+
+	/* Shade what this token read: the tokens with the largest weights of its step. Tokens without a text of their own have
+	 * the offset of the next one. */
 	function shade({branch, text}, token) {
-		text.boxes.forEach(box => { box.classList.remove('plus'); box.style.removeProperty('--w'); });
-		const at = new Map(branch.tokens.map((each, i) => [placeOf(each), i])), most = token.alpha && token.alpha[0] ? token.alpha[0].weight : 1;
-		for (const {token: read, weight} of token.alpha || [])
-			if (at.has(placeOf(read))) colour(text.boxes[at.get(placeOf(read))], weight / most);
+		unshade();
+		const most = token.alpha && token.alpha[0] ? token.alpha[0].weight : 1;
+		for (const {token: read, weight} of token.alpha || []) {
+			const box = text.boxes[branch.tokens.findLastIndex(each => each.offset === read.offset && each.id === read.id)];
+			if (!box) continue;
+			colour(box, weight / most);
+			shaded.push(box);
+		}
 	}
 
 	function showToken(column, i) {
@@ -160,8 +168,7 @@ export async function show(main, route) {
 		}
 		const input = !typed ? {} : mode.value === 'chat' ? {messages: [{role: 'user', content: typed}]} : {prompt: typed}, started = performance.now();
 		let made = 0;
-		const queue = [], draw = oncePerFrame(() => {
-			queue.splice(0).forEach(column.put);
+		const count = oncePerFrame(() => {
 			if (branch.running && made) note.textContent = `${made} tokens, ${Math.round(made / (performance.now() - started) * 1000)} tokens/s`;
 		});
 		note.textContent = '\u00a0';
@@ -169,13 +176,11 @@ export async function show(main, route) {
 			put(token) {
 				if (prompt.value === typed) prompt.value = '';
 				if (token.turn) made++;
-				queue.push(token);
-				draw();
+				text.add(column.shown(token));
+				count();
 			},
 			settled(from) {
-				queue.length = 0;
-				text.cut(from);
-				branch.tokens.slice(from).forEach(column.put);
+				text.set(from, branch.tokens.slice(from).map(column.shown));
 				note.textContent = `${branch.tokens.length} tokens`;
 			}});
 		activate(column);

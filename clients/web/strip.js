@@ -1,14 +1,18 @@
 /* A text as a row of tokens. One token is current: the pointer or the keyboard reached it last. Arrow keys, Home and
- * End move on from it. Tokens are in blocks, so that no element has thousands of children. */
-import {element, visible} from './dom.js';
+ * End move on from it. Tokens are in blocks, so that a new one costs the layout of its block and not that of the text. */
+import {element, oncePerFrame, visible} from './dom.js';
 
-const BLOCK = 200; /* tokens of a block */
+/* A block ends with a line of the text once it has BLOCK tokens, or after LONGEST. At most PIECE elements are made in one
+ * frame. */
+const BLOCK = 200, LONGEST = 1000, PIECE = 400;
 
-/** Make a strip. options: label, current(i, pointed) called when token i becomes current, chosen(i) on a click or Enter.
- * Returns {node, boxes, add(text, class), cut(n): keep the first n tokens}. */
-export function strip({label, current, chosen}) {
+/** Make a strip. options: label; current(i, pointed) is called when token i becomes current, chosen(i) on a click or
+ * Enter, made(i, box) when the element of token i was made. A token is {text, kind}; kind is a class or null.
+ * Returns {node, boxes, add(token), set(from, tokens)}. boxes: the elements made so far, of the first tokens. set: the
+ * tokens from index `from` on are these; elements of tokens that stay, before and after the change, stay. */
+export function strip({label, current, chosen, made}) {
 	const node = element('div', {class: 'strip', role: 'listbox', 'aria-label': label, 'aria-orientation': 'horizontal'}), boxes = [];
-	let block = null, at = 0;
+	let items = [], at = 0;
 
 	const indexOf = event => event.target.closest('[role=option]') ? boxes.indexOf(event.target.closest('[role=option]')) : -1;
 
@@ -41,23 +45,61 @@ export function strip({label, current, chosen}) {
 	node.addEventListener('pointerover', event => { const i = indexOf(event); if (i >= 0 && i !== at) reach(i, true); });
 	if (chosen) node.addEventListener('click', event => { const i = indexOf(event); if (i >= 0) chosen(i); });
 
-	function add(text, kind) {
-		if (!block || block.childElementCount >= BLOCK) node.append(block = element('span', {class: 'block'}));
-		const shown = visible(text), box = element('span', {role: 'option', class: kind, tabindex: boxes.length ? -1 : 0, 'aria-label': shown.trim() ? null : 'white space'}, shown);
-		boxes.push(box);
-		block.append(box);
+	function makeBox(i) {
+		const {text, kind} = items[i], shown = visible(text), box = element('span', {role: 'option', class: kind, tabindex: -1, 'aria-label': shown.trim() ? null : 'white space'}, shown);
+		if (made) made(i, box);
 		return box;
 	}
 
-	function cut(n) {
-		for (const box of boxes.splice(n)) box.remove();
-		while (node.lastChild && !node.lastChild.childElementCount) node.lastChild.remove();
-		block = node.lastChild;
-		at = Math.min(at, Math.max(0, n - 1));
+	const isFull = (block, last) => block.childElementCount >= LONGEST || (block.childElementCount >= BLOCK && last.text.endsWith('\n'));
+
+	/* Make elements of the next tokens that have none. */
+	function grow() {
+		let block = node.lastChild;
+		for (const end = Math.min(items.length, boxes.length + PIECE); boxes.length < end;) {
+			const i = boxes.length;
+			if (!block || isFull(block, items[i - 1])) node.append(block = element('span', {class: 'block'}));
+			boxes.push(block.appendChild(makeBox(i)));
+		}
 		if (boxes[at]) boxes[at].tabIndex = 0;
+		if (boxes.length < items.length) soon();
 	}
 
-	return {node, boxes, add, cut};
+	const soon = oncePerFrame(grow);
+
+	function add(token) {
+		items.push(token);
+		soon();
+	}
+
+	function removeBoxes(first, n, ...instead) {
+		for (const box of boxes.splice(first, n, ...instead)) {
+			const block = box.parentNode;
+			box.remove();
+			if (!block.childElementCount) block.remove();
+		}
+	}
+
+	function set(from, tokens) {
+		const old = items, next = items.slice(0, from).concat(tokens), change = next.length - old.length, here = boxes[at];
+		const same = (i, j) => old[i].text === next[j].text;
+		let first = from, end = old.length; /* the old tokens from first to end are replaced */
+		while (first < Math.min(old.length, next.length) && same(first, first)) first++;
+		while (end > first && end + change > first && same(end - 1, end - 1 + change)) end--;
+		items = next;
+		if (end < boxes.length && end + change - first <= PIECE) {
+			const after = boxes[end], some = items.slice(first, end + change).map((_, k) => after.parentNode.insertBefore(makeBox(first + k), after));
+			removeBoxes(first, end - first, ...some);
+		} else if (first < boxes.length) removeBoxes(first, boxes.length - first);
+		const renew = (i, before) => { if (boxes[i] && before.kind !== items[i].kind) boxes[i].className = items[i].kind || ''; };
+		for (let i = from; i < first; i++) renew(i, old[i]);
+		for (let i = end; i < old.length; i++) renew(i + change, old[i]);
+		at = boxes.indexOf(here);
+		if (at < 0) at = Math.max(0, Math.min(first, boxes.length - 1));
+		grow();
+	}
+
+	return {node, boxes, add, set};
 }
 
 /** Colour a token by a share from -1 to 1: orange for, blue against; the line below says the sign without colour. */

@@ -25,7 +25,7 @@ def built(folder, files, web, prints):
     """The output of a program with these files. prints: its statements."""
     names = ["embedded_" + re.sub("[^A-Za-z0-9]", "_", path.name) for path in files]
     subprocess.run([sys.executable, ROOT / "server/embed.py", folder / "made.c", *files, "--", *web], check=True)
-    (folder / "main.c").write_text(PRINTER % ("".join(f"extern const embedded_file {name};\n" for name in names), "".join(f"\t{line};\n" for line in prints(names))))
+    (folder / "main.c").write_text(PRINTER % ("".join(f"extern const {'web_file' if path.suffix == '.yaml' else 'embedded_file'} {name};\n" for name, path in zip(names, files)), "".join(f"\t{line};\n" for line in prints(names))))
     for sign in ("-fsigned-char", "-funsigned-char"):
         subprocess.run([*shlex.split(os.environ.get("CC", "cc")), "-std=c17", "-Wall", "-Wextra", "-Werror", sign, "-I", ROOT, "-o", folder / f"program{sign}",
                         folder / "main.c", folder / "made.c"], check=True)
@@ -41,8 +41,10 @@ def test_any_byte_is_embedded_as_it_is(tmp_path):
     (tmp_path / "small.yaml").write_text("{a: [1, ä]}")
     (tmp_path / "index.html").write_text("")
     files = [tmp_path / name for name in ("any-bytes.bin", "empty.css", "small.yaml")]
-    found = built(tmp_path, files, [tmp_path / "index.html"], lambda names: [f"fwrite({name}.data, 1, {name}.bytes + 1, stdout)" for name in names])
+    found = built(tmp_path, files, [tmp_path / "index.html"], lambda names: [f"fwrite({name}.data, 1, {name}.bytes + 1, stdout)" for name in [*names[:2], f"{names[2]}.plain"]])
     assert found == every + b"\0" + b"\0" + b'{"a":[1,"\\u00e4"]}' + b"\0"
+    small = built(tmp_path, files, [tmp_path / "index.html"], lambda names: [f"fwrite({names[2]}.gzip.data, 1, {names[2]}.gzip.bytes, stdout)"])
+    assert gzip.decompress(small) == b'{"a":[1,"\\u00e4"]}'
 
 
 def test_the_files_of_the_page_have_the_hash_of_them_all_in_their_path(tmp_path):

@@ -8,10 +8,14 @@ from test_views import DAY, address, answers, scripted, show
 
 pytestmark = pytest.mark.slow
 SESSIONS, TOKENS = 5000, 10000
+PIECE, BLOCK, LONGEST = 400, 200, 1000  # as in clients/web/strip.js
 COUNT = """selector => {
-    window.added = 0;
-    new MutationObserver(records => { for (const record of records) for (const node of record.addedNodes) if (node.matches && node.matches(selector)) window.added++; })
-        .observe(document.body, {childList: true, subtree: true});
+    window.added = window.most = 0;  // in all; at once
+    new MutationObserver(records => {
+        const made = records.flatMap(record => [...record.addedNodes]).filter(node => node.matches && node.matches(selector)).length;
+        added += made;
+        most = Math.max(most, made);
+    }).observe(document.body, {childList: true, subtree: true});
 }"""
 
 
@@ -42,9 +46,13 @@ def test_a_long_list_has_elements_for_the_rows_in_the_window_alone(engine, front
     assert page.locator("tbody a").all_text_contents() == ["s-4321"]
 
 
-def test_a_long_text_is_drawn_once_as_it_comes_and_once_when_it_is_whole(engine, front, open_page):
+def wait_for_tokens(page, n):
+    page.wait_for_function("n => document.querySelectorAll('.strip [role=option]').length === n", arg=n)
+
+
+def test_a_long_text_is_drawn_once_and_in_pieces(engine, front, open_page):
     scripted(engine)
-    texts = [f"t{i} " for i in range(TOKENS)]
+    texts = [f"t{i} " + "\n" * (i % 7 == 6) for i in range(TOKENS - 3000)] + [f"t{i} " for i in range(TOKENS - 3000, TOKENS)]
 
     @engine.on("session.generate")
     async def _(call):
@@ -61,12 +69,71 @@ def test_a_long_text_is_drawn_once_as_it_comes_and_once_when_it_is_whole(engine,
     page.evaluate(COUNT, "[role=option]")
     page.locator("textarea").press("Control+Enter")
     page.get_by_text(f"{TOKENS + 1} tokens", exact=True).wait_for()
-    assert page.locator(".strip [role=option]").count() == TOKENS + 1
-    assert page.evaluate("added") <= 2 * TOKENS + 2
-    assert page.locator(".strip .block").evaluate_all("blocks => Math.max(...blocks.map(block => block.childElementCount))") <= 200
+    wait_for_tokens(page, TOKENS + 1)
+    assert page.evaluate("added") <= TOKENS + 2 and page.evaluate("most") <= PIECE
+    blocks = page.locator(".strip .block").evaluate_all("blocks => blocks.map(block => [block.childElementCount, block.textContent])")
+    assert max(n for n, _ in blocks) <= LONGEST and max(n for n, text in blocks if text.endswith("\n")) <= BLOCK + 7
+    assert sum(not text.endswith("\n") for _, text in blocks) <= 3000 // LONGEST + 1  # all others end where a line of the text does
     page.evaluate("added = 0")
+    for colours in ("none", "weights", "probability"):
+        page.get_by_label("Colours").select_option(colours)
     page.locator(".strip [role=option]").first.focus()
     for key in ("End", "ArrowLeft", "ArrowUp", "Home"):
         page.keyboard.press(key)
     page.locator(".strip [role=option]").nth(7).hover()
     assert page.evaluate("added") == 0 and page.locator(".strip [tabindex='0']").count() == 1
+
+
+def test_a_text_that_was_read_before_is_drawn_in_pieces(engine, front, open_page):
+    scripted(engine)
+
+    @engine.on("session.get")
+    async def _(call):
+        call.result({**answers(["name"])["session.get"], "tokens": TOKENS, "explain": True})
+
+    @engine.on("session.alpha")
+    async def _(call):
+        call.result({"object": "explanation", "model": "name", "position": 0, "weights": [], "tokens": [{"id": 1, "text": f"t{i} ", "offset": i} for i in range(TOKENS)]})
+
+    page = open_page(address(front) + "/#/files")
+    page.evaluate(COUNT, "[role=option]")
+    page.evaluate("location.hash = '#/play?session=s'")
+    wait_for_tokens(page, TOKENS)
+    assert page.evaluate("added") == TOKENS and page.evaluate("most") <= PIECE
+    assert page.locator(".strip [role=option]").all_text_contents() == [f"t{i} " for i in range(TOKENS)]
+
+
+CHANGES = """async () => {
+    const {strip} = await import(document.querySelector('script').src.replace('app.js', 'strip.js')), frame = () => new Promise(requestAnimationFrame);
+    let seed = 1;
+    const random = n => (seed = seed * 48271 % 2147483647) % n;
+    for (let round = 0; round < 20; round++) {
+        const text = strip({label: 'x'});
+        let wanted = [];
+        document.body.append(text.node);
+        for (let step = 0; step < 20; step++) {
+            const some = Array.from({length: random(random(4) ? 5 : 900)}, () => ({text: 'abc\\n'[random(4)], kind: ['p0', null][random(2)]}));
+            if (random(2)) {
+                some.forEach(token => text.add(token));
+                wanted = wanted.concat(some);
+            } else {
+                const from = random(wanted.length + 1), next = some.concat(wanted.slice(from + random(4)));
+                text.set(from, next);
+                wanted = wanted.slice(0, from).concat(next);
+            }
+            if (text.boxes.length) text.boxes[random(text.boxes.length)].focus();
+            if (random(2)) await frame();
+        }
+        for (let waited = 0; text.boxes.length < wanted.length && waited < 100; waited++) await frame();
+        const boxes = [...text.node.querySelectorAll('[role=option]')], said = token => (token.text === '\\n' ? '\u21b5\\n' : token.text) + (token.kind || '');
+        if (boxes.length !== wanted.length || boxes.some((box, i) => box !== text.boxes[i] || box.textContent + box.className !== said(wanted[i]))) return `round ${round}: other tokens`;
+        if (text.node.querySelectorAll('[tabindex="0"]').length !== (wanted.length ? 1 : 0) || text.node.querySelector('.block:empty')) return `round ${round}: other attributes`;
+        text.node.remove();
+    }
+}"""
+
+
+def test_after_any_changes_a_text_has_the_tokens_that_were_named_last(front, open_page):
+    page = open_page(address(front) + "/#/nothing")
+    page.locator(".card.failed").wait_for()
+    assert page.evaluate(CHANGES) is None

@@ -162,6 +162,17 @@ def test_the_numbers_can_be_saved(draw):
     assert [(row["token"], float(row["value"])) for row in rows] == list(zip(HOSTILE, PARTS))
 
 
+def test_a_token_that_a_spreadsheet_would_take_for_a_formula_is_saved_as_a_text(draw):
+    plain, formulas = ["=", "-", "x=1", " =1", "'", "", "\t"], ["=1+1", "+a", "--", "@c", "\tx", "\r\n", "=\"\n\""]
+    texts = plain + formulas
+    parts = {**SIGNED["contributions"], "tokens": [1.0] * len(texts)}
+    page = draw({**SIGNED, "tokens": [{"id": i, "text": text, "offset": i} for i, text in enumerate(texts)], "position": len(texts) - 1, "contributions": parts})
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Save CSV").click()
+    rows = list(csv.DictReader(io.StringIO(open(saved.value.path(), encoding="utf-8", newline="").read())))
+    assert [row["token"] for row in rows] == plain + [f"'{text}" for text in formulas]
+
+
 def test_arrow_keys_move_over_the_tokens(draw):
     page = draw(SIGNED)
     page.locator(".strip [role=option]").first.focus()

@@ -188,6 +188,23 @@ def test_a_model_that_no_list_has_can_be_talked_to(engine, front, open_page):
     assert page.get_by_label("Model", exact=True).input_value() == "name:ckpt-step-5"
 
 
+def test_an_address_asks_for_the_object_that_it_names_and_for_no_other(engine, front, open_page):
+    scripted(engine)
+    page, asked = open_page(address(front) + "/#/files"), set()
+    page.get_by_role("heading", name="Files").wait_for()
+    page.on("request", lambda request: asked.add(request.url.removeprefix(address(front))))
+    for part in ("%", "%E0%A4", "a%2Fb", "<b>"):
+        with page.expect_response("**/v1/models/**"):
+            page.evaluate("part => { location.hash = `#/models/${part}`; }", part)
+        page.locator(".card.failed").wait_for()
+    for part in ("..", ".", "%2e%2e"):
+        page.evaluate("part => { location.hash = `#/models/${part}`; }", part)
+        page.get_by_text(f'Nothing has the name "{part.replace("%2e", ".")}"').wait_for()
+        page.evaluate("location.hash = '#/nothing'")
+        page.get_by_text("no page").wait_for()
+    assert {path for path in asked if not path.startswith("/web/")} == {f"/v1/models/{name}{files}" for name in ("%25", "%25E0%25A4", "a%2Fb", "%3Cb%3E") for files in ("", "/files")}
+
+
 def test_a_job_is_followed_on_after_its_engine_died(engine, front, open_page):
     scripted(engine)
 

@@ -41,7 +41,7 @@ static void parts_replace_their_marks_and_are_not_expanded_again(void **state)
 static void every_embedded_file_exists(void **state)
 {
 	(void)state;
-	const embedded_file *files[] = {&embedded_openapi_yaml, &embedded_saved_html, &embedded_saved_js, &embedded_style_css};
+	const embedded_file *files[] = {&embedded_openapi_yaml.plain, &embedded_saved_html, &embedded_saved_js, &embedded_style_css};
 	for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
 		assert_true(files[i]->bytes > 0);
 		assert_int_equal(strlen(files[i]->data), files[i]->bytes);
