@@ -164,9 +164,9 @@ static void run_write(prefix_disk *d)
 	queued *q = d->first;
 	const bool exists = prefix_index_find(&d->index, &q->key); /* two devices may give up the same state */
 	const bool needed = !exists && !q->unwanted && may_write(d);
-	if (needed && d->index.oldest &&
+	if (needed && prefix_index_oldest(&d->index) &&
 	    (!room || d->index.bytes > d->limit - bytes || d->index.states >= PREFIX_DISK_MOST)) {
-		remove_file(d, d->index.oldest);
+		remove_file(d, prefix_index_oldest(&d->index));
 		return;
 	}
 	d->writing = q;
@@ -221,7 +221,7 @@ static void list_folder(prefix_disk *d)
 			remove_file(d, e);
 	}
 	while (d->index.bytes > d->limit)
-		remove_file(d, d->index.oldest);
+		remove_file(d, prefix_index_oldest(&d->index));
 	d->stats.waiting--;
 	pthread_mutex_unlock(&d->mutex);
 	free(all);
@@ -231,14 +231,14 @@ static void list_folder(prefix_disk *d)
 static void wait_for_work(prefix_disk *d)
 {
 	struct timespec until;
-	const bool full = d->index.oldest && !has_room(d, 0);
+	const bool full = prefix_index_oldest(&d->index) && !has_room(d, 0);
 	if (d->reads || d->removed || d->first || d->closing) /* while the mutex was not held */
 		return;
-	if (full && d->index.oldest) {
-		remove_file(d, d->index.oldest);
+	if (full && prefix_index_oldest(&d->index)) {
+		remove_file(d, prefix_index_oldest(&d->index));
 		return;
 	}
-	if (!d->index.oldest) {
+	if (!prefix_index_oldest(&d->index)) {
 		pthread_cond_wait(&d->wake, &d->mutex);
 		return;
 	}
@@ -450,8 +450,8 @@ static bool belongs(const prefix_key *key, uint64_t of_model, uint64_t of_owner)
 /* Remove all states of a model or of an owner. Under the mutex. */
 static void remove_all(prefix_disk *d, uint64_t of_model, uint64_t of_owner)
 {
-	for (prefix_entry *e = d->index.newest, *older; e; e = older) {
-		older = e->older;
+	for (prefix_entry *e = TAILQ_FIRST(&d->index.uses), *older; e; e = older) {
+		older = TAILQ_NEXT(e, use);
 		if (belongs(&e->key, of_model, of_owner))
 			remove_file(d, e);
 	}

@@ -14,15 +14,14 @@ static bool is_key(const prefix_key *a, const prefix_key *b)
 status prefix_index_init(prefix_index *x)
 {
 	*x = (prefix_index){.buckets = memory_new(BUCKETS, sizeof(prefix_entry *))};
+	TAILQ_INIT(&x->uses);
 	return x->buckets ? STATUS_OK : STATUS_NOMEM;
 }
 
 void prefix_index_fini(prefix_index *x)
 {
-	for (prefix_entry *e = x->newest, *older; e; e = older) {
-		older = e->older;
-		free(e);
-	}
+	for (prefix_entry *e; (e = TAILQ_FIRST(&x->uses)); free(e))
+		TAILQ_REMOVE(&x->uses, e, use);
 	free(x->buckets);
 }
 
@@ -58,24 +57,15 @@ prefix_entry *prefix_index_longest(const prefix_index *x, const prefix_key *key,
 	return found;
 }
 
-static void unlink_use(prefix_index *x, prefix_entry *e)
+prefix_entry *prefix_index_oldest(const prefix_index *x)
 {
-	*(e->newer ? &e->newer->older : &x->newest) = e->older;
-	*(e->older ? &e->older->newer : &x->oldest) = e->newer;
-}
-
-static void link_newest(prefix_index *x, prefix_entry *e)
-{
-	e->newer = NULL;
-	e->older = x->newest;
-	*(x->newest ? &x->newest->newer : &x->oldest) = e;
-	x->newest = e;
+	return TAILQ_LAST(&x->uses, prefix_uses);
 }
 
 void prefix_index_touch(prefix_index *x, prefix_entry *e)
 {
-	unlink_use(x, e);
-	link_newest(x, e);
+	TAILQ_REMOVE(&x->uses, e, use);
+	TAILQ_INSERT_HEAD(&x->uses, e, use);
 }
 
 void prefix_index_add(prefix_index *x, prefix_entry *e)
@@ -83,7 +73,7 @@ void prefix_index_add(prefix_index *x, prefix_entry *e)
 	prefix_entry **to = bucket(x, e->key.hash);
 	e->next = *to;
 	*to = e;
-	link_newest(x, e);
+	TAILQ_INSERT_HEAD(&x->uses, e, use);
 	x->states++;
 	x->bytes += e->bytes;
 }
@@ -92,7 +82,7 @@ void prefix_index_remove(prefix_index *x, prefix_entry *e)
 {
 	prefix_entry **link = find_link(x, &e->key);
 	*link = e->next;
-	unlink_use(x, e);
+	TAILQ_REMOVE(&x->uses, e, use);
 	x->states--;
 	x->bytes -= e->bytes;
 }

@@ -13,8 +13,8 @@
 #include "engine/serve/session_blob.h"
 
 struct prefix {
-	prefix *next;          /* in its bucket */
-	prefix *newer, *older; /* by last use */
+	prefix *next; /* in its bucket */
+	TAILQ_ENTRY(prefix) use;
 	const served_model *model;
 	prefix_key key;
 	session *state; /* held */
@@ -42,6 +42,7 @@ static uint64_t code_of(const backend *b)
 void prefixes_init(prefix_cache *c, const backend *b, int64_t limit, prefix_disk *disk)
 {
 	*c = (prefix_cache){.limit = limit, .disk = limit > 0 ? disk : NULL};
+	TAILQ_INIT(&c->uses);
 	c->program =
 	    code_of(b) ^ prefix_disk_name(ADDITIVE_VERSION) ^ prefix_disk_name(b->name) ^ prefix_disk_name(b->device);
 }
@@ -65,24 +66,10 @@ static prefix **bucket(const prefix_cache *c, uint64_t hash)
 	return &c->buckets[hash & (c->n_buckets - 1)];
 }
 
-static void unlink_use(prefix_cache *c, prefix *p)
-{
-	*(p->newer ? &p->newer->older : &c->newest) = p->older;
-	*(p->older ? &p->older->newer : &c->oldest) = p->newer;
-}
-
-static void link_use(prefix_cache *c, prefix *p)
-{
-	p->newer = NULL;
-	p->older = c->newest;
-	*(c->newest ? &c->newest->newer : &c->oldest) = p;
-	c->newest = p;
-}
-
 static void touch(prefix_cache *c, prefix *p)
 {
-	unlink_use(c, p);
-	link_use(c, p);
+	TAILQ_REMOVE(&c->uses, p, use);
+	TAILQ_INSERT_HEAD(&c->uses, p, use);
 }
 
 /* Bytes of an entry besides its state. */
@@ -99,7 +86,7 @@ static session *take_out(prefix_cache *c, prefix *p)
 	while (*link != p)
 		link = &(*link)->next;
 	*link = p->next;
-	unlink_use(c, p);
+	TAILQ_REMOVE(&c->uses, p, use);
 	c->count--;
 	c->bytes -= entry_bytes(x) + held_state_uncount(&x->held, HELD_PREFIXES);
 	free(p);
@@ -115,18 +102,18 @@ static void drop(prefix_cache *c, prefix *p)
 static bool grow_table(prefix_cache *c)
 {
 	enum { FIRST = 256 };
-	prefix_cache larger = *c;
-	larger.n_buckets = c->n_buckets ? 2 * c->n_buckets : FIRST;
-	larger.buckets = memory_new(larger.n_buckets, sizeof *larger.buckets);
-	if (!larger.buckets)
+	const size_t n = c->n_buckets ? 2 * c->n_buckets : FIRST;
+	prefix **buckets = memory_new(n, sizeof *buckets);
+	if (!buckets)
 		return false;
-	for (prefix *p = c->newest; p; p = p->older) {
-		prefix **to = bucket(&larger, p->key.hash);
+	free(c->buckets);
+	c->buckets = buckets;
+	c->n_buckets = n;
+	for (prefix *p = TAILQ_FIRST(&c->uses); p; p = TAILQ_NEXT(p, use)) {
+		prefix **to = bucket(c, p->key.hash);
 		p->next = *to;
 		*to = p;
 	}
-	free(c->buckets);
-	*c = larger;
 	return true;
 }
 
@@ -161,8 +148,8 @@ static void drop_removed(prefix_cache *c)
 	if (n == c->removed_owners)
 		return;
 	c->removed_owners = n;
-	for (prefix *p = c->newest, *older; p; p = older) {
-		older = p->older;
+	for (prefix *p = TAILQ_FIRST(&c->uses), *older; p; p = older) {
+		older = TAILQ_NEXT(p, use);
 		if (prefix_disk_has_removed(c->disk, p->key.owner))
 			drop(c, p);
 	}
@@ -176,8 +163,8 @@ void prefixes_free(prefix_cache *c, const served_model *m)
 	}
 	const int64_t limit = prefix_disk_limit(c->disk);
 	int64_t all = 0; /* bytes of the files; their states share memory until they are written */
-	for (prefix *p = c->newest, *older; p; p = older) {
-		older = p->older;
+	for (prefix *p = TAILQ_FIRST(&c->uses), *older; p; p = older) {
+		older = TAILQ_NEXT(p, use);
 		if (p->model != m)
 			continue;
 		if (file_bytes(p) <= limit - all)
@@ -185,8 +172,8 @@ void prefixes_free(prefix_cache *c, const served_model *m)
 		else
 			drop(c, p);
 	}
-	for (prefix *p = c->oldest, *newer; p; p = newer) {
-		newer = p->newer;
+	for (prefix *p = TAILQ_LAST(&c->uses, prefix_order), *newer; p; p = newer) {
+		newer = TAILQ_PREV(p, prefix_order, use);
 		if (p->model == m)
 			move_out(c, p, all);
 	}
@@ -210,10 +197,10 @@ static bool add(prefix_cache *c, const served_model *m, const prefix_key *key, s
 	}
 	c->bytes += entry_bytes(state) + held_state_count(&state->held, HELD_PREFIXES);
 	while (c->bytes > c->limit)
-		move_out(c, c->oldest, 0);
+		move_out(c, TAILQ_LAST(&c->uses, prefix_order), 0);
 	*p = (prefix){.model = m, .key = *key, .state = state, .next = *bucket(c, key->hash)};
 	*bucket(c, key->hash) = p;
-	link_use(c, p);
+	TAILQ_INSERT_HEAD(&c->uses, p, use);
 	c->count++;
 	return true;
 }
@@ -254,7 +241,7 @@ static int64_t find_branch(const prefix_cache *c, const served_model *m, uint64_
 {
 	int64_t most = 0;
 	int compared = 0;
-	for (const prefix *p = c->newest; p && compared < PREFIXES_COMPARED; p = p->older) {
+	for (const prefix *p = TAILQ_FIRST(&c->uses); p && compared < PREFIXES_COMPARED; p = TAILQ_NEXT(p, use)) {
 		if (p->key.owner != owner || p->model != m)
 			continue;
 		const int64_t common = common_tokens(p, ids, n - 1);

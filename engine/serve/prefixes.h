@@ -12,12 +12,11 @@
  * No bit depends on it. Where bits depend on the pieces of a prompt (served_model.any_pieces), only states between
  * whole pieces are kept.
  *
- * A state is a held session in memory (session.h), and a bare blob on the disk (session_blob.h). States that have tokens
- * in common share their keys and values (held_state.h). All states of a device share a budget of bytes, in which shared
- * ones count once.
- * The least recently used leaves memory first, and so does a model's when it is unloaded. They move to the disk
- * (prefix_disk.h), if there is one. A state there returns to memory before its prompt begins, in the `prepare` of the
- * task (prefixes_ready): never in a step.
+ * A state is a held session in memory (session.h), and a bare blob on the disk (session_blob.h). States that have
+ * tokens in common share their keys and values (held_state.h). All states of a device share a budget of bytes, in which
+ * shared ones count once. The least recently used leaves memory first, and so does a model's when it is unloaded. They
+ * move to the disk (prefix_disk.h), if there is one. A state there returns to memory before its prompt begins, in the
+ * `prepare` of the task (prefixes_ready): never in a step.
  *
  * A state is read or written only if reading it takes less time than computing the tokens that it saves. The first is
  * estimated from the speed of the latest reads, the second from the fastest recent steps of prompts. Before the first
@@ -25,16 +24,19 @@
 #ifndef ENGINE_SERVE_PREFIXES_H
 #define ENGINE_SERVE_PREFIXES_H
 
+#include <sys/queue.h>
+
 #include "engine/serve/prefix_disk.h"
 #include "engine/serve/session.h"
 
 enum {
 	PREFIXES_EVERY = 1024,
-	PREFIXES_COMPARED = 32,         /* recent states that a prompt is compared with */
-	PREFIXES_SHARED = 16,           /* minimum of tokens that others share; reading fewer is as fast */
-	PREFIXES_LEAST = 64,            /* minimum of tokens since the last state, otherwise */
-	PREFIXES_STATE_BYTES = 4 << 20, /* maximum without its tokens; a larger state enters a slot in more than a turn */
-	PREFIXES_TOKENS = 1 << 20       /* maximum */
+	PREFIXES_COMPARED = 32, /* recent states that a prompt is compared with */
+	PREFIXES_SHARED = 16,   /* minimum of tokens that others share; reading fewer is as fast */
+	PREFIXES_LEAST = 64,    /* minimum of tokens since the last state, otherwise */
+	PREFIXES_STATE_BYTES =
+	    4 << 20,              /* maximum without its tokens; a larger state enters a slot in more than a turn */
+	PREFIXES_TOKENS = 1 << 20 /* maximum */
 };
 #define PREFIXES_WAIT_NS 1000000000u
 
@@ -44,13 +46,13 @@ typedef struct prefix prefix;
 typedef struct prefix_cache {
 	prefix **buckets;
 	size_t n_buckets, count;
-	prefix *newest, *oldest;        /* by last use */
-	int64_t bytes, limit;           /* limit 0: nothing is kept */
-	prefix_disk *disk;              /* NULL: states are freed when they leave memory */
-	uint64_t program;               /* equal for programs and devices that compute the same bits */
-	uint64_t removed_owners;        /* prefix_disk_removed_owners at the last look */
-	prefix_read read;               /* one at a time, */
-	served_model *read_model;       /* for this model */
+	TAILQ_HEAD(prefix_order, prefix) uses; /* most recent first; the cache does not move */
+	int64_t bytes, limit;                  /* limit 0: nothing is kept */
+	prefix_disk *disk;                     /* NULL: states are freed when they leave memory */
+	uint64_t program;                      /* equal for programs and devices that compute the same bits */
+	uint64_t removed_owners;               /* prefix_disk_removed_owners at the last look */
+	prefix_read read;                      /* one at a time, */
+	served_model *read_model;              /* for this model */
 } prefix_cache;
 
 /* Zero all and set limit, disk and program. */
@@ -67,7 +69,8 @@ int64_t prefixes_piece(const generation *g, int64_t n);
 void prefixes_keep(prefix_cache *c, const generation *g);
 /* In the same way as g ends, unless a step in flight has changed the state. */
 void prefixes_keep_end(prefix_cache *c, const generation *g);
-/* Move the states of a model to the disk, of which the most recently used come first if it cannot hold all, or free them.
+/* Move the states of a model to the disk, of which the most recently used come first if it cannot hold all, or free
+ * them.
  */
 void prefixes_free(prefix_cache *c, const served_model *m);
 void prefixes_fini(prefix_cache *c); /* no model has a state */
