@@ -42,6 +42,7 @@ static uint64_t code_of(const backend *b)
 void prefixes_init(prefix_cache *c, const backend *b, int64_t limit, prefix_disk *disk)
 {
 	*c = (prefix_cache){.limit = limit, .disk = limit > 0 ? disk : NULL};
+	c->byte_ns = 0.5;
 	TAILQ_INIT(&c->uses);
 	c->program =
 	    code_of(b) ^ prefix_disk_name(ADDITIVE_VERSION) ^ prefix_disk_name(b->name) ^ prefix_disk_name(b->device);
@@ -251,11 +252,17 @@ static int64_t find_branch(const prefix_cache *c, const served_model *m, uint64_
 	return most;
 }
 
-/* Make *out the session after a kept state. */
-static status restore(session **out, const prefix *p)
+/* Bring x, which is empty, to a kept state. A large one is only begun. */
+static status enter(session *x, const prefix *p)
 {
-	TRY(session_fork(out, p->state, "", NULL));
-	return session_copy_all(out, p->state);
+	const bool small = p->state->held.size <= PREFIXES_AT_ONCE;
+	size_t moved = 0;
+	bool done = false;
+	do
+		TRY(session_rollback_step(x, p->state, &moved, &done, NULL));
+	while (small && !done);
+	x->kept = (session_kept){.copies = !done, .entering = done ? NULL : session_share(p->state), .moved = moved};
+	return STATUS_OK;
 }
 
 /* True if the states of this request may be kept and used. */
@@ -362,13 +369,17 @@ status prefixes_begin(prefix_cache *c, served_model *m, generation_request *r, s
 	drop_removed(c);
 	prefix *p = find_longest(c, m, owner, r->prompt, r->n_prompt);
 	const int64_t branch = find_branch(c, m, owner, r->prompt, r->n_prompt);
-	if (!p || restore(out, p) != STATUS_OK) { /* the prompt is read from its beginning */
+	TRY(session_new(out, m, "", &o, err));
+	if (p && enter(*out, p) != STATUS_OK) { /* the prompt is read from its beginning */
 		p = NULL;
+		session_free(*out);
 		TRY(session_new(out, m, "", &o, err));
 	}
 	session *x = *out;
 	r->n_shared = branch > r->n_shared ? branch : r->n_shared;
-	x->kept = (session_kept){.active = true, .hash = hash_start(c, m, owner), .owner = owner};
+	x->kept.active = true;
+	x->kept.hash = hash_start(c, m, owner);
+	x->kept.owner = owner;
 	if (!p)
 		return STATUS_OK;
 	touch(c, p);
@@ -396,7 +407,8 @@ static int64_t next_kept(const generation *g, int64_t from)
 	const session *x = g->session;
 	const int64_t prompt_tokens = model_backend(x->model->model)->prompt_tokens, unit = unit_of(x->model);
 	const int64_t every = prompt_tokens > PREFIXES_EVERY ? prompt_tokens : PREFIXES_EVERY;
-	const int64_t all = g->n_cached + g->n_prompt, last = (prompt_tokens ? all : all - 1) / unit * unit;
+	const bool after = prompt_tokens && statepool_slot_bytes(x->model->pool) <= PREFIXES_AT_ONCE;
+	const int64_t all = g->n_cached + g->n_prompt, last = (after ? all : all - 1) / unit * unit;
 	const int64_t shared = (g->n_cached + g->n_shared) / unit * unit, least = x->kept.tokens + PREFIXES_LEAST;
 	const int64_t regular = (from > least ? from + every - 1 : least + every - 1) / every * every;
 	int64_t next = regular <= all ? regular : INT64_MAX;
@@ -425,52 +437,137 @@ static prefix *find_kept(const prefix_cache *c, const session *x, const prefix_k
 	return NULL;
 }
 
-/* Add a copy of x. */
-static void add_copy(prefix_cache *c, session *x, const prefix_key *key)
+/* True if a copy of x with so many bytes that it does not share is worth them. */
+static bool is_worth(const prefix_cache *c, const session *x, size_t bytes)
 {
-	session *copy;
-	const int64_t bytes = session_blob_bare_bytes(x);
-	if (x->tokens > PREFIXES_TOKENS || bytes > c->limit ||
-	    bytes - x->tokens * (int64_t)sizeof(int32_t) > PREFIXES_STATE_BYTES)
-		return;
-	drop_removed(c);
-	if ((c->removed_owners > 0 && prefix_disk_has_removed(c->disk, key->owner)) ||
-	    session_hold_new(&copy, x->model, &x->options, x->tokens, false, &x->blocks) != STATUS_OK ||
-	    session_copy_all(&copy, x) != STATUS_OK)
-		return;
-	add(c, x->model, key, copy);
+	const double each = (double)bytes / (double)(x->tokens - x->kept.tokens);
+	const uint64_t read_ns = x->model->prompt_ns;
+	return bytes <= PREFIXES_AT_ONCE ||
+	       ((read_ns == 0 || each * c->byte_ns * PREFIXES_COPY_SHARE <= (double)read_ns) &&
+	        each * PREFIXES_ROOM <= (double)c->limit);
 }
 
-static void keep(prefix_cache *c, session *x)
+static bool has_removed(const prefix_cache *c, uint64_t owner)
+{
+	return c->removed_owners > 0 && prefix_disk_has_removed(c->disk, owner);
+}
+
+/* Add a copy of x, or begin one in pieces if x can wait. False: none is kept. */
+static bool add_copy(prefix_cache *c, session *x, const prefix_key *key, bool waits)
+{
+	session *copy;
+	const bool fits = session_blob_bare_bytes(x) <= c->limit;
+	c->too_large += !fits;
+	drop_removed(c);
+	if (x->tokens > PREFIXES_TOKENS || !fits || has_removed(c, key->owner) ||
+	    session_hold_new(&copy, x->model, &x->options, x->tokens, false, &x->blocks) != STATUS_OK)
+		return false;
+	const size_t bytes = held_state_missing(&copy->held);
+	const bool pieces = bytes > PREFIXES_AT_ONCE;
+	if (!is_worth(c, x, bytes) || (pieces && (!waits || c->leaving))) {
+		c->thinned++;
+		session_free(copy);
+		return false;
+	}
+	if (pieces) {
+		c->leaving = copy;
+		x->kept.copies = true;
+		x->kept.moved = 0;
+		return true;
+	}
+	return session_copy_all(&copy, x) == STATUS_OK && add(c, x->model, key, copy);
+}
+
+/* Return the key of the present state of x. */
+static prefix_key key_of_state(session *x)
 {
 	session_kept *k = &x->kept;
 	for (; k->hashed < x->tokens; k->hashed++)
 		k->hash = prefix_disk_hash(k->hash, token_history_at(&x->history, k->hashed));
-	const prefix_key key = key_of(x->model, k->owner, k->hash, x->tokens);
-	prefix *p = find_kept(c, x, &key);
-	if (p) { /* another prompt with the same tokens has been faster */
+	return key_of(x->model, k->owner, k->hash, x->tokens);
+}
+
+/* Use the kept state of x, if another prompt with the same tokens has been faster. */
+static bool use_kept(prefix_cache *c, session *x, const prefix_key *key)
+{
+	prefix *p = find_kept(c, x, key);
+	if (p) {
 		touch(c, p);
 		session_share_blocks(x, p->state);
-	} else {
-		add_copy(c, x, &key);
 	}
-	k->tokens = x->tokens;
+	return p;
+}
+
+static void keep(prefix_cache *c, session *x, bool waits)
+{
+	const prefix_key key = key_of_state(x);
+	if (use_kept(c, x, &key) || add_copy(c, x, &key, waits))
+		x->kept.tokens = x->tokens;
 }
 
 void prefixes_keep(prefix_cache *c, const generation *g)
 {
 	session *x = g->session;
 	if (x->kept.active && !x->lost && next_kept(g, x->tokens) == x->tokens)
-		keep(c, x);
+		keep(c, x, g->n_read < g->n_prompt);
+}
+
+/* End the copy of x, and free the state that it was made from or that it is. */
+static void end_copy(prefix_cache *c, session *x, bool done)
+{
+	session *from = x->kept.entering, *copy = from ? NULL : c->leaving;
+	x->kept.copies = false;
+	x->kept.entering = NULL;
+	session_free(from);
+	if (!copy)
+		return;
+	c->leaving = NULL;
+	drop_removed(c);
+	const prefix_key key = key_of_state(x);
+	if (done && !has_removed(c, key.owner) && !use_kept(c, x, &key))
+		add(c, x->model, &key, copy);
+	else
+		session_free(copy);
+}
+
+size_t prefixes_copy_room(const prefix_cache *c, uint64_t ns)
+{
+	const double room = (double)ns / PREFIXES_COPY_SHARE / c->byte_ns;
+	return room < SESSION_STEP ? SESSION_STEP : room < (double)PTRDIFF_MAX ? (size_t)room : PTRDIFF_MAX;
+}
+
+status prefixes_copy(prefix_cache *c, session *x, size_t *room)
+{
+	enum { SHARE = 8 }; /* weight of an earlier average against the latest pieces */
+	session_kept *k = &x->kept;
+	const uint64_t began = clock_ns();
+	size_t bytes = 0; /* those that are shared count as one piece */
+	status s = STATUS_OK;
+	bool done = false;
+	while (s == STATUS_OK && !done && bytes < *room) {
+		const size_t before = k->moved;
+		s = k->entering ? session_rollback_step(x, k->entering, &k->moved, &done, NULL)
+		                : session_fork_step(c->leaving, x, &k->moved, &done, NULL);
+		bytes += (size_t)smaller_of((int64_t)(k->moved - before), SESSION_STEP);
+	}
+	*room -= (size_t)smaller_of((int64_t)bytes, (int64_t)*room);
+	if (bytes >= SESSION_STEP)
+		c->byte_ns += ((double)(clock_ns() - began) / (double)bytes - c->byte_ns) / SHARE;
+	const status result = k->entering ? s : STATUS_OK; /* nothing depends on a state that leaves */
+	if (done || s != STATUS_OK)
+		end_copy(c, x, done);
+	return result;
 }
 
 void prefixes_keep_end(prefix_cache *c, const generation *g)
 {
 	session *x = g->session;
-	bool changes = false;
+	bool changes = x->kept.copies;
+	if (changes)
+		end_copy(c, x, false);
 	for (int i = 0; i < INFLIGHT_STEPS; i++)
 		changes |= g->row[i] != NULL;
 	if (x->kept.active && x->model->any_pieces && !g->beams && !x->lost && !changes &&
 	    x->tokens >= x->kept.tokens + PREFIXES_LEAST)
-		keep(c, x);
+		keep(c, x, false);
 }

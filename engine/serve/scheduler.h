@@ -493,6 +493,7 @@ typedef struct scheduler_stats {
 	/* Since scheduler_new: tokens read from prompts, tokens generated, ticks, and rows of streams in all steps. */
 	uint64_t prompt_tokens, generated_tokens, ticks, batched_sequences;
 	uint64_t cached_tokens; /* tokens of prompts that were not read, because a state was kept */
+	uint64_t prefix_too_large, prefix_thinned; /* states that were not kept: larger than the budget; not worth it */
 } scheduler_stats;
 void scheduler_stats_read(const scheduler *s, scheduler_stats *out);
 
