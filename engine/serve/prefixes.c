@@ -48,7 +48,7 @@ void prefixes_init(prefix_cache *c, const backend *b, int64_t limit, prefix_disk
 	    code_of(b) ^ prefix_disk_name(ADDITIVE_VERSION) ^ prefix_disk_name(b->name) ^ prefix_disk_name(b->device);
 }
 
-static prefix_key key_of(const served_model *m, uint64_t owner, uint64_t hash, int64_t tokens)
+prefix_key prefixes_key(const served_model *m, uint64_t owner, uint64_t hash, int64_t tokens)
 {
 	return (prefix_key){prefix_disk_name(m->id), owner, hash, tokens};
 }
@@ -142,18 +142,16 @@ static void move_out(prefix_cache *c, prefix *p, int64_t extra)
 		prefix_disk_put(c->disk, &key, &t, extra);
 }
 
-/* Drop the states of owners that have been removed since the last call. */
-static void drop_removed(prefix_cache *c)
+bool prefixes_take(prefix_cache *c, uint64_t owner)
 {
-	const uint64_t n = prefix_disk_removed_owners(c->disk);
-	if (n == c->removed_owners)
-		return;
+	const uint64_t n = prefix_disk_removed_owners(c->disk), before = c->removed_owners;
 	c->removed_owners = n;
-	for (prefix *p = TAILQ_FIRST(&c->uses), *older; p; p = older) {
+	for (prefix *p = n > before ? TAILQ_FIRST(&c->uses) : NULL, *older; p; p = older) {
 		older = TAILQ_NEXT(p, use);
 		if (prefix_disk_has_removed(c->disk, p->key.owner))
 			drop(c, p);
 	}
+	return n == 0 || !prefix_disk_has_removed(c->disk, owner);
 }
 
 void prefixes_free(prefix_cache *c, const served_model *m)
@@ -186,9 +184,7 @@ void prefixes_fini(prefix_cache *c)
 	*c = (prefix_cache){0};
 }
 
-/* Add a held session, of which the cache becomes the owner. Nothing depends on it, so no memory is no error: it is
- * freed. False: it has not been added. */
-static bool add(prefix_cache *c, const served_model *m, const prefix_key *key, session *state)
+bool prefixes_add(prefix_cache *c, const served_model *m, const prefix_key *key, session *state)
 {
 	const int64_t most = entry_bytes(state) + (int64_t)state->held.size;
 	prefix *p = most <= c->limit && (c->count < c->n_buckets || grow_table(c)) ? memory_new(1, sizeof *p) : NULL;
@@ -308,7 +304,7 @@ static void take_read(prefix_cache *c)
 	                 ? hold_blob(c, m, &r->key, &r->blob)
 	                 : NULL;
 	scheduler_transfer_fini(&r->blob);
-	if (!x || !add(c, m, &r->key, x))
+	if (!x || !prefixes_add(c, m, &r->key, x))
 		prefix_disk_remove(c->disk, &r->key);
 	r->began_ns = 0;
 	c->read_model = NULL;
@@ -321,7 +317,7 @@ static bool find_on_disk(const prefix_cache *c, const served_model *m, const gen
 	const prefix *p = find_longest(c, m, owner, r->prompt, r->n_prompt);
 	const int64_t least = p ? p->key.tokens : 0;
 	uint64_t ns;
-	*key = key_of(m, owner, hash_start(c, m, owner), 0);
+	*key = prefixes_key(m, owner, hash_start(c, m, owner), 0);
 	if (!prefix_disk_find(c->disk, key, r->prompt, r->n_prompt, least, &ns))
 		return false;
 	if (!is_slower(m, key->tokens - least, ns)) {
@@ -366,7 +362,7 @@ status prefixes_begin(prefix_cache *c, served_model *m, generation_request *r, s
 	const uint64_t owner = prefix_disk_owner(r->owner);
 	if (!takes_part(c, m, r))
 		return session_new(out, m, "", &o, err);
-	drop_removed(c);
+	(void)prefixes_take(c, owner);
 	prefix *p = find_longest(c, m, owner, r->prompt, r->n_prompt);
 	const int64_t branch = find_branch(c, m, owner, r->prompt, r->n_prompt);
 	TRY(session_new(out, m, "", &o, err));
@@ -391,42 +387,6 @@ status prefixes_begin(prefix_cache *c, served_model *m, generation_request *r, s
 	return STATUS_OK;
 }
 
-/* --- keeping ------------------------------------------------------------------------- */
-
-/* States are kept after multiples of this many tokens. */
-static int64_t unit_of(const served_model *m)
-{
-	const model_dims *d = model_dimensions(m->model);
-	return m->any_pieces ? 1 : d->by_segments ? d->segment : SCHEDULER_PREFILL_CHUNK;
-}
-
-/* Return the number of tokens after which g's next state is kept, at least `from`; INT64_MAX: none while its prompt is
- * read. */
-static int64_t next_kept(const generation *g, int64_t from)
-{
-	const session *x = g->session;
-	const int64_t prompt_tokens = model_backend(x->model->model)->prompt_tokens, unit = unit_of(x->model);
-	const int64_t every = prompt_tokens > PREFIXES_EVERY ? prompt_tokens : PREFIXES_EVERY;
-	const bool after = prompt_tokens && statepool_slot_bytes(x->model->pool) <= PREFIXES_AT_ONCE;
-	const int64_t all = g->n_cached + g->n_prompt, last = (after ? all : all - 1) / unit * unit;
-	const int64_t shared = (g->n_cached + g->n_shared) / unit * unit, least = x->kept.tokens + PREFIXES_LEAST;
-	const int64_t regular = (from > least ? from + every - 1 : least + every - 1) / every * every;
-	int64_t next = regular <= all ? regular : INT64_MAX;
-	if (g->n_shared > 0 && shared >= from && shared >= x->kept.tokens + PREFIXES_SHARED)
-		next = smaller_of(next, shared);
-	if (last >= from && last >= least)
-		next = smaller_of(next, last);
-	return next;
-}
-
-int64_t prefixes_piece(const generation *g, int64_t n)
-{
-	const session *x = g->session;
-	if (!x->kept.active || !x->model->any_pieces)
-		return n;
-	return smaller_of(n, next_kept(g, x->tokens + 1) - x->tokens);
-}
-
 /* Return the state with this key after the tokens of x; NULL: none. Other tokens may have the same hash. */
 static prefix *find_kept(const prefix_cache *c, const session *x, const prefix_key *key)
 {
@@ -437,58 +397,7 @@ static prefix *find_kept(const prefix_cache *c, const session *x, const prefix_k
 	return NULL;
 }
 
-/* True if a copy of x with so many bytes that it does not share is worth them. */
-static bool is_worth(const prefix_cache *c, const session *x, size_t bytes)
-{
-	const double each = (double)bytes / (double)(x->tokens - x->kept.tokens);
-	const uint64_t read_ns = x->model->prompt_ns;
-	return bytes <= PREFIXES_AT_ONCE ||
-	       ((read_ns == 0 || each * c->byte_ns * PREFIXES_COPY_SHARE <= (double)read_ns) &&
-	        each * PREFIXES_ROOM <= (double)c->limit);
-}
-
-static bool has_removed(const prefix_cache *c, uint64_t owner)
-{
-	return c->removed_owners > 0 && prefix_disk_has_removed(c->disk, owner);
-}
-
-/* Add a copy of x, or begin one in pieces if x can wait. False: none is kept. */
-static bool add_copy(prefix_cache *c, session *x, const prefix_key *key, bool waits)
-{
-	session *copy;
-	const bool fits = session_blob_bare_bytes(x) <= c->limit;
-	c->too_large += !fits;
-	drop_removed(c);
-	if (x->tokens > PREFIXES_TOKENS || !fits || has_removed(c, key->owner) ||
-	    session_hold_new(&copy, x->model, &x->options, x->tokens, false, &x->blocks) != STATUS_OK)
-		return false;
-	const size_t bytes = held_state_missing(&copy->held);
-	const bool pieces = bytes > PREFIXES_AT_ONCE;
-	if (!is_worth(c, x, bytes) || (pieces && (!waits || c->leaving))) {
-		c->thinned++;
-		session_free(copy);
-		return false;
-	}
-	if (pieces) {
-		c->leaving = copy;
-		x->kept.copies = true;
-		x->kept.moved = 0;
-		return true;
-	}
-	return session_copy_all(&copy, x) == STATUS_OK && add(c, x->model, key, copy);
-}
-
-/* Return the key of the present state of x. */
-static prefix_key key_of_state(session *x)
-{
-	session_kept *k = &x->kept;
-	for (; k->hashed < x->tokens; k->hashed++)
-		k->hash = prefix_disk_hash(k->hash, token_history_at(&x->history, k->hashed));
-	return key_of(x->model, k->owner, k->hash, x->tokens);
-}
-
-/* Use the kept state of x, if another prompt with the same tokens has been faster. */
-static bool use_kept(prefix_cache *c, session *x, const prefix_key *key)
+bool prefixes_use(prefix_cache *c, session *x, const prefix_key *key)
 {
 	prefix *p = find_kept(c, x, key);
 	if (p) {
@@ -496,78 +405,4 @@ static bool use_kept(prefix_cache *c, session *x, const prefix_key *key)
 		session_share_blocks(x, p->state);
 	}
 	return p;
-}
-
-static void keep(prefix_cache *c, session *x, bool waits)
-{
-	const prefix_key key = key_of_state(x);
-	if (use_kept(c, x, &key) || add_copy(c, x, &key, waits))
-		x->kept.tokens = x->tokens;
-}
-
-void prefixes_keep(prefix_cache *c, const generation *g)
-{
-	session *x = g->session;
-	if (x->kept.active && !x->lost && next_kept(g, x->tokens) == x->tokens)
-		keep(c, x, g->n_read < g->n_prompt);
-}
-
-/* End the copy of x, and free the state that it was made from or that it is. */
-static void end_copy(prefix_cache *c, session *x, bool done)
-{
-	session *from = x->kept.entering, *copy = from ? NULL : c->leaving;
-	x->kept.copies = false;
-	x->kept.entering = NULL;
-	session_free(from);
-	if (!copy)
-		return;
-	c->leaving = NULL;
-	drop_removed(c);
-	const prefix_key key = key_of_state(x);
-	if (done && !has_removed(c, key.owner) && !use_kept(c, x, &key))
-		add(c, x->model, &key, copy);
-	else
-		session_free(copy);
-}
-
-size_t prefixes_copy_room(const prefix_cache *c, uint64_t ns)
-{
-	const double room = (double)ns / PREFIXES_COPY_SHARE / c->byte_ns;
-	return room < SESSION_STEP ? SESSION_STEP : room < (double)PTRDIFF_MAX ? (size_t)room : PTRDIFF_MAX;
-}
-
-status prefixes_copy(prefix_cache *c, session *x, size_t *room)
-{
-	enum { SHARE = 8 }; /* weight of an earlier average against the latest pieces */
-	session_kept *k = &x->kept;
-	const uint64_t began = clock_ns();
-	size_t bytes = 0; /* those that are shared count as one piece */
-	status s = STATUS_OK;
-	bool done = false;
-	while (s == STATUS_OK && !done && bytes < *room) {
-		const size_t before = k->moved;
-		s = k->entering ? session_rollback_step(x, k->entering, &k->moved, &done, NULL)
-		                : session_fork_step(c->leaving, x, &k->moved, &done, NULL);
-		bytes += (size_t)smaller_of((int64_t)(k->moved - before), SESSION_STEP);
-	}
-	*room -= (size_t)smaller_of((int64_t)bytes, (int64_t)*room);
-	if (bytes >= SESSION_STEP)
-		c->byte_ns += ((double)(clock_ns() - began) / (double)bytes - c->byte_ns) / SHARE;
-	const status result = k->entering ? s : STATUS_OK; /* nothing depends on a state that leaves */
-	if (done || s != STATUS_OK)
-		end_copy(c, x, done);
-	return result;
-}
-
-void prefixes_keep_end(prefix_cache *c, const generation *g)
-{
-	session *x = g->session;
-	bool changes = x->kept.copies;
-	if (changes)
-		end_copy(c, x, false);
-	for (int i = 0; i < INFLIGHT_STEPS; i++)
-		changes |= g->row[i] != NULL;
-	if (x->kept.active && x->model->any_pieces && !g->beams && !x->lost && !changes &&
-	    x->tokens >= x->kept.tokens + PREFIXES_LEAST)
-		keep(c, x, false);
 }

@@ -92,4 +92,16 @@ void prefixes_keep_end(prefix_cache *c, const generation *g);
 void prefixes_free(prefix_cache *c, const served_model *m);
 void prefixes_fini(prefix_cache *c); /* no model has a state */
 
+/* --- for prefix_keeping.c --- */
+
+prefix_key prefixes_key(const served_model *m, uint64_t owner, uint64_t hash, int64_t tokens);
+/* Drop the states of owners that have been removed since the last call. False: the owner is one of them, so none of its
+ * states may be kept. */
+bool prefixes_take(prefix_cache *c, uint64_t owner);
+/* Add a held session, of which the cache becomes the owner. Nothing depends on it, so no memory is no error: it is
+ * freed. False: it has not been added. */
+bool prefixes_add(prefix_cache *c, const served_model *m, const prefix_key *key, session *state);
+/* Use the state with this key after the tokens of x. False: there is none; other tokens may have the same hash. */
+bool prefixes_use(prefix_cache *c, session *x, const prefix_key *key);
+
 #endif
