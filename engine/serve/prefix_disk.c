@@ -104,19 +104,22 @@ static void run_removal(prefix_disk *d)
 static void run_read(prefix_disk *d)
 {
 	enum { SHARE = 8 }; /* weight of an earlier average against the latest read */
-	session_transfer blob;
 	uint64_t ns;
 	d->reading = d->reads;
 	d->reads = d->reading->next;
 	const prefix_key key = d->reading->key;
+	session_transfer t = d->reading->state;
+	d->reading->state = (session_transfer){0};
 	pthread_mutex_unlock(&d->mutex);
-	const bool whole = prefix_file_read(d->folder, &key, &blob, &ns);
+	const bool whole = prefix_file_read(d->folder, &key, &t, &ns);
 	pthread_mutex_lock(&d->mutex);
 	prefix_entry *e = prefix_index_find(&d->index, &key);
-	if (blob.blob) {
+	if (t.done) {
 		d->stats.reads++;
 		ns -= ns < PREFIX_DISK_READ_NS ? ns : PREFIX_DISK_READ_NS;
-		d->byte_ns += ((double)ns / (double)blob.bytes - d->byte_ns) / SHARE;
+		d->byte_ns += ((double)ns / (double)t.bytes - d->byte_ns) / SHARE;
+	} else {
+		scheduler_transfer_fini(&t);
 	}
 	d->stats.damaged += !whole && e; /* otherwise it was removed before its turn */
 	if (!whole && e)
@@ -124,10 +127,10 @@ static void run_read(prefix_disk *d)
 	prefix_read *r = d->reading;
 	d->reading = NULL;
 	if (r) {
-		r->blob = blob;
+		r->state = t;
 		atomic_store(&r->done, true);
 	} else {
-		scheduler_transfer_fini(&blob);
+		scheduler_transfer_fini(&t);
 	}
 }
 
@@ -408,7 +411,6 @@ void prefix_disk_doubt(prefix_disk *d)
 
 void prefix_disk_read(prefix_disk *d, prefix_read *r)
 {
-	r->blob = (session_transfer){0};
 	r->began_ns = clock_ns();
 	r->next = NULL;
 	atomic_store(&r->done, false);
@@ -437,7 +439,7 @@ void prefix_disk_cancel(prefix_disk *d, prefix_read *r)
 	if (*link)
 		*link = r->next;
 	pthread_mutex_unlock(&d->mutex);
-	scheduler_transfer_fini(&r->blob);
+	scheduler_transfer_fini(&r->state);
 	r->began_ns = 0;
 }
 

@@ -42,21 +42,18 @@ static bool parse_name(const char *name, prefix_key *key)
 
 /* --- contents ------------------------------------------------------------------------ */
 
-bool prefix_file_read(const char *folder, const prefix_key *key, session_transfer *out, uint64_t *ns)
+bool prefix_file_read(const char *folder, const prefix_key *key, session_transfer *t, uint64_t *ns)
 {
 	char path[PATH_MAX], *data;
-	session_transfer t = {.bare = true};
+	size_t bytes;
 	const uint64_t began = clock_ns();
 	path_of(folder, key, path);
-	const status s = file_read(path, PREFIX_DISK_STATE_BYTES, &data, &t.bytes, NULL);
-	t.blob = (unsigned char *)data;
-	const bool damaged = s == STATUS_OK ? scheduler_transfer_check(&t, NULL) != STATUS_OK : s != STATUS_NOMEM;
+	const status s = file_read(path, PREFIX_DISK_STATE_BYTES, &data, &bytes, NULL);
+	const bool damaged = s == STATUS_OK ? session_blob_take(t, data, bytes) != STATUS_OK : s != STATUS_NOMEM;
+	free(data);
 	*ns = clock_ns() - began;
-	if (damaged)
-		scheduler_transfer_fini(&t);
-	else
+	if (t->done)
 		utimensat(AT_FDCWD, path, NULL, 0); /* the time of its last use, for the next start */
-	*out = t;
 	return !damaged;
 }
 

@@ -7,9 +7,9 @@
 #include "engine/serve/prefix_disk.h"
 #include "engine/serve/prefix_index.h"
 
-/* Read and check the file of a state, and measure the time. False: it has been found damaged, and out->blob is NULL.
- * Without memory out->blob is NULL, too. */
-bool prefix_file_read(const char *folder, const prefix_key *key, session_transfer *out, uint64_t *ns);
+/* Read and check the file of a state, and measure the time. False: it has been found damaged. Without memory it is not
+ * read (!t->done), either. */
+bool prefix_file_read(const char *folder, const prefix_key *key, session_transfer *t, uint64_t *ns);
 /* Write the blob of a state, which is filled in and sealed first. */
 status prefix_file_write(const char *folder, const prefix_key *key, session_transfer *t, error *err);
 void prefix_file_remove(const char *folder, const prefix_key *key);

@@ -268,43 +268,42 @@ static bool takes_part(const prefix_cache *c, const served_model *m, const gener
 	       r->n_source == 0 && model_dimensions(m->model)->form->stepwise;
 }
 
-/* True if a blob from the disk is the state of m that its key names. */
-static bool is_state_of(const prefix_cache *c, const served_model *m, const prefix_key *key, const session_transfer *t)
+/* Make the bare blob of the state after a prompt's first tokens, to be read. It shares the blocks of the longest state
+ * with which it begins. */
+static status begin_state(const prefix_cache *c, served_model *m, const prefix_key *key, const int32_t *ids,
+                          session_transfer *t)
 {
-	int64_t n;
-	uint64_t hash = hash_start(c, m, key->owner);
-	if (!t->blob || session_blob_check(m, t, NULL) != STATUS_OK)
-		return false;
-	const int32_t *ids = session_blob_tokens(t, &n);
-	for (int64_t i = 0; i < n; i++)
-		hash = prefix_disk_hash(hash, ids[i]);
-	return hash == key->hash && n == key->tokens;
-}
-
-/* Make the held session of a blob from the disk. It shares the blocks of the longest state with which it begins. */
-static session *hold_blob(const prefix_cache *c, served_model *m, const prefix_key *key, const session_transfer *t)
-{
-	int64_t n;
+	const session_options o = {.policy = POSITION_ERROR};
 	session *x = NULL;
 	block_list blocks = {0};
-	const int32_t *ids = session_blob_tokens(t, &n);
-	const prefix *p = find_longest(c, m, key->owner, ids, n);
-	if (!p || block_list_copy(&blocks, &p->state->held.blocks, INT64_MAX) == STATUS_OK)
-		(void)session_blob_hold(&x, m, t, &blocks);
+	const prefix *p = find_longest(c, m, key->owner, ids, key->tokens);
+	status s = p ? block_list_copy(&blocks, &p->state->held.blocks, INT64_MAX) : STATUS_OK;
+	if (s == STATUS_OK)
+		s = session_hold_new(&x, m, &o, key->tokens, false, &blocks);
 	block_list_fini(&blocks);
-	return x;
+	if (s == STATUS_OK)
+		s = token_history_reserve(&x->history, key->tokens);
+	if (s != STATUS_OK) {
+		session_free(x);
+		return s;
+	}
+	token_history_append(&x->history, ids, key->tokens);
+	x->tokens = key->tokens;
+	return session_blob_give(x, t);
 }
 
 /* Take the state that has been read from the disk. Without it the file goes, so that it is not read again and again. */
 static void take_read(prefix_cache *c)
 {
 	prefix_read *r = &c->read;
-	served_model *m = c->read_model;
-	session *x = is_state_of(c, m, &r->key, &r->blob) && !prefix_disk_has_removed(c->disk, r->key.owner)
-	                 ? hold_blob(c, m, &r->key, &r->blob)
-	                 : NULL;
-	scheduler_transfer_fini(&r->blob);
-	if (!x || !prefixes_add(c, m, &r->key, x))
+	session *x = r->state.held;
+	r->state.held = NULL;
+	scheduler_transfer_fini(&r->state);
+	if (x && !prefixes_take(c, r->key.owner)) {
+		session_free(x);
+		x = NULL;
+	}
+	if (!x || !prefixes_add(c, c->read_model, &r->key, x))
 		prefix_disk_remove(c->disk, &r->key);
 	r->began_ns = 0;
 	c->read_model = NULL;
@@ -339,6 +338,8 @@ static bool begin_read(prefix_cache *c, served_model *m, const generation_reques
 		return true;
 	if (c->read.began_ns)
 		return now - c->read.began_ns >= PREFIXES_WAIT_NS;
+	if (begin_state(c, m, &key, r->prompt, &c->read.state) != STATUS_OK)
+		return true;
 	c->read_model = m;
 	c->read.key = key;
 	prefix_disk_read(c->disk, &c->read);

@@ -175,8 +175,7 @@ typedef struct session_transfer {
 	size_t moved; /* bytes moved so far */
 	bool done;
 	bool temporary; /* import: the session is not durable, whatever the blob says */
-	bool bare;      /* without logits and source, and only with the floats that its tokens have written (prefixes.h) */
-	session *held;  /* bare: the blob's bytes after its header are still to be written from it */
+	session *held;  /* of a bare blob: its state is still to be written to the blob, or read from one (session_blob.h) */
 } session_transfer;
 
 /* Export about a megabyte more. Once t->done, the blob lacks only its checksum. The caller lets nothing else use x

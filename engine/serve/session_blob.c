@@ -150,7 +150,8 @@ static status move_state(session *x, int64_t tokens, size_t from, size_t n, unsi
 	return STATUS_OK;
 }
 
-/* Copy a held state to the blob or from there, and return the byte that follows. A state does not need what it found. */
+/* Copy a held state to the blob or from there, and return the byte that follows. A state does not need what it found.
+ */
 static unsigned char *move_held(const held_state *h, unsigned char *at, bool into_blob)
 {
 	held_run run;
@@ -239,7 +240,7 @@ status session_blob_give(session *held, session_transfer *t)
 {
 	const blob_header h = blob_of(held, true);
 	blob_sizes size;
-	*t = (session_transfer){.bare = true, .blob = malloc(sizeof h)};
+	*t = (session_transfer){.blob = malloc(sizeof h)};
 	if (!t->blob || !blob_measure(&h, &size)) {
 		scheduler_transfer_fini(t);
 		session_free(held);
@@ -307,7 +308,7 @@ static status blob_fits(const served_model *m, const blob_header *h, const sessi
 	const int64_t tokens = h->tokens <= INT32_MAX ? (int64_t)h->tokens : 0;
 	const int64_t longest = model_dimensions(m->model)->source;
 	const int64_t source = h->source <= (uint64_t)longest ? (int64_t)h->source : 0;
-	blob_header expected = blob_expect(m, h->version, o, tokens, source, t->bare);
+	blob_header expected = blob_expect(m, h->version, o, tokens, source, false);
 	if (h->model != expected.model)
 		return error_set(err, STATUS_INVALID, "state", "the session state belongs to another model");
 	const bool whole = blob_measure(h, &size) && (uint64_t)size.total == t->bytes;
@@ -318,8 +319,7 @@ static status blob_fits(const served_model *m, const blob_header *h, const sessi
 		                 (unsigned long long)h->state_floats, (unsigned long long)expected.state_floats);
 	bool possible = blob_has(h, BLOB_WITH_SOURCE) == (source > 0) &&
 	                (!blob_has(h, BLOB_WITH_SUMS) || state_list_has_sums(model_states(m->model))) &&
-	                (!t->bare || h->version == blob_version(m, false)) && o->policy <= POSITION_WRAP &&
-	                memcmp(h, &expected, sizeof *h) == 0 && whole;
+	                o->policy <= POSITION_WRAP && memcmp(h, &expected, sizeof *h) == 0 && whole;
 	if (possible && o->policy == POSITION_ERROR)
 		possible = (int64_t)h->tokens <= model_dimensions(m->model)->positions;
 	return possible ? STATUS_OK : error_set(err, STATUS_CORRUPT, "state", "the session state contradicts itself");
@@ -342,14 +342,6 @@ static status move_logs(const session *x, const blob_header *h, session_transfer
 	return s;
 }
 
-status session_blob_check(const served_model *m, const session_transfer *t, error *err)
-{
-	blob_header h;
-	session_options o;
-	read_header(&h, t);
-	return blob_fits(m, &h, t, &o, err);
-}
-
 int64_t session_blob_bare_bytes(const session *x)
 {
 	blob_sizes size;
@@ -357,32 +349,19 @@ int64_t session_blob_bare_bytes(const session *x)
 	return blob_measure(&h, &size) ? size.total : INT64_MAX;
 }
 
-const int32_t *session_blob_tokens(const session_transfer *t, int64_t *n)
+status session_blob_take(session_transfer *t, const void *blob, size_t bytes)
 {
-	blob_header h;
-	read_header(&h, t);
-	*n = (int64_t)h.tokens;
-	return (const int32_t *)(const void *)(t->blob + header_bytes(&h) + h.state_floats * sizeof(float));
-}
-
-status session_blob_hold(session **out, served_model *m, const session_transfer *t, block_list *blocks)
-{
-	blob_header h;
-	session_options o;
-	*out = NULL;
-	read_header(&h, t);
-	TRY(blob_fits(m, &h, t, &o, NULL));
-	TRY(session_hold_new(out, m, &o, (int64_t)h.tokens, false, blocks));
-	session *x = *out;
-	if (token_history_reserve(&x->history, (int64_t)h.tokens) != STATUS_OK) {
-		session_free(x);
-		*out = NULL;
-		return STATUS_NOMEM;
-	}
-	unsigned char *ids = move_held(&x->held, t->blob + header_bytes(&h), false);
-	move_tokens(&x->history, 0, (size_t)h.tokens, ids, false);
-	x->tokens = (int64_t)h.tokens;
+	session *x = t->held;
+	const session_transfer from = {.blob = (unsigned char *)(uintptr_t)blob, .bytes = bytes};
+	if (bytes != t->bytes || memcmp(blob, t->blob, BLOB_HEADER_BYTES) != 0 ||
+	    scheduler_transfer_check(&from, NULL) != STATUS_OK)
+		return STATUS_CORRUPT;
+	const void *ids = from.blob + BLOB_HEADER_BYTES + x->held.size;
+	if (token_history_common(&x->history, ids, x->tokens) != x->tokens)
+		return STATUS_CORRUPT;
+	move_held(&x->held, from.blob + BLOB_HEADER_BYTES, false);
 	held_state_end(&x->held);
+	t->done = true;
 	return STATUS_OK;
 }
 

@@ -17,7 +17,7 @@ typedef struct disk_fixture {
 	fixture f;
 	void (*write)(const char *folder, backend *b, uint64_t seed);
 	char folder[64], kept[96];
-	int64_t limit, least_free;
+	int64_t memory, limit, least_free;
 	prefix_models models; /* given to the next start */
 	prefix_disk *disk;
 } disk_fixture;
@@ -46,7 +46,7 @@ static inline void serve(disk_fixture *x)
 	error err = ERROR_INIT;
 	if (prefix_disk_open(&x->disk, x->kept, x->limit, x->least_free, &x->models, &err) != STATUS_OK)
 		fail_msg("%s", err.message);
-	limits.prefix_bytes = 1 << 20;
+	limits.prefix_bytes = x->memory;
 	limits.prefix_disk = x->disk;
 	fixture_serve(&x->f, &limits);
 	if (x->disk)
@@ -75,6 +75,7 @@ static inline int open_with(void **state, void (*write)(const char *folder, back
 		write_model(x->f.folder, x->f.backend, 1, LONG, POSITION_ERROR);
 	folder_new(x->folder);
 	snprintf(x->kept, sizeof x->kept, "%s/prefixes", x->folder);
+	x->memory = 1 << 20;
 	x->limit = 64 << 20;
 	serve(x);
 	*state = x;
@@ -92,6 +93,15 @@ static inline void write_long_gpt2(const char *folder, backend *b, uint64_t seed
 	write_configured(folder, b, "gpt2",
 	                 "{\"n_embd\": 16, \"vocab_size\": 259, \"n_head\": 2, \"n_positions\": 2048, \"n_layer\": 2, "
 	                 "\"initializer_range\": 0.3}");
+}
+
+/* The state after 512 tokens takes 4 MB and more: 32 layers with keys and values of 32 and the head's one number. */
+static inline void write_deep_gpt2(const char *folder, backend *b, uint64_t seed)
+{
+	(void)seed;
+	write_configured(folder, b, "gpt2",
+	                 "{\"n_embd\": 32, \"vocab_size\": 259, \"n_head\": 1, \"n_positions\": 1024, \"n_layer\": 32, "
+	                 "\"initializer_range\": 0.1}");
 }
 
 static inline int setup_gpt2(void **state)

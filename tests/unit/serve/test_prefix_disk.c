@@ -25,6 +25,37 @@ static void a_state_of_whole_pieces_returns(void **state)
 	assert_int_equal(stats_of(x).reads, 1);
 }
 
+static int setup_large(void **state)
+{
+	open_with(state, write_deep_gpt2);
+	disk_fixture *x = *state;
+	x->memory = 32 << 20;
+	restart(x);
+	return 0;
+}
+
+/* Return the bytes of all blocks in memory. */
+static int64_t block_bytes(void)
+{
+	held_stats s;
+	held_state_read_stats(&s);
+	return s.bytes;
+}
+
+static void a_large_state_returns(void **state)
+{
+	disk_fixture *x = *state;
+	leave(x, 2, NULL);
+	assert_true(ask(x, 300, NULL) == 0 && block_bytes() > 0);
+	const int64_t block = block_bytes();
+	assert_int_equal(ask(x, PROMPT, NULL), 512);
+	assert_int_equal(stats_of(x).reads, 1);
+	assert_int_equal(block_bytes(), 2 * block); /* the first one is shared with the state in memory */
+	assert_true(2 * block > PREFIXES_AT_ONCE);
+	assert_int_equal(ask(x, PROMPT, NULL), 512);
+	assert_int_equal(stats_of(x).reads, 1);
+}
+
 /* A cache of a few tokens is small on the disk: the rest of its slot may belong to others. */
 static void only_what_the_tokens_have_written_is_stored(void **state)
 {
@@ -87,6 +118,27 @@ static void a_removed_owner_has_no_states(void **state)
 	assert_in_range(count_files(x, &bytes), 1, before); /* b's */
 	assert_int_equal(ask(x, PROMPT, "a"), 0);
 	assert_true(ask(x, PROMPT, "b") > 0);
+}
+
+/* Its prompt has been read, and the copy of the state is not complete. */
+static void a_removed_owner_keeps_no_state_that_is_being_copied(void **state)
+{
+	disk_fixture *x = *state;
+	int64_t bytes;
+	random_tokens(ids, LONG, 6);
+	generation_request r = request(memset(&with, 0, sizeof with), ids, PROMPT, 2);
+	with.credit = INT32_MAX;
+	r.owner = "a";
+	start(&x->f, NULL, &with, &r);
+	while (!with.generation->session->kept.copies)
+		assert_int_equal(scheduler_tick(x->f.scheduler), STATUS_OK);
+	prefix_disk_remove_owner(x->disk, "a");
+	drain(&x->f);
+	assert_int_equal(with.result.status, STATUS_OK);
+	assert_int_equal(x->f.scheduler->prefixes.count, 0);
+	assert_int_equal(block_bytes(), 0);
+	restart(x);
+	assert_int_equal(count_files(x, &bytes), 0);
 }
 
 static void a_removed_model_has_no_states(void **state)
@@ -215,13 +267,15 @@ static void a_bare_blob_is_no_session(void **state)
 	free(data);
 	made = open_session(&x->f, "s", POSITION_ERROR, false);
 	append(&x->f, made, ids, PROMPT);
-	session_transfer t = {.bare = true};
-	assert_int_equal(scheduler_session_export(x->f.scheduler, made, (void **)&t.blob, &t.bytes, NULL), STATUS_OK);
-	assert_int_equal(session_blob_check(x->f.model, &t, NULL), STATUS_UNSUPPORTED);
-	t.bare = false;
-	assert_int_equal(session_blob_check(x->f.model, &t, NULL), STATUS_OK);
-	scheduler_transfer_fini(&t);
+	assert_int_equal(scheduler_session_export(x->f.scheduler, made, (void **)&data, &bytes, NULL), STATUS_OK);
 	drop(&x->f, made);
+	stop(x);
+	for (int i = 0; file_at(x, i, path); i++)
+		assert_int_equal(file_write_scratch(path, data, bytes, NULL), STATUS_OK);
+	free(data);
+	serve(x);
+	assert_int_equal(ask(x, PROMPT, NULL), 0); /* a session is no bare blob, either */
+	assert_in_range(stats_of(x).damaged, 1, 10);
 }
 
 /* Prompts that branch at random, with room in memory for one or two states. */
@@ -249,10 +303,13 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(a_state_returns_after_a_restart, setup_disk, teardown_disk),
 	    cmocka_unit_test_setup_teardown(a_state_of_whole_pieces_returns, setup_gpt2, teardown_disk),
+	    cmocka_unit_test_setup_teardown(a_large_state_returns, setup_large, teardown_disk),
 	    cmocka_unit_test_setup_teardown(only_what_the_tokens_have_written_is_stored, setup_gpt2, teardown_disk),
 	    cmocka_unit_test_setup_teardown(states_leave_memory_for_the_disk_and_return, setup_disk, teardown_disk),
 	    cmocka_unit_test_setup_teardown(an_owner_reads_its_own_states_only, setup_disk, teardown_disk),
 	    cmocka_unit_test_setup_teardown(a_removed_owner_has_no_states, setup_disk, teardown_disk),
+	    cmocka_unit_test_setup_teardown(a_removed_owner_keeps_no_state_that_is_being_copied, setup_large,
+	                                    teardown_disk),
 	    cmocka_unit_test_setup_teardown(a_removed_model_has_no_states, setup_disk, teardown_disk),
 	    cmocka_unit_test_setup_teardown(the_start_removes_files_of_models_that_do_not_exist, setup_disk,
 	                                    teardown_disk),

@@ -54,6 +54,8 @@ static void the_queue_has_a_limit(void **state)
 	disk_fixture *x = *state;
 	prefix_read r;
 	char path[256];
+	x->limit = 4 * PREFIX_DISK_STATE_BYTES;
+	restart(x);
 	block(x, &r, path);
 	assert_int_equal(put_largest(x, FITTING + 1, 0), FITTING);
 	assert_int_equal(put_largest(x, 3, 2 * PREFIX_DISK_STATE_BYTES), FITTING + 2);
@@ -260,7 +262,7 @@ static void a_cancelled_read_does_not_wait_for_the_disk(void **state)
 	free(r);
 	unblock(x, &first, path);
 	settle(x);
-	assert_null(first.blob.blob);
+	assert_null(first.state.blob);
 }
 
 int main(void)
