@@ -57,14 +57,16 @@ bool prefix_file_read(const char *folder, const prefix_key *key, session_transfe
 	return !damaged;
 }
 
-status prefix_file_write(const char *folder, const prefix_key *key, session_transfer *t, error *err)
+status prefix_file_write(const char *folder, const prefix_key *key, const session_transfer *t, error *err)
 {
 	char path[PATH_MAX];
+	void *blob;
 	path_of(folder, key, path);
-	if (session_blob_fill(t) != STATUS_OK)
+	if (scheduler_transfer_whole(t, &blob) != STATUS_OK)
 		return error_set(err, STATUS_NOMEM, NULL, "no memory for a state of %zu bytes", t->bytes);
-	scheduler_transfer_seal(t);
-	return file_write_scratch(path, t->blob, t->bytes, err);
+	const status s = file_write_scratch(path, blob, t->bytes, err);
+	free(blob);
+	return s;
 }
 
 void prefix_file_remove(const char *folder, const prefix_key *key)

@@ -10,8 +10,7 @@
 /* Read and check the file of a state, and measure the time. False: it has been found damaged. Without memory it is not
  * read (!t->done), either. */
 bool prefix_file_read(const char *folder, const prefix_key *key, session_transfer *t, uint64_t *ns);
-/* Write the blob of a state, which is filled in and sealed first. */
-status prefix_file_write(const char *folder, const prefix_key *key, session_transfer *t, error *err);
+status prefix_file_write(const char *folder, const prefix_key *key, const session_transfer *t, error *err);
 void prefix_file_remove(const char *folder, const prefix_key *key);
 
 typedef struct found_file {

@@ -14,7 +14,8 @@
  * The state has a constant size. History and log are on the host and grow with the sequence.
  *
  * A held session has no slot: its state is in host memory (held_state.h). A snapshot is one that belongs to a session
- * and is freed with it. Copies of a session that are held share what their states have in common.
+ * and is freed with it. Kept states of prompts are held sessions, and so are sessions that have left their slots.
+ * Copies of a session that are held share what their states have in common.
  *
  * A copy has only what the tokens have written. The rest of its slot is undefined, and zero in an export. Executor
  * thread only. */

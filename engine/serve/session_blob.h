@@ -33,7 +33,8 @@
 /* Export at most SESSION_STEP bytes more; the first call allocates t->blob. x must be ready and must not change before
  * t->done. */
 status session_blob_write(session *x, session_transfer *t, error *err);
-/* Start an import of a blob that scheduler_transfer_check has accepted: create a session for session_blob_read to fill.
+/* Start an import of a blob that scheduler_transfer_check has accepted, or that session_blob_leave has made: create a
+ * session for session_blob_read to fill.
  * STATUS_CORRUPT: the blob contradicts itself. STATUS_INVALID: it belongs to another model. STATUS_UNSUPPORTED: its
  * state has another size. */
 status session_blob_open(session **out, served_model *m, const char *id, session_transfer *t, error *err);
@@ -45,8 +46,8 @@ int64_t session_blob_bare_bytes(const session *x);
 /* Make *t the bare blob of a held session (session_hold_new), which is given away. Only its header is written.
  * STATUS_NOMEM: *t is empty. */
 status session_blob_give(session *held, session_transfer *t);
-/* Write the blob and free the session, if there is one. Any thread. STATUS_NOMEM: t is unchanged. */
-status session_blob_fill(session_transfer *t);
+/* Make *t the blob of x in the same way. t->held is a copy of x that session_fork_step fills in. STATUS_NOMEM. */
+status session_blob_leave(session *x, session_transfer *t, error *err);
 /* Read the state of t->held, which has its tokens only, from this blob instead; then t->done. Any thread.
  * STATUS_CORRUPT: it is damaged, or of other tokens or another model. */
 status session_blob_take(session_transfer *t, const void *blob, size_t bytes);
