@@ -249,7 +249,7 @@ static int64_t find_branch(const prefix_cache *c, const served_model *m, uint64_
 }
 
 /* Bring x, which is empty, to a kept state. A large one is only begun. */
-static status enter(session *x, const prefix *p)
+static status enter_state(session *x, const prefix *p)
 {
 	const bool small = p->state->held.size <= PREFIXES_AT_ONCE;
 	size_t moved = 0;
@@ -367,7 +367,7 @@ status prefixes_begin(prefix_cache *c, served_model *m, generation_request *r, s
 	prefix *p = find_longest(c, m, owner, r->prompt, r->n_prompt);
 	const int64_t branch = find_branch(c, m, owner, r->prompt, r->n_prompt);
 	TRY(session_new(out, m, "", &o, err));
-	if (p && enter(*out, p) != STATUS_OK) { /* the prompt is read from its beginning */
+	if (p && enter_state(*out, p) != STATUS_OK) { /* the prompt is read from its beginning */
 		p = NULL;
 		session_free(*out);
 		TRY(session_new(out, m, "", &o, err));

@@ -47,7 +47,7 @@ struct session {
 	bool lost;         /* the device failed during a step of this session; its state is undefined */
 	int32_t slot;      /* -1: the session is held */
 	held_state held;   /* then its state */
-	atomic_int shares; /* of a held session: owners besides the first (session_share) */
+	atomic_int shares; /* owners of a held session besides the first (session_share) */
 	block_list
 	    blocks; /* otherwise: leading blocks of its tokens; a ring that has wrapped no longer has their bytes */
 	session *snapshots; /* newest first */

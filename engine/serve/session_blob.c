@@ -277,7 +277,7 @@ static void write_slot(const held_state *h, unsigned char *at, size_t bytes)
 }
 
 /* Append an array, which may be NULL if it is empty. */
-static unsigned char *append(unsigned char *at, const void *array, int64_t bytes)
+static unsigned char *add_array(unsigned char *at, const void *array, int64_t bytes)
 {
 	if (bytes > 0)
 		memcpy(at, array, (size_t)bytes);
@@ -294,15 +294,15 @@ status scheduler_transfer_whole(const session_transfer *t, void **out)
 		return STATUS_NOMEM;
 	read_header(&h, t);
 	blob_measure(&h, &size);
-	at = append(at, &h, (int64_t)header_bytes(&h));
+	at = add_array(at, &h, (int64_t)header_bytes(&h));
 	if (h.vocab > 0)
 		write_slot(&x->held, at, (size_t)size.state);
 	else
 		move_held(&x->held, at, true);
-	at = append(at + size.state, x->logits, size.logits);
+	at = add_array(at + size.state, x->logits, size.logits);
 	token_history_read(&x->history, 0, (int64_t)h.tokens, (int32_t *)(void *)at);
-	at = append(at + size.ids, x->log, size.log);
-	append(at, x->source, size.source);
+	at = add_array(at + size.ids, x->log, size.log);
+	add_array(at, x->source, size.source);
 	scheduler_transfer_seal(&(session_transfer){.blob = *out, .bytes = t->bytes});
 	return STATUS_OK;
 }
