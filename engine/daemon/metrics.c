@@ -140,6 +140,11 @@ static void add_serving(json_t *all, const engine *e, const device_stats *d)
 	            (double)s->cached_tokens);
 	metrics_add(all, "additive_engine_prefix_bytes", "gauge", "Host memory of states that prompts begin with.",
 	            (double)s->prefix_bytes);
+	metrics_add(all, "additive_engine_prefix_too_large_total", "counter",
+	            "States of prompts that were not kept: larger than the whole budget.", (double)s->prefix_too_large);
+	metrics_add(all, "additive_engine_prefix_thinned_total", "counter",
+	            "States of prompts that were not kept: copying or memory costs too much against reading.",
+	            (double)s->prefix_thinned);
 	int64_t blocks, shared;
 	scheduler_block_bytes(&blocks, &shared);
 	metrics_add(all, "additive_engine_state_block_bytes", "gauge",

@@ -205,6 +205,11 @@ status held_state_begin(held_state *h, const state_piece *pieces, int n, block_l
 	return s;
 }
 
+size_t held_state_missing(const held_state *h)
+{
+	return h->size - (size_t)h->n_found * block_size(h);
+}
+
 void held_state_end(held_state *h)
 {
 	const size_t size = block_size(h);

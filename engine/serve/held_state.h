@@ -66,6 +66,8 @@ typedef struct held_run {
 /* Begin a state with these pieces, whose blocks are the first of `blocks`, which is extended. The caller writes all
  * runs but those found, and then calls held_state_end. STATUS_NOMEM: *h is empty. */
 status held_state_begin(held_state *h, const state_piece *pieces, int n, block_list *blocks);
+/* Return the bytes of the runs to be written. */
+size_t held_state_missing(const held_state *h);
 /* Give the blocks their bytes. */
 void held_state_end(held_state *h);
 void held_state_fini(held_state *h);

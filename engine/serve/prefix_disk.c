@@ -1,37 +1,24 @@
-/* prefix_disk.c - a hash table of the files, and one thread that does the work of three lists in this order: reads,
- * because prompts wait for them; removals, because they make room; writes. One mutex guards the table and the lists. It
+/* prefix_disk.c - the index of the files, and one thread that does the work of three lists in this order: reads,
+ * because prompts wait for them; removals, because they make room; writes. One mutex guards the index and the lists. It
  * is not held while a file is used. Only the thread removes files, so no file that it reads or writes is removed. */
 #include "engine/serve/prefix_disk.h"
 
-#include <dirent.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "engine/base/clock.h"
 #include "engine/base/digest.h"
 #include "engine/base/file.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
-#include "engine/serve/session_blob.h"
+#include "engine/serve/prefix_file.h"
+#include "engine/serve/prefix_index.h"
 
-enum { BUCKETS = PREFIX_DISK_MOST, NAME_BYTES = 72, LOOK_SECONDS = 1 };
-
-/* A file, in the table or in the list of those to be removed. */
-typedef struct disk_file {
-	struct disk_file *next;          /* in its bucket, or in the list */
-	struct disk_file *newer, *older; /* by last use */
-	prefix_key key;
-	int64_t bytes;
-} disk_file;
+enum { LOOK_SECONDS = 1 };
 
 /* A state that waits to be written. */
 typedef struct queued {
@@ -50,12 +37,11 @@ struct prefix_disk {
 	bool closing;
 	uint64_t deadline_ns; /* once closing */
 
-	disk_file **buckets;
-	disk_file *newest, *oldest;
-	disk_file *removed;
+	prefix_index index;
+	prefix_entry *removed; /* files to be removed */
 	queued *first, **last, *writing;
 	int64_t queued_bytes;
-	prefix_read *reads, *reading; /* reading: NULL after it has been cancelled, too */
+	prefix_read *reads, *reading;                  /* reading: NULL after it has been cancelled, too */
 	uint64_t owners[PREFIX_DISK_OWNERS], n_owners; /* removed, without their tenants */
 
 	prefix_models models; /* that exist at the start */
@@ -81,87 +67,14 @@ static bool is_owner(uint64_t a, uint64_t b)
 	return a >> 32 == b >> 32;
 }
 
-static bool is_key(const prefix_key *a, const prefix_key *b)
+/* --- under the mutex ------------------------------------------------------------------ */
+
+/* Move a file from the index to the list of those to be removed. */
+static void remove_file(prefix_disk *d, prefix_entry *e)
 {
-	return a->hash == b->hash && a->tokens == b->tokens && a->model == b->model && a->owner == b->owner;
-}
-
-/* --- names --------------------------------------------------------------------------- */
-
-static void path_of(const prefix_disk *d, const prefix_key *key, char out[PATH_MAX])
-{
-	snprintf(out, PATH_MAX, "%.*s/%016" PRIx64 "-%016" PRIx64 "-%016" PRIx64 "-%" PRId64, PATH_MAX - NAME_BYTES,
-	         d->folder, key->model, key->owner, key->hash, key->tokens);
-}
-
-/* False: not the name of a state. */
-static bool parse_name(const char *name, prefix_key *key)
-{
-	enum { PART = DIGEST_TEXT_BYTES }; /* 16 digits and a dash */
-	char *end;
-	if (strlen(name) <= 3 * PART || name[PART - 1] != '-' || name[2 * PART - 1] != '-' ||
-	    name[3 * PART - 1] != '-' || !digest_read(name, &key->model) || !digest_read(name + PART, &key->owner) ||
-	    !digest_read(name + 2 * PART, &key->hash))
-		return false;
-	key->tokens = strtoll(name + 3 * PART, &end, 10);
-	return !*end && key->tokens > 0 && key->tokens <= INT32_MAX;
-}
-
-/* --- the table: under the mutex ------------------------------------------------------------ */
-
-static disk_file **bucket(const prefix_disk *d, uint64_t hash)
-{
-	return &d->buckets[hash % BUCKETS];
-}
-
-static disk_file **find_link(const prefix_disk *d, const prefix_key *key)
-{
-	disk_file **link = bucket(d, key->hash);
-	while (*link && !is_key(&(*link)->key, key))
-		link = &(*link)->next;
-	return link;
-}
-
-static void unlink_use(prefix_disk *d, disk_file *f)
-{
-	*(f->newer ? &f->newer->older : &d->newest) = f->older;
-	*(f->older ? &f->older->newer : &d->oldest) = f->newer;
-}
-
-static void link_newest(prefix_disk *d, disk_file *f)
-{
-	f->newer = NULL;
-	f->older = d->newest;
-	*(d->newest ? &d->newest->newer : &d->oldest) = f;
-	d->newest = f;
-}
-
-static void touch(prefix_disk *d, disk_file *f)
-{
-	unlink_use(d, f);
-	link_newest(d, f);
-}
-
-static void add_entry(prefix_disk *d, disk_file *f)
-{
-	disk_file **to = bucket(d, f->key.hash);
-	f->next = *to;
-	*to = f;
-	link_newest(d, f);
-	d->stats.states++;
-	d->stats.bytes += f->bytes;
-}
-
-/* Move a file from the table to the list of those to be removed. */
-static void remove_file(prefix_disk *d, disk_file *f)
-{
-	disk_file **link = find_link(d, &f->key);
-	*link = f->next;
-	unlink_use(d, f);
-	d->stats.states--;
-	d->stats.bytes -= f->bytes;
-	f->next = d->removed;
-	d->removed = f;
+	prefix_index_remove(&d->index, e);
+	e->next = d->removed;
+	d->removed = e;
 	d->stats.waiting++;
 	pthread_cond_signal(&d->wake);
 }
@@ -179,89 +92,60 @@ static bool lost_owner(const prefix_disk *d, uint64_t owner)
 
 static void run_removal(prefix_disk *d)
 {
-	char path[PATH_MAX];
-	disk_file *f = d->removed;
-	d->removed = f->next;
+	prefix_entry *e = d->removed;
+	d->removed = e->next;
 	pthread_mutex_unlock(&d->mutex);
-	path_of(d, &f->key, path);
-	unlink(path);
-	free(f);
+	prefix_file_remove(d->folder, &e->key);
+	free(e);
 	pthread_mutex_lock(&d->mutex);
 	d->stats.waiting--;
-}
-
-/* Read and check a file. False: it has been found damaged. */
-static bool read_state(const prefix_disk *d, const prefix_key *key, session_transfer *out, uint64_t *ns)
-{
-	char path[PATH_MAX], *data;
-	session_transfer t = {.bare = true};
-	const uint64_t began = clock_ns();
-	path_of(d, key, path);
-	const status s = file_read(path, PREFIX_DISK_STATE_BYTES, &data, &t.bytes, NULL);
-	t.blob = (unsigned char *)data;
-	const bool damaged = s == STATUS_OK ? scheduler_transfer_check(&t, NULL) != STATUS_OK : s != STATUS_NOMEM;
-	*ns = clock_ns() - began;
-	if (damaged)
-		scheduler_transfer_fini(&t);
-	else
-		utimensat(AT_FDCWD, path, NULL, 0); /* the time of its last use, for the next start */
-	*out = t;
-	return !damaged;
 }
 
 static void run_read(prefix_disk *d)
 {
 	enum { SHARE = 8 }; /* weight of an earlier average against the latest read */
-	session_transfer blob;
 	uint64_t ns;
 	d->reading = d->reads;
 	d->reads = d->reading->next;
 	const prefix_key key = d->reading->key;
+	session_transfer t = d->reading->state;
+	d->reading->state = (session_transfer){0};
 	pthread_mutex_unlock(&d->mutex);
-	const bool whole = read_state(d, &key, &blob, &ns);
+	const bool whole = prefix_file_read(d->folder, &key, &t, &ns);
 	pthread_mutex_lock(&d->mutex);
-	disk_file *f = *find_link(d, &key);
-	if (blob.blob) {
+	prefix_entry *e = prefix_index_find(&d->index, &key);
+	if (t.done) {
 		d->stats.reads++;
 		ns -= ns < PREFIX_DISK_READ_NS ? ns : PREFIX_DISK_READ_NS;
-		d->byte_ns += ((double)ns / (double)blob.bytes - d->byte_ns) / SHARE;
+		d->byte_ns += ((double)ns / (double)t.bytes - d->byte_ns) / SHARE;
+	} else {
+		scheduler_transfer_fini(&t);
 	}
-	d->stats.damaged += !whole && f; /* otherwise it was removed before its turn */
-	if (!whole && f)
-		remove_file(d, f);
+	d->stats.damaged += !whole && e; /* otherwise it was removed before its turn */
+	if (!whole && e)
+		remove_file(d, e);
 	prefix_read *r = d->reading;
 	d->reading = NULL;
 	if (r) {
-		r->blob = blob;
+		r->state = t;
 		atomic_store(&r->done, true);
 	} else {
-		scheduler_transfer_fini(&blob);
+		scheduler_transfer_fini(&t);
 	}
 }
 
 /* True if the file system has room for n bytes more. */
 static bool has_room(prefix_disk *d, int64_t n)
 {
-	struct statvfs fs;
 	pthread_mutex_unlock(&d->mutex);
-	const bool known = statvfs(d->folder, &fs) == 0;
+	const int64_t available = prefix_file_free(d->folder);
 	pthread_mutex_lock(&d->mutex);
-	return !known || (int64_t)fs.f_bavail * (int64_t)fs.f_frsize >= n + d->least_free;
+	return available - n >= d->least_free;
 }
 
 static bool may_write(const prefix_disk *d)
 {
 	return !(d->failing && clock_ns() < d->retry_ns) && !(d->closing && clock_ns() > d->deadline_ns);
-}
-
-static status write_state(prefix_disk *d, queued *q, error *err)
-{
-	char path[PATH_MAX];
-	path_of(d, &q->key, path);
-	if (session_blob_fill(&q->state) != STATUS_OK)
-		return error_set(err, STATUS_NOMEM, NULL, "no memory for a state of %zu bytes", q->state.bytes);
-	scheduler_transfer_seal(&q->state);
-	return file_write_scratch(path, q->state.blob, q->state.bytes, err);
 }
 
 /* Record whether the disk could be written. */
@@ -281,11 +165,11 @@ static void run_write(prefix_disk *d)
 	error err = ERROR_INIT;
 	status s = room ? STATUS_OK : error_set(&err, STATUS_FULL, NULL, "the disk is nearly full");
 	queued *q = d->first;
-	const bool exists = *find_link(d, &q->key); /* two devices may give up the same state */
+	const bool exists = prefix_index_find(&d->index, &q->key); /* two devices may give up the same state */
 	const bool needed = !exists && !q->unwanted && may_write(d);
-	if (needed && d->oldest &&
-	    (!room || d->stats.bytes > d->limit - bytes || d->stats.states >= PREFIX_DISK_MOST)) {
-		remove_file(d, d->oldest);
+	if (needed && prefix_index_oldest(&d->index) &&
+	    (!room || d->index.bytes > d->limit - bytes || d->index.states >= PREFIX_DISK_MOST)) {
+		remove_file(d, prefix_index_oldest(&d->index));
 		return;
 	}
 	d->writing = q;
@@ -293,23 +177,23 @@ static void run_write(prefix_disk *d)
 	if (!d->first)
 		d->last = &d->first;
 	d->queued_bytes -= bytes;
-	disk_file *f = needed ? memory_new(1, sizeof *f) : NULL;
-	if (f) {
-		*f = (disk_file){.key = q->key, .bytes = bytes};
+	prefix_entry *e = needed ? memory_new(1, sizeof *e) : NULL;
+	if (e) {
+		*e = (prefix_entry){.key = q->key, .bytes = bytes};
 		pthread_mutex_unlock(&d->mutex);
 		if (s == STATUS_OK)
-			s = write_state(d, q, &err);
+			s = prefix_file_write(d->folder, &q->key, &q->state, &err);
 		pthread_mutex_lock(&d->mutex);
 		note_write(d, s, &err);
 	}
 	d->writing = NULL;
-	if (f && s == STATUS_OK) {
+	if (e && s == STATUS_OK) {
 		d->stats.writes++;
-		add_entry(d, f);
+		prefix_index_add(&d->index, e);
 		if (q->unwanted)
-			remove_file(d, f);
+			remove_file(d, e);
 	} else {
-		free(f);
+		free(e);
 		d->stats.unwritten += !exists && !q->unwanted;
 	}
 	d->stats.waiting--;
@@ -319,37 +203,6 @@ static void run_write(prefix_disk *d)
 
 /* --- the start ----------------------------------------------------------------------------------- */
 
-typedef struct found_file {
-	disk_file *file;
-	struct timespec used;
-} found_file;
-
-static int by_use(const void *a, const void *b)
-{
-	const struct timespec *x = &((const found_file *)a)->used, *y = &((const found_file *)b)->used;
-	return x->tv_sec != y->tv_sec ? (x->tv_sec > y->tv_sec) - (x->tv_sec < y->tv_sec)
-	                              : (x->tv_nsec > y->tv_nsec) - (x->tv_nsec < y->tv_nsec);
-}
-
-/* Return a file of the folder, which is removed if it is no state or past the limits; NULL then. */
-static disk_file *look_at(const prefix_disk *d, const char *name, size_t n, struct timespec *used)
-{
-	char path[PATH_MAX];
-	struct stat st;
-	disk_file f = {0}, *out;
-	if (name[0] == '.' || (size_t)snprintf(path, sizeof path, "%s/%s", d->folder, name) >= sizeof path)
-		return NULL;
-	if (n < PREFIX_DISK_MOST && parse_name(name, &f.key) && lstat(path, &st) == 0 && S_ISREG(st.st_mode) &&
-	    (out = memory_new(1, sizeof *out))) {
-		f.bytes = st.st_size;
-		*used = st.st_mtim;
-		*out = f;
-		return out;
-	}
-	unlink(path);
-	return NULL;
-}
-
 static bool is_known(const prefix_models *models, uint64_t name)
 {
 	for (size_t i = 0; i < models->n; i++)
@@ -358,26 +211,20 @@ static bool is_known(const prefix_models *models, uint64_t name)
 	return !models->names;
 }
 
-/* Fill the table from the folder. What was removed meanwhile, or exceeds the limit now, is removed. */
+/* Fill the index from the folder. What was removed meanwhile, or exceeds the limit now, is removed. */
 static void list_folder(prefix_disk *d)
 {
-	found_file *all = NULL;
-	size_t n = 0, room = 0;
-	DIR *dir = opendir(d->folder);
-	for (struct dirent *e; dir && (e = readdir(dir)) && MEMORY_ROOM(all, room, n + 1);)
-		n += (all[n].file = look_at(d, e->d_name, n, &all[n].used)) != NULL;
-	if (dir)
-		closedir(dir);
-	if (n > 0)
-		qsort(all, n, sizeof *all, by_use);
+	found_file *all;
+	const size_t n = prefix_file_list(d->folder, &all);
 	pthread_mutex_lock(&d->mutex);
 	for (size_t i = 0; i < n; i++) {
-		add_entry(d, all[i].file);
-		if (lost_owner(d, all[i].file->key.owner) || !is_known(&d->models, all[i].file->key.model))
-			remove_file(d, all[i].file);
+		prefix_entry *e = all[i].entry;
+		prefix_index_add(&d->index, e);
+		if (lost_owner(d, e->key.owner) || !is_known(&d->models, e->key.model))
+			remove_file(d, e);
 	}
-	while (d->stats.bytes > d->limit)
-		remove_file(d, d->oldest);
+	while (d->index.bytes > d->limit)
+		remove_file(d, prefix_index_oldest(&d->index));
 	d->stats.waiting--;
 	pthread_mutex_unlock(&d->mutex);
 	free(all);
@@ -387,14 +234,14 @@ static void list_folder(prefix_disk *d)
 static void wait_for_work(prefix_disk *d)
 {
 	struct timespec until;
-	const bool full = d->oldest && !has_room(d, 0);
+	const bool full = prefix_index_oldest(&d->index) && !has_room(d, 0);
 	if (d->reads || d->removed || d->first || d->closing) /* while the mutex was not held */
 		return;
-	if (full && d->oldest) {
-		remove_file(d, d->oldest);
+	if (full && prefix_index_oldest(&d->index)) {
+		remove_file(d, prefix_index_oldest(&d->index));
 		return;
 	}
-	if (!d->oldest) {
+	if (!prefix_index_oldest(&d->index)) {
 		pthread_cond_wait(&d->wake, &d->mutex);
 		return;
 	}
@@ -424,25 +271,12 @@ static void *disk_thread(void *argument)
 	return NULL;
 }
 
-/* Return the bytes that a file system keeps free. */
-static int64_t free_of(const char *folder)
-{
-	struct statvfs fs;
-	const bool known = statvfs(folder, &fs) == 0;
-	const int64_t share = known ? (int64_t)fs.f_blocks / PREFIX_DISK_FREE_SHARE * (int64_t)fs.f_frsize : INT64_MAX;
-	return share < PREFIX_DISK_FREE ? share : PREFIX_DISK_FREE;
-}
-
 static void free_disk(prefix_disk *d)
 {
-	for (disk_file *f = d->newest, *older; f; f = older) {
-		older = f->older;
-		free(f);
-	}
+	prefix_index_fini(&d->index);
 	pthread_mutex_destroy(&d->mutex);
 	pthread_cond_destroy(&d->wake);
 	free(d->models.names);
-	free(d->buckets);
 	free(d);
 }
 
@@ -452,15 +286,12 @@ static status make_disk(prefix_disk **out, const char *folder, int64_t limit, er
 	pthread_condattr_t by_clock;
 	TRY(file_make_folders(folder, err));
 	prefix_disk *d = memory_new(1, sizeof *d);
-	disk_file **buckets = memory_new(BUCKETS, sizeof *buckets);
-	if (!d || !buckets) {
-		free(buckets);
+	if (!d || prefix_index_init(&d->index) != STATUS_OK) {
 		free(d);
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
 	}
 	snprintf(d->folder, sizeof d->folder, "%s", folder);
 	d->limit = limit;
-	d->buckets = buckets;
 	d->last = &d->first;
 	d->byte_ns = 1;
 	d->stats.waiting = 1;
@@ -480,7 +311,7 @@ status prefix_disk_open(prefix_disk **out, const char *folder, int64_t limit, in
 	*out = NULL;
 	status s = limit > 0 ? make_disk(&d, folder, limit, err) : file_remove_tree(folder, err);
 	if (d) {
-		d->least_free = least_free > 0 ? least_free : free_of(folder);
+		d->least_free = least_free > 0 ? least_free : prefix_file_least_free(folder);
 		d->models = *models;
 		*models = (prefix_models){0};
 		if (pthread_create(&d->thread, NULL, disk_thread, d) == 0) {
@@ -521,9 +352,9 @@ void prefix_disk_put(prefix_disk *d, const prefix_key *key, session_transfer *t,
 	queued *q = d ? memory_new(1, sizeof *q) : NULL;
 	if (q) {
 		pthread_mutex_lock(&d->mutex);
-		disk_file *f = *find_link(d, key);
-		if (f) {
-			touch(d, f);
+		prefix_entry *e = prefix_index_find(&d->index, key);
+		if (e) {
+			prefix_index_touch(&d->index, e);
 		} else if (!lost_owner(d, key->owner) && bytes <= d->limit && bytes <= PREFIX_DISK_STATE_BYTES &&
 		           d->queued_bytes + bytes <= PREFIX_DISK_QUEUE_BYTES + extra) {
 			*q = (queued){.key = *key, .state = *t};
@@ -559,17 +390,10 @@ uint64_t prefix_disk_read_ns(prefix_disk *d, int64_t bytes)
 
 bool prefix_disk_find(prefix_disk *d, prefix_key *key, const int32_t *ids, int64_t n, int64_t least, uint64_t *ns)
 {
-	disk_file *found = NULL;
-	prefix_key k = *key;
 	if (!d)
 		return false;
 	pthread_mutex_lock(&d->mutex);
-	for (int64_t i = 0; d->stats.states > 0 && i < n - 1; i++) {
-		k.hash = prefix_disk_hash(k.hash, ids[i]);
-		k.tokens = i + 1;
-		disk_file *f = k.tokens > least ? *find_link(d, &k) : NULL;
-		found = f ? f : found;
-	}
+	const prefix_entry *found = prefix_index_longest(&d->index, key, ids, n, least);
 	if (found) {
 		*key = found->key;
 		*ns = read_time(d, found->bytes);
@@ -587,7 +411,6 @@ void prefix_disk_doubt(prefix_disk *d)
 
 void prefix_disk_read(prefix_disk *d, prefix_read *r)
 {
-	r->blob = (session_transfer){0};
 	r->began_ns = clock_ns();
 	r->next = NULL;
 	atomic_store(&r->done, false);
@@ -596,9 +419,9 @@ void prefix_disk_read(prefix_disk *d, prefix_read *r)
 	while (*link)
 		link = &(*link)->next;
 	*link = r;
-	disk_file *f = *find_link(d, &r->key);
-	if (f)
-		touch(d, f);
+	prefix_entry *e = prefix_index_find(&d->index, &r->key);
+	if (e)
+		prefix_index_touch(&d->index, e);
 	pthread_cond_signal(&d->wake);
 	pthread_mutex_unlock(&d->mutex);
 }
@@ -616,7 +439,7 @@ void prefix_disk_cancel(prefix_disk *d, prefix_read *r)
 	if (*link)
 		*link = r->next;
 	pthread_mutex_unlock(&d->mutex);
-	scheduler_transfer_fini(&r->blob);
+	scheduler_transfer_fini(&r->state);
 	r->began_ns = 0;
 }
 
@@ -629,10 +452,10 @@ static bool belongs(const prefix_key *key, uint64_t of_model, uint64_t of_owner)
 /* Remove all states of a model or of an owner. Under the mutex. */
 static void remove_all(prefix_disk *d, uint64_t of_model, uint64_t of_owner)
 {
-	for (disk_file *f = d->newest, *older; f; f = older) {
-		older = f->older;
-		if (belongs(&f->key, of_model, of_owner))
-			remove_file(d, f);
+	for (prefix_entry *e = TAILQ_FIRST(&d->index.uses), *older; e; e = older) {
+		older = TAILQ_NEXT(e, use);
+		if (belongs(&e->key, of_model, of_owner))
+			remove_file(d, e);
 	}
 	for (queued *q = d->first; q; q = q->next)
 		q->unwanted |= belongs(&q->key, of_model, of_owner);
@@ -643,9 +466,9 @@ static void remove_all(prefix_disk *d, uint64_t of_model, uint64_t of_owner)
 void prefix_disk_remove(prefix_disk *d, const prefix_key *key)
 {
 	pthread_mutex_lock(&d->mutex);
-	disk_file *f = *find_link(d, key);
-	if (f)
-		remove_file(d, f);
+	prefix_entry *e = prefix_index_find(&d->index, key);
+	if (e)
+		remove_file(d, e);
 	pthread_mutex_unlock(&d->mutex);
 }
 
@@ -694,5 +517,7 @@ void prefix_disk_read_stats(prefix_disk *d, prefix_disk_stats *out)
 		return;
 	pthread_mutex_lock(&d->mutex);
 	*out = d->stats;
+	out->states = d->index.states;
+	out->bytes = d->index.bytes;
 	pthread_mutex_unlock(&d->mutex);
 }

@@ -25,12 +25,12 @@
 #include "engine/serve/scheduler.h"
 
 enum {
-	PREFIX_DISK_MOST = 1 << 16,         /* files; the index of one takes about 100 bytes */
-	PREFIX_DISK_STATE_BYTES = 16 << 20, /* maximum of a file */
-	PREFIX_DISK_QUEUE_BYTES = 64 << 20, /* maximum of states that wait to be written while their models stay */
-	PREFIX_DISK_FREE = 512 << 20,       /* bytes that the file system keeps free, or */
-	PREFIX_DISK_FREE_SHARE = 16,        /* this part of it, if that is less */
-	PREFIX_DISK_OWNERS = 1024           /* removed owners that are remembered */
+	PREFIX_DISK_MOST = 1 << 16,          /* files; the index of one takes about 100 bytes */
+	PREFIX_DISK_STATE_BYTES = 128 << 20, /* maximum of a file */
+	PREFIX_DISK_QUEUE_BYTES = 128 << 20, /* maximum of states that wait to be written while their models stay */
+	PREFIX_DISK_FREE = 512 << 20,        /* bytes that the file system keeps free, or */
+	PREFIX_DISK_FREE_SHARE = 16,         /* this part of it, if that is less */
+	PREFIX_DISK_OWNERS = 1024            /* removed owners that are remembered */
 };
 #define PREFIX_DISK_PAUSE_NS 1000000000u
 #define PREFIX_DISK_CLOSE_NS 5000000000u /* time to write what is queued at the end */
@@ -48,8 +48,8 @@ typedef struct prefix_key {
 typedef struct prefix_read {
 	struct prefix_read *next;
 	prefix_key key;
-	session_transfer blob; /* the caller frees it; NULL: the file is missing or damaged */
-	uint64_t began_ns;     /* 0: no read */
+	session_transfer state; /* session_blob_give of the tokens; afterwards complete, or {0}: missing or damaged */
+	uint64_t began_ns;      /* 0: no read */
 	atomic_bool done;
 } prefix_read;
 
@@ -97,9 +97,9 @@ uint64_t prefix_disk_read_ns(prefix_disk *d, int64_t bytes);
 /* Expect reads to be a little faster: the caller has computed instead. Without this, one slow read would be the last.
  */
 void prefix_disk_doubt(prefix_disk *d);
-/* Begin to read the file of r->key. r must stay until it is done or cancelled. */
+/* Begin to read the file of r->key into r->state. r must stay until it is done or cancelled. */
 void prefix_disk_read(prefix_disk *d, prefix_read *r);
-/* The thread uses r no more, and its blob is freed. Does not wait for the disk. */
+/* The thread uses r no more, and its state is freed. Does not wait for the disk. */
 void prefix_disk_cancel(prefix_disk *d, prefix_read *r);
 
 /* Remove one state, or all of a model, or all of an owner and its tenants. */

@@ -13,8 +13,8 @@
 #include "engine/serve/session_blob.h"
 
 struct prefix {
-	prefix *next;          /* in its bucket */
-	prefix *newer, *older; /* by last use */
+	prefix *next; /* in its bucket */
+	TAILQ_ENTRY(prefix) use;
 	const served_model *model;
 	prefix_key key;
 	session *state; /* held */
@@ -42,11 +42,13 @@ static uint64_t code_of(const backend *b)
 void prefixes_init(prefix_cache *c, const backend *b, int64_t limit, prefix_disk *disk)
 {
 	*c = (prefix_cache){.limit = limit, .disk = limit > 0 ? disk : NULL};
+	c->byte_ns = 0.5;
+	TAILQ_INIT(&c->uses);
 	c->program =
 	    code_of(b) ^ prefix_disk_name(ADDITIVE_VERSION) ^ prefix_disk_name(b->name) ^ prefix_disk_name(b->device);
 }
 
-static prefix_key key_of(const served_model *m, uint64_t owner, uint64_t hash, int64_t tokens)
+prefix_key prefixes_key(const served_model *m, uint64_t owner, uint64_t hash, int64_t tokens)
 {
 	return (prefix_key){prefix_disk_name(m->id), owner, hash, tokens};
 }
@@ -65,24 +67,10 @@ static prefix **bucket(const prefix_cache *c, uint64_t hash)
 	return &c->buckets[hash & (c->n_buckets - 1)];
 }
 
-static void unlink_use(prefix_cache *c, prefix *p)
-{
-	*(p->newer ? &p->newer->older : &c->newest) = p->older;
-	*(p->older ? &p->older->newer : &c->oldest) = p->newer;
-}
-
-static void link_use(prefix_cache *c, prefix *p)
-{
-	p->newer = NULL;
-	p->older = c->newest;
-	*(c->newest ? &c->newest->newer : &c->oldest) = p;
-	c->newest = p;
-}
-
 static void touch(prefix_cache *c, prefix *p)
 {
-	unlink_use(c, p);
-	link_use(c, p);
+	TAILQ_REMOVE(&c->uses, p, use);
+	TAILQ_INSERT_HEAD(&c->uses, p, use);
 }
 
 /* Bytes of an entry besides its state. */
@@ -99,7 +87,7 @@ static session *take_out(prefix_cache *c, prefix *p)
 	while (*link != p)
 		link = &(*link)->next;
 	*link = p->next;
-	unlink_use(c, p);
+	TAILQ_REMOVE(&c->uses, p, use);
 	c->count--;
 	c->bytes -= entry_bytes(x) + held_state_uncount(&x->held, HELD_PREFIXES);
 	free(p);
@@ -115,18 +103,18 @@ static void drop(prefix_cache *c, prefix *p)
 static bool grow_table(prefix_cache *c)
 {
 	enum { FIRST = 256 };
-	prefix_cache larger = *c;
-	larger.n_buckets = c->n_buckets ? 2 * c->n_buckets : FIRST;
-	larger.buckets = memory_new(larger.n_buckets, sizeof *larger.buckets);
-	if (!larger.buckets)
+	const size_t n = c->n_buckets ? 2 * c->n_buckets : FIRST;
+	prefix **buckets = memory_new(n, sizeof *buckets);
+	if (!buckets)
 		return false;
-	for (prefix *p = c->newest; p; p = p->older) {
-		prefix **to = bucket(&larger, p->key.hash);
+	free(c->buckets);
+	c->buckets = buckets;
+	c->n_buckets = n;
+	for (prefix *p = TAILQ_FIRST(&c->uses); p; p = TAILQ_NEXT(p, use)) {
+		prefix **to = bucket(c, p->key.hash);
 		p->next = *to;
 		*to = p;
 	}
-	free(c->buckets);
-	*c = larger;
 	return true;
 }
 
@@ -154,18 +142,16 @@ static void move_out(prefix_cache *c, prefix *p, int64_t extra)
 		prefix_disk_put(c->disk, &key, &t, extra);
 }
 
-/* Drop the states of owners that have been removed since the last call. */
-static void drop_removed(prefix_cache *c)
+bool prefixes_take(prefix_cache *c, uint64_t owner)
 {
-	const uint64_t n = prefix_disk_removed_owners(c->disk);
-	if (n == c->removed_owners)
-		return;
+	const uint64_t n = prefix_disk_removed_owners(c->disk), before = c->removed_owners;
 	c->removed_owners = n;
-	for (prefix *p = c->newest, *older; p; p = older) {
-		older = p->older;
+	for (prefix *p = n > before ? TAILQ_FIRST(&c->uses) : NULL, *older; p; p = older) {
+		older = TAILQ_NEXT(p, use);
 		if (prefix_disk_has_removed(c->disk, p->key.owner))
 			drop(c, p);
 	}
+	return n == 0 || !prefix_disk_has_removed(c->disk, owner);
 }
 
 void prefixes_free(prefix_cache *c, const served_model *m)
@@ -176,8 +162,8 @@ void prefixes_free(prefix_cache *c, const served_model *m)
 	}
 	const int64_t limit = prefix_disk_limit(c->disk);
 	int64_t all = 0; /* bytes of the files; their states share memory until they are written */
-	for (prefix *p = c->newest, *older; p; p = older) {
-		older = p->older;
+	for (prefix *p = TAILQ_FIRST(&c->uses), *older; p; p = older) {
+		older = TAILQ_NEXT(p, use);
 		if (p->model != m)
 			continue;
 		if (file_bytes(p) <= limit - all)
@@ -185,8 +171,8 @@ void prefixes_free(prefix_cache *c, const served_model *m)
 		else
 			drop(c, p);
 	}
-	for (prefix *p = c->oldest, *newer; p; p = newer) {
-		newer = p->newer;
+	for (prefix *p = TAILQ_LAST(&c->uses, prefix_order), *newer; p; p = newer) {
+		newer = TAILQ_PREV(p, prefix_order, use);
 		if (p->model == m)
 			move_out(c, p, all);
 	}
@@ -198,9 +184,7 @@ void prefixes_fini(prefix_cache *c)
 	*c = (prefix_cache){0};
 }
 
-/* Add a held session, of which the cache becomes the owner. Nothing depends on it, so no memory is no error: it is
- * freed. False: it has not been added. */
-static bool add(prefix_cache *c, const served_model *m, const prefix_key *key, session *state)
+bool prefixes_add(prefix_cache *c, const served_model *m, const prefix_key *key, session *state)
 {
 	const int64_t most = entry_bytes(state) + (int64_t)state->held.size;
 	prefix *p = most <= c->limit && (c->count < c->n_buckets || grow_table(c)) ? memory_new(1, sizeof *p) : NULL;
@@ -210,10 +194,10 @@ static bool add(prefix_cache *c, const served_model *m, const prefix_key *key, s
 	}
 	c->bytes += entry_bytes(state) + held_state_count(&state->held, HELD_PREFIXES);
 	while (c->bytes > c->limit)
-		move_out(c, c->oldest, 0);
+		move_out(c, TAILQ_LAST(&c->uses, prefix_order), 0);
 	*p = (prefix){.model = m, .key = *key, .state = state, .next = *bucket(c, key->hash)};
 	*bucket(c, key->hash) = p;
-	link_use(c, p);
+	TAILQ_INSERT_HEAD(&c->uses, p, use);
 	c->count++;
 	return true;
 }
@@ -254,7 +238,7 @@ static int64_t find_branch(const prefix_cache *c, const served_model *m, uint64_
 {
 	int64_t most = 0;
 	int compared = 0;
-	for (const prefix *p = c->newest; p && compared < PREFIXES_COMPARED; p = p->older) {
+	for (const prefix *p = TAILQ_FIRST(&c->uses); p && compared < PREFIXES_COMPARED; p = TAILQ_NEXT(p, use)) {
 		if (p->key.owner != owner || p->model != m)
 			continue;
 		const int64_t common = common_tokens(p, ids, n - 1);
@@ -264,11 +248,17 @@ static int64_t find_branch(const prefix_cache *c, const served_model *m, uint64_
 	return most;
 }
 
-/* Make *out the session after a kept state. */
-static status restore(session **out, const prefix *p)
+/* Bring x, which is empty, to a kept state. A large one is only begun. */
+static status enter_state(session *x, const prefix *p)
 {
-	TRY(session_fork(out, p->state, "", NULL));
-	return session_copy_all(out, p->state);
+	const bool small = p->state->held.size <= PREFIXES_AT_ONCE;
+	size_t moved = 0;
+	bool done = false;
+	do
+		TRY(session_rollback_step(x, p->state, &moved, &done, NULL));
+	while (small && !done);
+	x->kept = (session_kept){.copies = !done, .entering = done ? NULL : session_share(p->state), .moved = moved};
+	return STATUS_OK;
 }
 
 /* True if the states of this request may be kept and used. */
@@ -278,43 +268,42 @@ static bool takes_part(const prefix_cache *c, const served_model *m, const gener
 	       r->n_source == 0 && model_dimensions(m->model)->form->stepwise;
 }
 
-/* True if a blob from the disk is the state of m that its key names. */
-static bool is_state_of(const prefix_cache *c, const served_model *m, const prefix_key *key, const session_transfer *t)
+/* Make the bare blob of the state after a prompt's first tokens, to be read. It shares the blocks of the longest state
+ * with which it begins. */
+static status begin_state(const prefix_cache *c, served_model *m, const prefix_key *key, const int32_t *ids,
+                          session_transfer *t)
 {
-	int64_t n;
-	uint64_t hash = hash_start(c, m, key->owner);
-	if (!t->blob || session_blob_check(m, t, NULL) != STATUS_OK)
-		return false;
-	const int32_t *ids = session_blob_tokens(t, &n);
-	for (int64_t i = 0; i < n; i++)
-		hash = prefix_disk_hash(hash, ids[i]);
-	return hash == key->hash && n == key->tokens;
-}
-
-/* Make the held session of a blob from the disk. It shares the blocks of the longest state with which it begins. */
-static session *hold_blob(const prefix_cache *c, served_model *m, const prefix_key *key, const session_transfer *t)
-{
-	int64_t n;
+	const session_options o = {.policy = POSITION_ERROR};
 	session *x = NULL;
 	block_list blocks = {0};
-	const int32_t *ids = session_blob_tokens(t, &n);
-	const prefix *p = find_longest(c, m, key->owner, ids, n);
-	if (!p || block_list_copy(&blocks, &p->state->held.blocks, INT64_MAX) == STATUS_OK)
-		(void)session_blob_hold(&x, m, t, &blocks);
+	const prefix *p = find_longest(c, m, key->owner, ids, key->tokens);
+	status s = p ? block_list_copy(&blocks, &p->state->held.blocks, INT64_MAX) : STATUS_OK;
+	if (s == STATUS_OK)
+		s = session_hold_new(&x, m, &o, key->tokens, false, &blocks);
 	block_list_fini(&blocks);
-	return x;
+	if (s == STATUS_OK)
+		s = token_history_reserve(&x->history, key->tokens);
+	if (s != STATUS_OK) {
+		session_free(x);
+		return s;
+	}
+	token_history_append(&x->history, ids, key->tokens);
+	x->tokens = key->tokens;
+	return session_blob_give(x, t);
 }
 
 /* Take the state that has been read from the disk. Without it the file goes, so that it is not read again and again. */
 static void take_read(prefix_cache *c)
 {
 	prefix_read *r = &c->read;
-	served_model *m = c->read_model;
-	session *x = is_state_of(c, m, &r->key, &r->blob) && !prefix_disk_has_removed(c->disk, r->key.owner)
-	                 ? hold_blob(c, m, &r->key, &r->blob)
-	                 : NULL;
-	scheduler_transfer_fini(&r->blob);
-	if (!x || !add(c, m, &r->key, x))
+	session *x = r->state.held;
+	r->state.held = NULL;
+	scheduler_transfer_fini(&r->state);
+	if (x && !prefixes_take(c, r->key.owner)) {
+		session_free(x);
+		x = NULL;
+	}
+	if (!x || !prefixes_add(c, c->read_model, &r->key, x))
 		prefix_disk_remove(c->disk, &r->key);
 	r->began_ns = 0;
 	c->read_model = NULL;
@@ -327,7 +316,7 @@ static bool find_on_disk(const prefix_cache *c, const served_model *m, const gen
 	const prefix *p = find_longest(c, m, owner, r->prompt, r->n_prompt);
 	const int64_t least = p ? p->key.tokens : 0;
 	uint64_t ns;
-	*key = key_of(m, owner, hash_start(c, m, owner), 0);
+	*key = prefixes_key(m, owner, hash_start(c, m, owner), 0);
 	if (!prefix_disk_find(c->disk, key, r->prompt, r->n_prompt, least, &ns))
 		return false;
 	if (!is_slower(m, key->tokens - least, ns)) {
@@ -349,6 +338,8 @@ static bool begin_read(prefix_cache *c, served_model *m, const generation_reques
 		return true;
 	if (c->read.began_ns)
 		return now - c->read.began_ns >= PREFIXES_WAIT_NS;
+	if (begin_state(c, m, &key, r->prompt, &c->read.state) != STATUS_OK)
+		return true;
 	c->read_model = m;
 	c->read.key = key;
 	prefix_disk_read(c->disk, &c->read);
@@ -372,16 +363,20 @@ status prefixes_begin(prefix_cache *c, served_model *m, generation_request *r, s
 	const uint64_t owner = prefix_disk_owner(r->owner);
 	if (!takes_part(c, m, r))
 		return session_new(out, m, "", &o, err);
-	drop_removed(c);
+	(void)prefixes_take(c, owner);
 	prefix *p = find_longest(c, m, owner, r->prompt, r->n_prompt);
 	const int64_t branch = find_branch(c, m, owner, r->prompt, r->n_prompt);
-	if (!p || restore(out, p) != STATUS_OK) { /* the prompt is read from its beginning */
+	TRY(session_new(out, m, "", &o, err));
+	if (p && enter_state(*out, p) != STATUS_OK) { /* the prompt is read from its beginning */
 		p = NULL;
+		session_free(*out);
 		TRY(session_new(out, m, "", &o, err));
 	}
 	session *x = *out;
 	r->n_shared = branch > r->n_shared ? branch : r->n_shared;
-	x->kept = (session_kept){.active = true, .hash = hash_start(c, m, owner), .owner = owner};
+	x->kept.active = true;
+	x->kept.hash = hash_start(c, m, owner);
+	x->kept.owner = owner;
 	if (!p)
 		return STATUS_OK;
 	touch(c, p);
@@ -391,41 +386,6 @@ status prefixes_begin(prefix_cache *c, served_model *m, generation_request *r, s
 	r->n_prompt -= x->tokens;
 	r->n_shared -= r->n_shared < x->tokens ? r->n_shared : x->tokens;
 	return STATUS_OK;
-}
-
-/* --- keeping ------------------------------------------------------------------------- */
-
-/* States are kept after multiples of this many tokens. */
-static int64_t unit_of(const served_model *m)
-{
-	const model_dims *d = model_dimensions(m->model);
-	return m->any_pieces ? 1 : d->by_segments ? d->segment : SCHEDULER_PREFILL_CHUNK;
-}
-
-/* Return the number of tokens after which g's next state is kept, at least `from`; INT64_MAX: none while its prompt is
- * read. */
-static int64_t next_kept(const generation *g, int64_t from)
-{
-	const session *x = g->session;
-	const int64_t prompt_tokens = model_backend(x->model->model)->prompt_tokens, unit = unit_of(x->model);
-	const int64_t every = prompt_tokens > PREFIXES_EVERY ? prompt_tokens : PREFIXES_EVERY;
-	const int64_t all = g->n_cached + g->n_prompt, last = (prompt_tokens ? all : all - 1) / unit * unit;
-	const int64_t shared = (g->n_cached + g->n_shared) / unit * unit, least = x->kept.tokens + PREFIXES_LEAST;
-	const int64_t regular = (from > least ? from + every - 1 : least + every - 1) / every * every;
-	int64_t next = regular <= all ? regular : INT64_MAX;
-	if (g->n_shared > 0 && shared >= from && shared >= x->kept.tokens + PREFIXES_SHARED)
-		next = smaller_of(next, shared);
-	if (last >= from && last >= least)
-		next = smaller_of(next, last);
-	return next;
-}
-
-int64_t prefixes_piece(const generation *g, int64_t n)
-{
-	const session *x = g->session;
-	if (!x->kept.active || !x->model->any_pieces)
-		return n;
-	return smaller_of(n, next_kept(g, x->tokens + 1) - x->tokens);
 }
 
 /* Return the state with this key after the tokens of x; NULL: none. Other tokens may have the same hash. */
@@ -438,52 +398,12 @@ static prefix *find_kept(const prefix_cache *c, const session *x, const prefix_k
 	return NULL;
 }
 
-/* Add a copy of x. */
-static void add_copy(prefix_cache *c, session *x, const prefix_key *key)
+bool prefixes_use(prefix_cache *c, session *x, const prefix_key *key)
 {
-	session *copy;
-	const int64_t bytes = session_blob_bare_bytes(x);
-	if (x->tokens > PREFIXES_TOKENS || bytes > c->limit ||
-	    bytes - x->tokens * (int64_t)sizeof(int32_t) > PREFIXES_STATE_BYTES)
-		return;
-	drop_removed(c);
-	if ((c->removed_owners > 0 && prefix_disk_has_removed(c->disk, key->owner)) ||
-	    session_hold_new(&copy, x->model, &x->options, x->tokens, false, &x->blocks) != STATUS_OK ||
-	    session_copy_all(&copy, x) != STATUS_OK)
-		return;
-	add(c, x->model, key, copy);
-}
-
-static void keep(prefix_cache *c, session *x)
-{
-	session_kept *k = &x->kept;
-	for (; k->hashed < x->tokens; k->hashed++)
-		k->hash = prefix_disk_hash(k->hash, token_history_at(&x->history, k->hashed));
-	const prefix_key key = key_of(x->model, k->owner, k->hash, x->tokens);
-	prefix *p = find_kept(c, x, &key);
-	if (p) { /* another prompt with the same tokens has been faster */
+	prefix *p = find_kept(c, x, key);
+	if (p) {
 		touch(c, p);
 		session_share_blocks(x, p->state);
-	} else {
-		add_copy(c, x, &key);
 	}
-	k->tokens = x->tokens;
-}
-
-void prefixes_keep(prefix_cache *c, const generation *g)
-{
-	session *x = g->session;
-	if (x->kept.active && !x->lost && next_kept(g, x->tokens) == x->tokens)
-		keep(c, x);
-}
-
-void prefixes_keep_end(prefix_cache *c, const generation *g)
-{
-	session *x = g->session;
-	bool changes = false;
-	for (int i = 0; i < INFLIGHT_STEPS; i++)
-		changes |= g->row[i] != NULL;
-	if (x->kept.active && x->model->any_pieces && !g->beams && !x->lost && !changes &&
-	    x->tokens >= x->kept.tokens + PREFIXES_LEAST)
-		keep(c, x);
+	return p;
 }

@@ -430,16 +430,14 @@ static void reap(scheduler *s)
 bool scheduler_runnable(const scheduler *s)
 {
 	for (const generation *g = s->first; g && !s->ahead; g = g->following)
-		if (g->held || generation_runnable(g))
+		if (g->held || g->session->kept.copies || generation_runnable(g))
 			return true;
 	return s->ahead || s->score_tasks;
 }
 
-status scheduler_tick(scheduler *s)
+/* Run the next turn that has work. */
+static status run_turn(scheduler *s)
 {
-	s->counters.ticks++;
-	reap(s);
-	scheduler_hold_background(s);
 	for (int tried = 0; tried <= s->n_models + 1; tried++) {
 		int turn = s->turn;
 		served_model *m = turn_model(s, turn);
@@ -466,6 +464,18 @@ status scheduler_tick(scheduler *s)
 	return STATUS_OK;
 }
 
+status scheduler_tick(scheduler *s)
+{
+	s->counters.ticks++;
+	reap(s);
+	scheduler_hold_background(s);
+	TRY(scheduler_copy_states(s));
+	const uint64_t began = clock_ns();
+	const status result = run_turn(s);
+	s->turn_ns = clock_ns() - began;
+	return result;
+}
+
 void scheduler_stats_read(const scheduler *s, scheduler_stats *out)
 {
 	*out = s->counters;
@@ -473,6 +483,8 @@ void scheduler_stats_read(const scheduler *s, scheduler_stats *out)
 		if (m->pool)
 			out->state_bytes += statepool_slots(m->pool) * (int64_t)statepool_slot_bytes(m->pool);
 	out->prefix_bytes = s->prefixes.bytes;
+	out->prefix_too_large = s->prefixes.too_large;
+	out->prefix_thinned = s->prefixes.thinned;
 	out->models = s->n_models;
 	out->sessions = (int)s->sessions.count;
 	out->waiting = s->n_waiting;

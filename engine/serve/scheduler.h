@@ -175,8 +175,7 @@ typedef struct session_transfer {
 	size_t moved; /* bytes moved so far */
 	bool done;
 	bool temporary; /* import: the session is not durable, whatever the blob says */
-	bool bare;      /* without logits and source, and only with the floats that its tokens have written (prefixes.h) */
-	session *held;  /* bare: the blob's bytes after its header are still to be written from it */
+	session *held;  /* the blob has only its header; this has the rest (session_blob.h). NULL: the blob is whole */
 } session_transfer;
 
 /* Export about a megabyte more. Once t->done, the blob lacks only its checksum. The caller lets nothing else use x
@@ -187,9 +186,10 @@ status scheduler_session_export_step(scheduler *s, session *x, session_transfer 
  * STATUS_DEVICE: the device was lost, possibly between two calls. */
 status scheduler_session_import_step(scheduler *s, served_model *m, const char *id, session_transfer *t, session **out,
                                      error *err);
-/* Move a session out of its slot: export about a megabyte more. Once t->done, x is freed, its slot is free, and
- * *snapshots has its snapshots. The caller lets nothing else use x until then. It returns by an import, followed by
- * scheduler_session_attach. After an error x is as before and t is empty. STATUS_CONFLICT: x is busy. */
+/* Move a session out of its slot: copy about a megabyte more, but for what its snapshots and states of prompts have
+ * (held_state.h). Once t->done, x is freed, its slot is free, *snapshots has its snapshots, and t->held the session. The
+ * caller lets nothing else use x until then. It returns by an import, followed by scheduler_session_attach. After an
+ * error x is as before and t is empty. STATUS_CONFLICT: x is busy. */
 status scheduler_session_leave_step(scheduler *s, session *x, session_transfer *t, session **snapshots, error *err);
 /* True if all slots are taken and a session is leaving one. */
 bool scheduler_slot_is_coming(const scheduler *s);
@@ -197,13 +197,15 @@ bool scheduler_slot_is_coming(const scheduler *s);
 void scheduler_session_attach(session *x, session *snapshots);
 /* Free the snapshots of a session that has left. NULL is legal. Any thread. */
 void scheduler_snapshots_free(session *snapshots);
+/* Make *out the whole blob of t, which has t->held: t->bytes with the checksum, from malloc. Any thread. STATUS_NOMEM. */
+status scheduler_transfer_whole(const session_transfer *t, void **out);
 /* Write the checksum of an export. Any thread. */
 void scheduler_transfer_seal(session_transfer *t);
 /* Verify a blob before its import. Any thread. STATUS_CORRUPT: damaged. STATUS_UNSUPPORTED: unknown version. */
 status scheduler_transfer_check(const session_transfer *t, error *err);
 /* Return the hash of the model whose state an exported blob holds. Any thread. */
 uint64_t scheduler_transfer_model(const session_transfer *t);
-/* Free the blob. Any thread. */
+/* Free the blob and the held session. Any thread. */
 void scheduler_transfer_fini(session_transfer *t);
 /* Export or import in one blocking call, with the checksum. The exported blob *out is freed by the caller with
  * free(). */
@@ -493,6 +495,7 @@ typedef struct scheduler_stats {
 	/* Since scheduler_new: tokens read from prompts, tokens generated, ticks, and rows of streams in all steps. */
 	uint64_t prompt_tokens, generated_tokens, ticks, batched_sequences;
 	uint64_t cached_tokens; /* tokens of prompts that were not read, because a state was kept */
+	uint64_t prefix_too_large, prefix_thinned; /* states that were not kept: larger than the budget; not worth it */
 } scheduler_stats;
 void scheduler_stats_read(const scheduler *s, scheduler_stats *out);
 

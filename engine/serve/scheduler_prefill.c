@@ -107,6 +107,23 @@ static status resume_some(scheduler *s, generation *g)
 	return STATUS_OK;
 }
 
+status scheduler_copy_states(scheduler *s)
+{
+	size_t room = prefixes_copy_room(&s->prefixes, s->turn_ns);
+	for (generation *g = s->first; g && room > 0; g = g->following) {
+		error err = ERROR_INIT;
+		if (!g->session->kept.copies)
+			continue;
+		scheduler_begin(s, g);
+		const status result = prefixes_copy(&s->prefixes, g->session, &room);
+		if (result == STATUS_OK)
+			continue;
+		error_set(&err, result, NULL, "the state could not be copied: %s", status_text(result));
+		return scheduler_give_up(s, g, result, &err); /* the list has changed */
+	}
+	return STATUS_OK;
+}
+
 /* Note the time of a step of prompts. */
 static void note_time(const inflight_step *f, uint64_t ns)
 {

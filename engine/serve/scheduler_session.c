@@ -217,11 +217,12 @@ status scheduler_session_leave_step(scheduler *s, session *x, session_transfer *
 	*snapshots = NULL;
 	if (!t->blob) {
 		TRY(session_ready(x, err));
+		TRY(session_blob_leave(x, t, err));
 		x->busy = true;
 		s->n_leaving++;
 	}
 	scheduler_model_touch(s, x->model);
-	const status result = session_blob_write(x, t, err);
+	const status result = session_fork_step(t->held, x, &t->moved, &t->done, err);
 	if (result == STATUS_OK && !t->done)
 		return STATUS_OK;
 	x->busy = false;
@@ -230,6 +231,7 @@ status scheduler_session_leave_step(scheduler *s, session *x, session_transfer *
 		scheduler_transfer_fini(t);
 		return result;
 	}
+	t->held->model = NULL; /* it may be unloaded meanwhile */
 	*snapshots = session_detach_snapshots(x);
 	discard(s, x);
 	return STATUS_OK;

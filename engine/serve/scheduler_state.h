@@ -50,6 +50,7 @@ struct scheduler {
 	int n_score_tasks;
 
 	int turn; /* next turn: i < n_models decodes model i; n_models reads prompts; otherwise a score task */
+	uint64_t turn_ns;      /* time of the latest turn */
 	unsigned prompt_steps; /* number of steps of prompts run */
 	unsigned short_until;  /* the one up to which prompts are read in short pieces */
 	inflight_step inflight[INFLIGHT_STEPS];
@@ -161,6 +162,9 @@ bool scheduler_keep_automatic(scheduler *s, generation *g, size_t *left);
 
 /* Run a step of prompts that begins with g's (scheduler_prefill.c). */
 status scheduler_prefill(scheduler *s, generation *g);
+/* Copy the next pieces of the states of prompts, for which generations wait (prefixes_copy). STATUS_DEVICE: the device
+ * is lost. */
+status scheduler_copy_states(scheduler *s);
 /* Return the generation that the next step of prompts begins with: it has a prompt to read, or has read it and waits
  * for its first token. NULL: none. */
 generation *scheduler_prompts_first(const scheduler *s);

@@ -44,9 +44,15 @@ status session_new(session **out, served_model *m, const char *id, const session
 	return make(out, m, id, o, false, err);
 }
 
+session *session_share(session *held)
+{
+	atomic_fetch_add(&held->shares, 1);
+	return held;
+}
+
 void session_free(session *x)
 {
-	if (!x)
+	if (!x || atomic_fetch_sub(&x->shares, 1) > 0)
 		return;
 	while (x->snapshots)
 		session_drop_snapshot(x, x->snapshots);
@@ -60,6 +66,7 @@ void session_free(session *x)
 	free(x->logits);
 	free(x->log);
 	free(x->source);
+	session_free(x->kept.entering);
 	free(x);
 }
 

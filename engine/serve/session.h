@@ -14,7 +14,8 @@
  * The state has a constant size. History and log are on the host and grow with the sequence.
  *
  * A held session has no slot: its state is in host memory (held_state.h). A snapshot is one that belongs to a session
- * and is freed with it. Copies of a session that are held share what their states have in common.
+ * and is freed with it. Kept states of prompts are held sessions, and so are sessions that have left their slots.
+ * Copies of a session that are held share what their states have in common.
  *
  * A copy has only what the tokens have written. The rest of its slot is undefined, and zero in an export. Executor
  * thread only. */
@@ -32,6 +33,9 @@ typedef struct session_kept {
 	int64_t tokens;       /* tokens of the latest state kept, or of the one that it began with */
 	uint64_t hash, owner; /* hash of the first `hashed` tokens; of the owner */
 	int64_t hashed;
+	bool copies;       /* a state enters or leaves the slot in pieces, so no step may change it */
+	session *entering; /* the held one that enters; NULL: the session's own leaves */
+	size_t moved;      /* bytes of it */
 } session_kept;
 
 struct session {
@@ -40,10 +44,12 @@ struct session {
 	served_model *model;
 	session_options options;
 	bool busy;
-	bool lost;          /* the device failed during a step of this session; its state is undefined */
-	int32_t slot;       /* -1: the session is held */
-	held_state held;    /* then its state */
-	block_list blocks;  /* otherwise: leading blocks of its tokens; a ring that has wrapped no longer has their bytes */
+	bool lost;         /* the device failed during a step of this session; its state is undefined */
+	int32_t slot;      /* -1: the session is held */
+	held_state held;   /* then its state */
+	atomic_int shares; /* owners of a held session besides the first (session_share) */
+	block_list
+	    blocks; /* otherwise: leading blocks of its tokens; a ring that has wrapped no longer has their bytes */
 	session *snapshots; /* newest first */
 	session *older;     /* a snapshot's link */
 	int64_t automatic;  /* an automatic snapshot: its bytes; otherwise 0 */
@@ -66,6 +72,8 @@ struct session {
 /* Create an empty session with a slot of m. The caller clears the slot if the session can be exported or copied
  * (statepool.h). On error *out is NULL. STATUS_BUSY, STATUS_NOMEM. */
 status session_new(session **out, served_model *m, const char *id, const session_options *o, error *err);
+/* Give a complete held session one owner more. The last one to free it does. Any thread. */
+session *session_share(session *held);
 /* Free the session and give its slot back. NULL is legal. */
 void session_free(session *x);
 
@@ -107,7 +115,8 @@ status session_reserve_copy(session *copy, const session *x, error *err);
 /* Create an empty copy of x under another id. x must not change until the copy is complete. */
 status session_fork(session **out, session *x, const char *id, error *err);
 /* Copy the next SESSION_STEP bytes of x. *moved counts the bytes of all steps, and those that the copy shares with
- * other held sessions; of these a step passes over a few hundred runs at most. The tokens are shared, not copied (token_history.h). After an error the copy can only be freed.
+ * other held sessions; of these a step passes over a few hundred runs at most. The tokens are shared, not copied
+ * (token_history.h). After an error the copy can only be freed.
  */
 status session_fork_step(session *copy, const session *x, size_t *moved, bool *done, error *err);
 /* Copy all of x to *copy, which is empty. On error *copy is freed and NULL. */
@@ -136,8 +145,8 @@ void session_attach_snapshots(session *x, session *snapshots);
 int64_t session_snapshot_bytes(const session *x);
 /* Bytes of its export, but for header and checksum. */
 int64_t session_export_bytes(const session *x);
-/* Bring x to the contents of its snapshot, at most SESSION_STEP bytes a call. *moved is 0 before the first call. x
- * must not be used until *done. STATUS_NOMEM: nothing has changed. STATUS_DEVICE: x is lost. */
+/* Bring x to the contents of a snapshot, at most SESSION_STEP bytes a call. *moved is 0 before the first call, which
+ * sets the tokens. x must not be used until *done. STATUS_NOMEM: nothing has changed. STATUS_DEVICE: x is lost. */
 status session_rollback_step(session *x, const session *snapshot, size_t *moved, bool *done, error *err);
 /* Bring `copy` to the tokens of x, at most SESSION_STEP bytes a call; the logits are not copied. Both have the same
  * first tokens, so their states differ only in `changes` [n] (states.h). After an error the copy can only be freed. */

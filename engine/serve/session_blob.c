@@ -150,8 +150,8 @@ static status move_state(session *x, int64_t tokens, size_t from, size_t n, unsi
 	return STATUS_OK;
 }
 
-/* Copy a held state to the blob or from there, and return the byte that follows. A state does not need what it found. */
-static unsigned char *move_held(const held_state *h, unsigned char *at, bool into_blob)
+/* Copy a held state to the blob or from there. A state does not need what it found. */
+static void move_held(const held_state *h, unsigned char *at, bool into_blob)
 {
 	held_run run;
 	for (size_t moved = 0; moved < h->size; moved += run.bytes, at += run.bytes) {
@@ -161,7 +161,6 @@ static unsigned char *move_held(const held_state *h, unsigned char *at, bool int
 		else if (!run.found)
 			memcpy(run.at, at, run.bytes);
 	}
-	return at;
 }
 
 /* Copy a slice of the session's arrays from or to offset `at` of the blob. */
@@ -235,32 +234,76 @@ void scheduler_transfer_seal(session_transfer *t)
 	memcpy(t->blob + before, &sum, sizeof sum);
 }
 
-status session_blob_give(session *held, session_transfer *t)
+/* Make *t the blob with this header of a held session, which is given away. */
+static status give(session *held, const blob_header *h, session_transfer *t)
 {
-	const blob_header h = blob_of(held, true);
 	blob_sizes size;
-	*t = (session_transfer){.bare = true, .blob = malloc(sizeof h)};
-	if (!t->blob || !blob_measure(&h, &size)) {
+	*t = (session_transfer){.blob = malloc(sizeof *h)};
+	if (!t->blob || !blob_measure(h, &size)) {
 		scheduler_transfer_fini(t);
 		session_free(held);
 		return STATUS_NOMEM;
 	}
-	memcpy(t->blob, &h, sizeof h);
+	memcpy(t->blob, h, sizeof *h);
 	t->bytes = (size_t)size.total;
 	t->held = held;
 	return STATUS_OK;
 }
 
-status session_blob_fill(session_transfer *t)
+status session_blob_give(session *held, session_transfer *t)
 {
-	session *x = t->held;
-	unsigned char *blob = x ? realloc(t->blob, t->bytes) : NULL;
-	if (!blob)
-		return x ? STATUS_NOMEM : STATUS_OK;
-	t->blob = blob;
-	move_tokens(&x->history, 0, (size_t)x->tokens, move_held(&x->held, blob + BLOB_HEADER_BYTES, true), true);
-	t->held = NULL;
-	session_free(x);
+	const blob_header h = blob_of(held, true);
+	return give(held, &h, t);
+}
+
+status session_blob_leave(session *x, session_transfer *t, error *err)
+{
+	const blob_header h = blob_of(x, false);
+	session *copy;
+	TRY(session_snapshot(&copy, x, x->id, err));
+	const status s = give(copy, &h, t);
+	return s == STATUS_OK ? s : error_set(err, s, NULL, "no memory to move a session");
+}
+
+/* Write a held state as it is in a slot. */
+static void write_slot(const held_state *h, unsigned char *at, size_t bytes)
+{
+	held_run run;
+	memset(at, 0, bytes);
+	for (size_t moved = 0; moved < h->size; moved += run.bytes) {
+		run = held_state_run(h, moved);
+		memcpy(at + run.slot, run.at, run.bytes);
+	}
+}
+
+/* Append an array, which may be NULL if it is empty. */
+static unsigned char *add_array(unsigned char *at, const void *array, int64_t bytes)
+{
+	if (bytes > 0)
+		memcpy(at, array, (size_t)bytes);
+	return at + bytes;
+}
+
+status scheduler_transfer_whole(const session_transfer *t, void **out)
+{
+	const session *x = t->held;
+	blob_header h;
+	blob_sizes size;
+	unsigned char *at = *out = malloc(t->bytes);
+	if (!at)
+		return STATUS_NOMEM;
+	read_header(&h, t);
+	blob_measure(&h, &size);
+	at = add_array(at, &h, (int64_t)header_bytes(&h));
+	if (h.vocab > 0)
+		write_slot(&x->held, at, (size_t)size.state);
+	else
+		move_held(&x->held, at, true);
+	at = add_array(at + size.state, x->logits, size.logits);
+	token_history_read(&x->history, 0, (int64_t)h.tokens, (int32_t *)(void *)at);
+	at = add_array(at + size.ids, x->log, size.log);
+	add_array(at, x->source, size.source);
+	scheduler_transfer_seal(&(session_transfer){.blob = *out, .bytes = t->bytes});
 	return STATUS_OK;
 }
 
@@ -307,7 +350,7 @@ static status blob_fits(const served_model *m, const blob_header *h, const sessi
 	const int64_t tokens = h->tokens <= INT32_MAX ? (int64_t)h->tokens : 0;
 	const int64_t longest = model_dimensions(m->model)->source;
 	const int64_t source = h->source <= (uint64_t)longest ? (int64_t)h->source : 0;
-	blob_header expected = blob_expect(m, h->version, o, tokens, source, t->bare);
+	blob_header expected = blob_expect(m, h->version, o, tokens, source, false);
 	if (h->model != expected.model)
 		return error_set(err, STATUS_INVALID, "state", "the session state belongs to another model");
 	const bool whole = blob_measure(h, &size) && (uint64_t)size.total == t->bytes;
@@ -318,8 +361,7 @@ static status blob_fits(const served_model *m, const blob_header *h, const sessi
 		                 (unsigned long long)h->state_floats, (unsigned long long)expected.state_floats);
 	bool possible = blob_has(h, BLOB_WITH_SOURCE) == (source > 0) &&
 	                (!blob_has(h, BLOB_WITH_SUMS) || state_list_has_sums(model_states(m->model))) &&
-	                (!t->bare || h->version == blob_version(m, false)) && o->policy <= POSITION_WRAP &&
-	                memcmp(h, &expected, sizeof *h) == 0 && whole;
+	                o->policy <= POSITION_WRAP && memcmp(h, &expected, sizeof *h) == 0 && whole;
 	if (possible && o->policy == POSITION_ERROR)
 		possible = (int64_t)h->tokens <= model_dimensions(m->model)->positions;
 	return possible ? STATUS_OK : error_set(err, STATUS_CORRUPT, "state", "the session state contradicts itself");
@@ -342,14 +384,6 @@ static status move_logs(const session *x, const blob_header *h, session_transfer
 	return s;
 }
 
-status session_blob_check(const served_model *m, const session_transfer *t, error *err)
-{
-	blob_header h;
-	session_options o;
-	read_header(&h, t);
-	return blob_fits(m, &h, t, &o, err);
-}
-
 int64_t session_blob_bare_bytes(const session *x)
 {
 	blob_sizes size;
@@ -357,32 +391,19 @@ int64_t session_blob_bare_bytes(const session *x)
 	return blob_measure(&h, &size) ? size.total : INT64_MAX;
 }
 
-const int32_t *session_blob_tokens(const session_transfer *t, int64_t *n)
+status session_blob_take(session_transfer *t, const void *blob, size_t bytes)
 {
-	blob_header h;
-	read_header(&h, t);
-	*n = (int64_t)h.tokens;
-	return (const int32_t *)(const void *)(t->blob + header_bytes(&h) + h.state_floats * sizeof(float));
-}
-
-status session_blob_hold(session **out, served_model *m, const session_transfer *t, block_list *blocks)
-{
-	blob_header h;
-	session_options o;
-	*out = NULL;
-	read_header(&h, t);
-	TRY(blob_fits(m, &h, t, &o, NULL));
-	TRY(session_hold_new(out, m, &o, (int64_t)h.tokens, false, blocks));
-	session *x = *out;
-	if (token_history_reserve(&x->history, (int64_t)h.tokens) != STATUS_OK) {
-		session_free(x);
-		*out = NULL;
-		return STATUS_NOMEM;
-	}
-	unsigned char *ids = move_held(&x->held, t->blob + header_bytes(&h), false);
-	move_tokens(&x->history, 0, (size_t)h.tokens, ids, false);
-	x->tokens = (int64_t)h.tokens;
+	session *x = t->held;
+	const session_transfer from = {.blob = (unsigned char *)(uintptr_t)blob, .bytes = bytes};
+	if (bytes != t->bytes || memcmp(blob, t->blob, BLOB_HEADER_BYTES) != 0 ||
+	    scheduler_transfer_check(&from, NULL) != STATUS_OK)
+		return STATUS_CORRUPT;
+	const void *ids = from.blob + BLOB_HEADER_BYTES + x->held.size;
+	if (token_history_common(&x->history, ids, x->tokens) != x->tokens)
+		return STATUS_CORRUPT;
+	move_held(&x->held, from.blob + BLOB_HEADER_BYTES, false);
 	held_state_end(&x->held);
+	t->done = true;
 	return STATUS_OK;
 }
 
@@ -398,9 +419,12 @@ status session_blob_open(session **out, served_model *m, const char *id, session
 	status s = session_reserve(*out, (int64_t)h.tokens, err);
 	if (s == STATUS_OK && h.source)
 		s = session_reserve_source(*out, (int64_t)h.source, err);
-	t->moved = header_bytes(&h);
-	if (s == STATUS_OK && !blob_has(&h, BLOB_WITH_SUMS) && state_list_has_sums(model_states(m->model)) &&
-	    (s = move_logs(*out, &h, t)) != STATUS_OK)
+	t->moved = t->held ? 0 : header_bytes(&h);
+	if (s == STATUS_OK && t->held) {
+		t->held->model = m; /* it had none meanwhile */
+		s = session_rollback_step(*out, t->held, &t->moved, &(bool){false}, err);
+	} else if (s == STATUS_OK && !blob_has(&h, BLOB_WITH_SUMS) && state_list_has_sums(model_states(m->model)) &&
+	           (s = move_logs(*out, &h, t)) != STATUS_OK)
 		error_set(err, s, NULL, "the state could not be written: %s", status_text(s));
 	if (s != STATUS_OK) {
 		session_free(*out);
@@ -438,6 +462,8 @@ status session_blob_read(session *x, session_transfer *t, error *err)
 {
 	blob_header h;
 	size_t from = t->moved;
+	if (t->held)
+		return session_rollback_step(x, t->held, &t->moved, &t->done, err);
 	status s = blob_move(x, t, false);
 	if (s != STATUS_OK)
 		return error_set(err, s, NULL, "the state could not be written: %s", status_text(s));

@@ -18,7 +18,7 @@
  * A state that is kept as codes is counted in floats too (engine/tensor/ops/softmax_stream.h). If a later version of
  * the engine keeps another state, its number of floats changes, and a blob with another number is refused.
  *
- * A bare blob (session_transfer.bare) has vocabulary 0, no logits, and of the state only what tokens have written
+ * A bare blob (prefixes.h) has vocabulary 0, no logits, and of the state only what tokens have written
  * (state_list_pieces). Other blobs have zeros for the rest. It is never accepted in place of another, nor another in its
  * place.
  *
@@ -33,26 +33,23 @@
 /* Export at most SESSION_STEP bytes more; the first call allocates t->blob. x must be ready and must not change before
  * t->done. */
 status session_blob_write(session *x, session_transfer *t, error *err);
-/* Start an import of a blob that scheduler_transfer_check has accepted: create a session for session_blob_read to fill.
+/* Start an import of a blob that scheduler_transfer_check has accepted, or that session_blob_leave has made: create a
+ * session for session_blob_read to fill.
  * STATUS_CORRUPT: the blob contradicts itself. STATUS_INVALID: it belongs to another model. STATUS_UNSUPPORTED: its
  * state has another size. */
 status session_blob_open(session **out, served_model *m, const char *id, session_transfer *t, error *err);
 /* Import the next step. After an error the session can only be freed. */
 status session_blob_read(session *x, session_transfer *t, error *err);
 
-/* Check that a blob belongs to a session of m, as session_blob_open does. */
-status session_blob_check(const served_model *m, const session_transfer *t, error *err);
 /* Return the bytes of a bare blob of x, without a source. */
 int64_t session_blob_bare_bytes(const session *x);
-/* Make *t the bare blob of a held session (session_hold_new), which is given away. Its bytes but the header are written by
- * session_blob_fill. STATUS_NOMEM: *t is empty. */
+/* Make *t the bare blob of a held session (session_hold_new), which is given away. Only its header is written.
+ * STATUS_NOMEM: *t is empty. */
 status session_blob_give(session *held, session_transfer *t);
-/* Write the blob and free the session, if there is one. Any thread. STATUS_NOMEM: t is unchanged. */
-status session_blob_fill(session_transfer *t);
-/* Make a held session from a bare blob that scheduler_transfer_check has accepted. Its blocks are the first of `blocks`.
- */
-status session_blob_hold(session **out, served_model *m, const session_transfer *t, block_list *blocks);
-/* Return the tokens of a bare blob that has been written or checked, and set *n to their number. Borrowed. */
-const int32_t *session_blob_tokens(const session_transfer *t, int64_t *n);
+/* Make *t the blob of x in the same way. t->held is a copy of x that session_fork_step fills in. STATUS_NOMEM. */
+status session_blob_leave(session *x, session_transfer *t, error *err);
+/* Read the state of t->held, which has its tokens only, from this blob instead; then t->done. Any thread.
+ * STATUS_CORRUPT: it is damaged, or of other tokens or another model. */
+status session_blob_take(session_transfer *t, const void *blob, size_t bytes);
 
 #endif

@@ -184,6 +184,8 @@ static void add_stats(device_stats *all, const device_stats *one)
 	all->scheduler.state_bytes += s->state_bytes;
 	all->scheduler.prefix_bytes += s->prefix_bytes;
 	all->scheduler.cached_tokens += s->cached_tokens;
+	all->scheduler.prefix_too_large += s->prefix_too_large;
+	all->scheduler.prefix_thinned += s->prefix_thinned;
 	all->scheduler.prompt_tokens += s->prompt_tokens;
 	all->scheduler.generated_tokens += s->generated_tokens;
 	all->scheduler.ticks += s->ticks;

@@ -89,7 +89,8 @@ static void import(session_ticket *t, scheduler *s, served_model *m)
 		return;
 	come_back(t->away, x, t->taken_ns);
 	if (!t->options.durable)
-		t->state[0] = 0; /* the file has been removed; a session that is lost from here on has no stored state */
+		t->state[0] =
+		    0; /* the file has been removed; a session that is lost from here on has no stored state */
 }
 
 bool session_ticket_prepare(session_ticket *t, model_entry *c, device *d)
@@ -107,7 +108,7 @@ bool session_ticket_prepare(session_ticket *t, model_entry *c, device *d)
 	if (!live && scheduler_slot_is_coming(s))
 		return false;
 	if (t->away && t->away->blob && !t->import.blob)
-		t->import = (session_transfer){.blob = t->away->blob, .bytes = t->away->bytes};
+		t->import = (session_transfer){.blob = t->away->blob, .bytes = t->away->bytes, .held = t->away->held};
 	if (!t->import.blob && (!t->state[0] || live))
 		return true;
 	if (!t->import.blob) /* the device has lost the session that the loop believed live */

@@ -16,6 +16,7 @@
 /* The state of a session that has no slot. All zero: there is none. */
 typedef struct session_away {
 	unsigned char *blob;  /* as exported, in host memory; NULL: not there */
+	session *held;        /* the blob has only its header; this has the rest (session_transfer) */
 	size_t bytes;         /* size of the blob, or of the file */
 	session *snapshots;   /* those of a session that is not durable */
 	bool on_disk;         /* not durable: DATA/tmp has the state */

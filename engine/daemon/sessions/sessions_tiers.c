@@ -1,6 +1,6 @@
 /* sessions_tiers.c - where the state of a session is, and how it moves.
  *
- *   in a slot      ──▶ executor: export ──▶  in host memory   the session that is idle longest, if a slot is needed
+ *   in a slot      ──▶ executor: copy   ──▶  in host memory   the session that is idle longest, if a slot is needed
  *   in host memory ──▶ pool: write      ──▶  on the disk      the same, while host memory is over its budget
  *
  * The way back is a request's ticket (session_ticket.h). The stored state of a durable session is its state on the
@@ -32,7 +32,11 @@ static session_tier tier_of(const session_entry *e)
 
 static int64_t bytes_in(const session_entry *e, session_tier tier)
 {
-	return tier == TIER_DEVICE ? e->state_bytes : tier == TIER_HOST || e->away.on_disk ? (int64_t)e->away.bytes : 0;
+	const session_away *a = &e->away;
+	return tier == TIER_DEVICE            ? e->state_bytes
+	       : tier == TIER_HOST && a->held ? e->snapshot_bytes
+	       : a->blob || a->on_disk        ? (int64_t)a->bytes
+	                                      : 0;
 }
 
 bool tiers_have_state(const session_entry *e)
@@ -98,6 +102,20 @@ void tiers_count_return(sessions *all, session_entry *e)
 	s->moves[e->from][TIER_DEVICE]++;
 }
 
+static session_transfer state_of(const session_entry *e)
+{
+	return (session_transfer){.blob = e->away.blob, .bytes = e->away.bytes, .held = e->away.held};
+}
+
+/* Free the state in host memory. */
+static void free_state(session_entry *e)
+{
+	session_transfer t = state_of(e);
+	scheduler_transfer_fini(&t);
+	e->away.blob = NULL;
+	e->away.held = NULL;
+}
+
 void tiers_forget_away(sessions *all, session_entry *e)
 {
 	char path[PATH_MAX];
@@ -105,7 +123,7 @@ void tiers_forget_away(sessions *all, session_entry *e)
 		store_session_away_path(all->parts.store, e->id, path);
 		store_session_discard(path);
 	}
-	free(e->away.blob);
+	free_state(e);
 	scheduler_snapshots_free(e->away.snapshots);
 	e->away = (session_away){0};
 }
@@ -188,7 +206,8 @@ static void moved(task *t)
 	e->moving = false;
 	all->moving_bytes -= x->expected;
 	if (x->result == STATUS_OK) {
-		e->away = (session_away){.blob = x->out.blob, .bytes = x->out.bytes, .snapshots = x->snapshots};
+		e->away = (session_away){
+		    .blob = x->out.blob, .held = x->out.held, .bytes = x->out.bytes, .snapshots = x->snapshots};
 		all->stats.moves[TIER_DEVICE][TIER_HOST]++;
 	}
 	const bool stays = x->result != STATUS_OK && x->result != STATUS_NOT_FOUND;
@@ -317,11 +336,15 @@ static void pool_spill(uv_work_t *work)
 	spill *x = &all->spill;
 	for (x->written = 0; x->written < x->n; x->written++) {
 		char path[PATH_MAX];
+		void *whole = NULL;
 		const session_entry *e = x->entries[x->written];
-		session_transfer t = {.blob = e->away.blob, .bytes = e->away.bytes};
-		scheduler_transfer_seal(&t);
+		session_transfer t = state_of(e);
 		store_session_away_path(all->parts.store, e->id, path);
-		x->result = store_session_put_away(path, t.blob, t.bytes, &x->error);
+		if (t.held && scheduler_transfer_whole(&t, &whole) != STATUS_OK)
+			x->result = error_set(&x->error, STATUS_NOMEM, NULL, "out of memory");
+		else
+			x->result = store_session_put_away(path, whole ? whole : t.blob, t.bytes, &x->error);
+		free(whole);
 		if (x->result != STATUS_OK)
 			return;
 	}
@@ -354,8 +377,7 @@ static void spilled(uv_work_t *work, int cancelled)
 		session_entry *e = now.entries[i];
 		e->moving = false;
 		if (i < now.written) {
-			free(e->away.blob);
-			e->away.blob = NULL;
+			free_state(e);
 			e->away.on_disk = true;
 			all->stats.moves[TIER_HOST][TIER_DISK]++;
 		}
@@ -375,12 +397,12 @@ static int gather_spilled(sessions *all)
 	        room = all->parts.disk_bytes - all->stats.bytes[TIER_DISK];
 	for (session_entry *e = all->held.first, *next; e && over > 0 && n < SPILL_MOST; e = next) {
 		next = e->idle_next;
-		const int64_t bytes = e->tier_bytes;
+		const int64_t bytes = (int64_t)e->away.bytes, memory = e->tier_bytes;
 		if (!e->options.durable && bytes > STORE_SESSION_BYTES)
 			continue;
 		if (!e->options.durable && bytes > room)
 			break;
-		over -= bytes;
+		over -= memory;
 		tiers_set_idle(all, e, false);
 		if (e->options.durable) {
 			tiers_forget_away(all, e);

@@ -194,6 +194,43 @@ static void prompts_that_are_read_together_share_too(void **state)
 	assert_blocks(4, 4);
 }
 
+/* A session that leaves its slot copies only what its snapshot does not have. Its blob is that of its export. */
+static void a_session_without_a_slot_shares_with_its_snapshots(void **state)
+{
+	fixture *f = *state;
+	const part all = {0, 700}, none = {0, 0};
+	session *x = open_session(f, "x", POSITION_ERROR, false), *snapshots, *back = NULL;
+	session_transfer t = {0};
+	void *exported, *whole;
+	size_t bytes;
+	append(f, x, ids, all.n);
+	snapshot(f, x, "a");
+	assert_blocks(2, 0);
+	assert_int_equal(scheduler_session_export(f->scheduler, x, &exported, &bytes, NULL), STATUS_OK);
+	while (!t.done)
+		assert_int_equal(scheduler_session_leave_step(f->scheduler, x, &t, &snapshots, NULL), STATUS_OK);
+	assert_blocks(2, 2);
+	assert_int_equal(t.bytes, bytes);
+	assert_int_equal(scheduler_transfer_whole(&t, &whole), STATUS_OK);
+	assert_memory_equal(whole, exported, bytes);
+	free(exported);
+	free(whole);
+	assert_int_equal(scheduler_model_unload(f->scheduler, "m", NULL), STATUS_OK);
+	assert_int_equal(scheduler_model(f->scheduler, "m", f->folder, DTYPE_PANEL_F32, &f->model, NULL), STATUS_OK);
+	session_transfer from = {.blob = t.blob, .bytes = t.bytes, .held = t.held};
+	while (!from.done)
+		assert_int_equal(scheduler_session_import_step(f->scheduler, f->model, "x", &from, &back, NULL),
+		                 STATUS_OK);
+	assert_non_null(back);
+	scheduler_session_attach(back, snapshots);
+	scheduler_transfer_fini(&t);
+	assert_blocks(2, 0);
+	assert_reads(f, back, all, none, none);
+	rollback(f, back, "a");
+	assert_reads(f, back, all, none, none);
+	drop(f, back);
+}
+
 static void *free_snapshots(void *snapshots)
 {
 	scheduler_snapshots_free(snapshots);
@@ -258,6 +295,8 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(states_of_prompts_share_what_they_have_in_common, setup_gpt2,
 	                                    teardown_gpt2),
 	    cmocka_unit_test_setup_teardown(prompts_that_are_read_together_share_too, setup_gpt2, teardown_gpt2),
+	    cmocka_unit_test_setup_teardown(a_session_without_a_slot_shares_with_its_snapshots, setup_gpt2,
+	                                    teardown_gpt2),
 	    cmocka_unit_test_setup_teardown(a_thread_frees_snapshots_while_others_are_made, setup_gpt2, teardown_gpt2),
 	    cmocka_unit_test(a_step_passes_over_few_shared_runs),
 	};

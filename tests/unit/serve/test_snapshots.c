@@ -455,7 +455,7 @@ static session_transfer leave(fixture *f, session *x, session **snapshots)
 static session *come_back(fixture *f, const char *id, session_transfer *left, session *snapshots)
 {
 	session *x = NULL;
-	session_transfer t = {.blob = left->blob, .bytes = left->bytes};
+	session_transfer t = {.blob = left->blob, .bytes = left->bytes, .held = left->held};
 	while (!x)
 		assert_int_equal(scheduler_session_import_step(f->scheduler, f->model, id, &t, &x, NULL), STATUS_OK);
 	scheduler_session_attach(x, snapshots);
