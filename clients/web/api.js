@@ -17,7 +17,7 @@ export class ServiceError extends Error {
 	}
 }
 
-/** "answer": detail is null or the ServiceError of the latest request. */
+/** "answer": detail is null or the ServiceError of the latest request. "returned": the service answers again. */
 export const events = new EventTarget();
 
 export function getKey() {
@@ -47,6 +47,12 @@ function report(error) {
 	events.dispatchEvent(new CustomEvent('answer', {detail: error}));
 }
 
+function noAnswer() {
+	const away = new ServiceError(0, {message: 'the service does not answer'});
+	report(away);
+	return away;
+}
+
 async function failure(answer) {
 	const document = await answer.json().catch(() => ({}));
 	return new ServiceError(answer.status, document.error || {});
@@ -63,9 +69,7 @@ export async function send(method, path, {query, body, accept, signal, more} = {
 			body: body && !form ? JSON.stringify(body) : body});
 	} catch (error) {
 		if (signal && signal.aborted) throw error;
-		const away = new ServiceError(0, {message: 'the service does not answer'});
-		report(away);
-		throw away;
+		throw noAnswer();
 	}
 	const error = answer.ok ? null : await failure(answer);
 	report(error);
@@ -90,14 +94,16 @@ export function path(...parts) {
 	return parts.map((part, i) => i ? encodeURIComponent(part) : part).join('/');
 }
 
+const lost = () => new ServiceError(0, {message: 'the connection was lost'});
+
 /** Yield {id, event, data} of a stream of server-sent events until "[DONE]". A stream that ends without it was cut off. */
 export async function* readEvents(answer) {
 	const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
 	let rest = '', item = {data: []};
 	try {
 		for (;;) {
-			const {done, value} = await reader.read();
-			if (done) throw new ServiceError(0, {message: 'the connection was lost'});
+			const {done, value} = await reader.read().catch(error => { throw error.name === 'AbortError' ? error : lost(); });
+			if (done) throw lost();
 			const lines = (rest + value).split('\n');
 			rest = lines.pop();
 			for (const line of lines) {
@@ -152,7 +158,7 @@ export async function* follow(path, signal) {
 		}
 		await wait(pause, signal).catch(() => {});
 		if (signal.aborted) return;
-		pause = Math.min(2 * pause, 10000);
+		pause = Math.min(2 * pause, 2000);
 	}
 }
 
@@ -194,7 +200,7 @@ export function upload(file, fields, progress) {
 			if (error) reject(error);
 			else resolve(request.response);
 		});
-		request.addEventListener('error', () => { reject(new ServiceError(0, {message: 'the service does not answer'})); });
+		request.addEventListener('error', () => { reject(noAnswer()); });
 		request.send(form);
 	});
 }
