@@ -17,7 +17,7 @@ export class ServiceError extends Error {
 	}
 }
 
-/** "answer": detail is null or the ServiceError of the latest request. */
+/** "answer": detail is null or the ServiceError of the latest request. "returned": the service answers again. */
 export const events = new EventTarget();
 
 export function getKey() {
@@ -47,6 +47,12 @@ function report(error) {
 	events.dispatchEvent(new CustomEvent('answer', {detail: error}));
 }
 
+function noAnswer(message = 'the service does not answer') {
+	const away = new ServiceError(0, {message});
+	report(away);
+	return away;
+}
+
 async function failure(answer) {
 	const document = await answer.json().catch(() => ({}));
 	return new ServiceError(answer.status, document.error || {});
@@ -63,9 +69,7 @@ export async function send(method, path, {query, body, accept, signal, more} = {
 			body: body && !form ? JSON.stringify(body) : body});
 	} catch (error) {
 		if (signal && signal.aborted) throw error;
-		const away = new ServiceError(0, {message: 'the service does not answer'});
-		report(away);
-		throw away;
+		throw noAnswer();
 	}
 	const error = answer.ok ? null : await failure(answer);
 	report(error);
@@ -103,14 +107,16 @@ const nextTask = () => new Promise(resolve => {
 	port2.postMessage(null);
 });
 
+const lost = () => new ServiceError(0, {message: 'the connection was lost'});
+
 /** Yield {id, event, data} of a stream of server-sent events until "[DONE]". A stream that ends without it was cut off. */
 export async function* readEvents(answer) {
 	const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
 	let rest = '', item = {data: []}, began = performance.now();
 	try {
 		for (;;) {
-			const {done, value} = await reader.read();
-			if (done) throw new ServiceError(0, {message: 'the connection was lost'});
+			const {done, value} = await reader.read().catch(error => { throw error.name === 'AbortError' ? error : lost(); });
+			if (done) throw lost();
 			const lines = (rest + value).split('\n');
 			rest = lines.pop();
 			for (const line of lines) {
@@ -181,7 +187,7 @@ export async function* follow(path, signal) {
 		}
 		await wait(pause, signal).catch(() => {});
 		if (signal.aborted) return;
-		pause = Math.min(2 * pause, 10000);
+		pause = Math.min(2 * pause, 2000);
 	}
 }
 
@@ -220,11 +226,7 @@ export function upload(path, body, {query, progress, signal} = {}) {
 			if (error) reject(error);
 			else resolve(request.response);
 		});
-		request.addEventListener('error', () => {
-			const away = new ServiceError(0, {message: 'the upload broke off: the service does not answer, or the file cannot be read'});
-			report(away);
-			reject(away);
-		});
+		request.addEventListener('error', () => reject(noAnswer('the upload broke off: the service does not answer, or the file cannot be read')));
 		if (signal) signal.addEventListener('abort', () => { request.abort(); reject(signal.reason); }, {once: true});
 		request.send(body);
 	});

@@ -18,6 +18,8 @@ const VIEWS = [
 	['operate', 'Operate', () => import('./operate_view.js')],
 ];
 
+const OUTDATED = 'This part of the page did not load: the service may be a newer one.';
+
 const main = document.getElementById('main'), state = document.getElementById('state'), banner = document.getElementById('banner');
 const links = VIEWS.map(([name, title]) => element('a', {href: `#/${name}`}, title));
 let leave = new AbortController(), latest = null;
@@ -52,10 +54,14 @@ async function showRoute() {
 	replace(main, element('p', {class: 'loading'}, 'Loading\u2026'));
 	try {
 		if (!row) throw new Error(`There is no page "${route.name}".`);
-		const view = await row[2]().catch(() => { throw new Error('This part of the page did not load. Reload the page: the service may be a newer one.'); });
+		const view = await row[2]().catch(async () => {
+			await get('readyz', null, {signal});
+			throw new Error(OUTDATED);
+		});
 		if (!signal.aborted) await view.show(main, route);
 	} catch (error) {
-		if (!signal.aborted) replace(main, explainError(error, showRoute));
+		if (signal.aborted) return;
+		replace(main, error.message === OUTDATED ? explainError(error, () => location.reload(), 'Reload the page') : explainError(error, showRoute));
 	}
 }
 
@@ -73,12 +79,14 @@ async function check() {
 		wrong = error;
 		replace(state, element('span', {class: 'dot bad'}), error.status ? 'not ready' : 'no answer');
 	}
+	state.title = state.textContent;
 	const returned = latest && !wrong;
 	latest = wrong;
 	banner.hidden = !wrong;
 	if (wrong) banner.textContent = `${wrong.message}. Trying again every two seconds.`;
+	if (returned) events.dispatchEvent(new Event('returned'));
 	if (returned && main.querySelector(':scope > .card.failed')) showRoute();
-	timer = setTimeout(check, wrong ? 2000 : 30000);
+	timer = setTimeout(check, wrong ? 2000 : 5000);
 }
 
 events.addEventListener('answer', ({detail}) => {
@@ -107,6 +115,8 @@ document.getElementById('key').addEventListener('click', askKey);
 document.addEventListener('additive-key', askKey);
 /* The link that skips the navigation names an element of this page, which is no view. */
 document.querySelector('.skip').addEventListener('click', event => { event.preventDefault(); main.focus(); });
+/* A file that is dropped beside its field would replace the page. */
+for (const name of ['dragover', 'drop']) addEventListener(name, event => event.preventDefault());
 addEventListener('hashchange', () => { if (/^(#\/|$)/.test(location.hash)) showRoute(); });
 check();
 showRoute();

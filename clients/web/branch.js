@@ -9,9 +9,10 @@ import {generate, get, path, post, remove, ServiceError} from './api.js';
 
 const BUSY = 250, TRIES = 40; /* ms between two attempts to read a session that another request uses; attempts */
 
-/** Make a branch; no session exists before the first turn. session: an existing one to continue. */
+/** Make a branch; no session exists before the first turn. session: an existing one to continue. unsettled: the turn, and
+ * the `end` of settle(), whose text the session could not say. */
 export function makeBranch(model, session = null) {
-	return {model, session, tokens: [], running: null, refused: new Set()};
+	return {model, session, tokens: [], running: null, refused: new Set(), unsettled: null};
 }
 
 async function tokensOf(session) {
@@ -58,7 +59,13 @@ function placeOf(made, read, turn, end) {
 /* After a turn the service knows each token that was read, those of the prompt and of a chat's template among them.
  * Returns the index of the first token whose text is another one than before. */
 async function settle(branch, turn, end) {
-	const read = await tokensOf(branch.session), made = branch.tokens.slice(turn.start).filter(token => token.turn === turn);
+	branch.unsettled = {turn, end};
+	const read = await tokensOf(branch.session).catch(error => {
+		if (error.code === 'conflict') branch.unsettled = null; /* it was opened without `explain` and never says it */
+		throw error;
+	});
+	branch.unsettled = null;
+	const made = branch.tokens.slice(turn.start).filter(token => token.turn === turn);
 	const before = branch.tokens, first = placeOf(made, read, turn, end);
 	branch.tokens = read.map((token, i) => {
 		const known = i < turn.start ? before[i] : first < 0 ? null : made[i - first];
@@ -66,6 +73,28 @@ async function settle(branch, turn, end) {
 	});
 	const other = branch.tokens.findIndex((token, i) => i >= turn.start || token.text !== before[i].text);
 	return other < 0 ? read.length : other;
+}
+
+/** Settle a turn that could not be settled at its end, if there is one. */
+export async function settleLate(branch, settled) {
+	if (branch.unsettled) settled(await settle(branch, branch.unsettled.turn, branch.unsettled.end));
+}
+
+/* The tokens that the session has read for certain. */
+const knownOf = ({tokens, unsettled}) => unsettled ? tokens.slice(0, unsettled.turn.start) : tokens;
+
+/** True if the text can be read again in another session. */
+export function isRenewable(branch) {
+	return knownOf(branch).every(token => token.id !== undefined);
+}
+
+/** Read the text again in a new session, as the one that the branch had is gone. A turn that was not settled is left out.
+ * Returns what the reader typed in it. */
+export async function renew(branch) {
+	const known = knownOf(branch), {unsettled} = branch, session = await open(branch);
+	if (known.length) await post(path('v1/sessions', session, 'append'), {text: known.map(token => token.id), add_special_tokens: false});
+	Object.assign(branch, {session, unsettled: null, tokens: known.map(token => ({...token, turn: null}))}); /* the snapshots are gone, too */
+	return unsettled ? unsettled.turn.typed : '';
 }
 
 /* True if a refused request can be sent without what was refused. Few architectures have weights to send with tokens; a
@@ -109,10 +138,11 @@ async function open(branch, signal) {
  * until the session says what it read. put(token) is called for each new token, settled(from) once the turn's text is
  * complete: the tokens from there on are other ones. */
 export async function runTurn(branch, input, {typed, shown}, settings, {put, settled}) {
-	const turn = {start: branch.tokens.length, session: null, snapshot: null, typed}, add = token => { branch.tokens.push(token); put(token); };
-	const control = branch.running = new AbortController(), {signal} = control;
-	let k = 0, end = 0;
+	const add = token => { branch.tokens.push(token); put(token); }, {signal} = branch.running = new AbortController();
+	let turn = null, k = 0, end = 0;
 	try {
+		await settleLate(branch, settled);
+		turn = {start: branch.tokens.length, session: null, snapshot: null, typed};
 		branch.session ||= await open(branch, signal);
 		turn.session = branch.session;
 		for await (const chunk of chunksOf(branch, {...input, ...settings, logprobs: 5}, signal)) {
@@ -127,7 +157,7 @@ export async function runTurn(branch, input, {typed, shown}, settings, {put, set
 		}
 	} finally {
 		branch.running = null;
-		if (branch.session && branch.tokens.length > turn.start) settled(await settle(branch, turn, end).catch(() => turn.start));
+		if (turn && branch.session && (end || branch.tokens.length > turn.start)) settled(await settle(branch, turn, end).catch(() => turn.start));
 	}
 }
 

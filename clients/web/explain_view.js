@@ -38,7 +38,7 @@ export async function show(main, route) {
 		return {name, input, node: element('div', {class: 'field'}, element('label', {for: name}, label), input)};
 	};
 	const area = (name, label, hint) => {
-		const input = element('textarea', {rows: 2, id: name, placeholder: hint, value: query.get(name) || ''});
+		const input = element('textarea', {rows: 2, id: name, required: name === 'input', placeholder: hint, value: query.get(name) || ''});
 		return {name, input, node: element('div', {class: 'field'}, element('label', {for: name}, label), input)};
 	};
 	const model = choice('Model', models, query.get('model'), row => row.id), second = choice('Model', models, query.get('second_model'), row => row.id, 'the same');
@@ -57,7 +57,7 @@ export async function show(main, route) {
 		session ? element('p', {}, 'In the session ', element('a', {href: `#/sessions/${encodeURIComponent(session)}`}, session)) : [model.node, input.node], element('div', {class: 'fields'}, one.map(each => each.node)),
 		element('details', {open: [...query.keys()].some(name => name.startsWith('second_'))}, element('summary', {}, 'Compare with another model, text or token'), second.node, two[0].node, element('div', {class: 'fields'}, two.slice(1).map(each => each.node))),
 		element('details', {open: !!(query.get('method') || query.get('aggregate') || query.get('source'))}, element('summary', {}, 'Method and source'), asked.node, session ? null : source.node),
-		element('p', {class: 'buttons'}, element('button', {class: 'primary'}, 'Explain'), session ? null : element('button', {type: 'button', onclick: () => go({faithfulness: '1'})}, 'How faithful is it?'))), out);
+		element('p', {class: 'buttons'}, element('button', {class: 'primary'}, 'Explain'), session ? null : element('button', {type: 'button', onclick: event => event.currentTarget.form.reportValidity() && go({faithfulness: '1'})}, 'How faithful is it?'))), out);
 
 	async function explain() {
 		replace(out, element('p', {class: 'loading'}, 'Reading\u2026'));

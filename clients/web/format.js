@@ -40,7 +40,8 @@ export function percent(x) {
 }
 
 export function logits(x) {
-	return (x < 0 ? '\u2212' : '+') + Math.abs(x).toPrecision(4);
+	const size = Math.abs(x);
+	return (x < 0 ? '\u2212' : '+') + (size > 0 && size < 1e-4 ? size.toExponential(2) : size.toPrecision(4));
 }
 
 /** Seconds as "3 s", "4 min 5 s", "2 h 3 min", "5 days". */

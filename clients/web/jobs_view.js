@@ -94,7 +94,7 @@ async function showNew(main, route) {
 
 /* --- curves ----------------------------------------------------------------------------------------------------------- */
 
-const MESSAGES = 50; /* shown of a job, the latest */
+const MESSAGES = 50, LENGTH = 1000; /* messages shown of a job, the latest; characters of each */
 
 /* Collects the metrics of a job's events; changed() is called after each. */
 function watchJob(id, signal, changed) {
@@ -109,7 +109,7 @@ function watchJob(id, signal, changed) {
 				put(curves.rate, data.step, data.learning_rate);
 				put(curves.norm, data.step, data.gradient_norm);
 				curves.preview = data.preview || curves.preview;
-			} else curves.messages = [...curves.messages, event].slice(-MESSAGES);
+			} else curves.messages = [...curves.messages, {...event, message: event.message.slice(0, LENGTH)}].slice(-MESSAGES);
 			changed(event);
 		}
 	})();

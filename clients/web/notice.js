@@ -26,8 +26,8 @@ const NEXT = {
 	403: ['The key in use may not do this.', 'Use another key'],
 };
 
-/** A card for an error. retry: called by its button. */
-export function explainError(error, retry) {
+/** A card for an error. retry: called by its button, whose text is `name`. */
+export function explainError(error, retry, name) {
 	const [reason, action] = error instanceof ServiceError && NEXT[error.status] || [null, null];
 	const away = error instanceof ServiceError && error.away;
 	return element('section', {class: 'card failed', role: 'alert'},
@@ -35,7 +35,7 @@ export function explainError(error, retry) {
 		element('p', {}, error.message, error.param ? ` (field ${error.param})` : null),
 		element('p', {class: 'buttons'},
 			action ? element('button', {type: 'button', class: 'primary', onclick: () => document.dispatchEvent(new Event('additive-key'))}, action) : null,
-			retry ? element('button', {type: 'button', onclick: retry}, away ? 'Try now' : 'Try again') : null));
+			retry ? element('button', {type: 'button', onclick: retry}, name || (away ? 'Try now' : 'Try again')) : null));
 }
 
 /** A card for a list without objects. */

@@ -1,12 +1,12 @@
 /* The playground: branches of a conversation side by side. Each generated token is coloured by its probability or by
  * what it read, shows its alternatives, and can be explained or forked at. */
 import {element, oncePerFrame, quoted, replace, visible} from './dom.js';
-import {all, get, path, post} from './api.js';
-import {forkBefore, makeBranch, questionFor, readBranch, runTurn} from './branch.js';
+import {all, events, get, path, post} from './api.js';
+import {forkBefore, isRenewable, makeBranch, questionFor, readBranch, renew, runTurn, settleLate} from './branch.js';
 import {choice, fields, schema} from './form.js';
 import {drawExplanation} from './explanation.js';
 import {explainAddress} from './explain_view.js';
-import {explainEmpty, explainError, message} from './notice.js';
+import {act, explainEmpty, explainError, message} from './notice.js';
 import {colour, strip} from './strip.js';
 import {percent} from './format.js';
 
@@ -58,6 +58,10 @@ export async function show(main, route) {
 		column.paint = () => {
 			unshade();
 			text.set(0, branch.tokens.map(column.shown));
+		};
+		column.settled = from => {
+			text.set(from, branch.tokens.slice(from).map(column.shown));
+			note.textContent = `${branch.tokens.length} tokens`;
 		};
 		columns.push(column);
 		area.append(column.node);
@@ -171,7 +175,7 @@ export async function show(main, route) {
 		const count = oncePerFrame(() => {
 			if (branch.running && made) note.textContent = `${made} tokens, ${Math.round(made / (performance.now() - started) * 1000)} tokens/s`;
 		});
-		note.textContent = '\u00a0';
+		note.textContent = 'Reading\u2026';
 		const done = runTurn(branch, input, {typed, shown: mode.value === 'chat' && typed ? `\n${typed}\n` : typed}, {max_tokens: TOKENS, ...sampling.values()}, {
 			put(token) {
 				if (prompt.value === typed) prompt.value = '';
@@ -179,20 +183,40 @@ export async function show(main, route) {
 				text.add(column.shown(token));
 				count();
 			},
-			settled(from) {
-				text.set(from, branch.tokens.slice(from).map(column.shown));
-				note.textContent = `${branch.tokens.length} tokens`;
-			}});
+			settled: column.settled});
 		activate(column);
 		column.drawHead();
 		try {
 			await done;
 		} catch (error) {
-			if (error.name !== 'AbortError') replace(note, message(error));
+			if (error.name !== 'AbortError') explainTurn(column, error);
+			if (branch.unsettled) await settleAgain(column);
 		} finally {
 			column.drawHead();
 			if (active === column) activate(column);
 		}
+	}
+
+	/* Say why a turn failed. A session that is gone can be replaced by one that reads the same text. */
+	function explainTurn(column, error) {
+		const {branch} = column, gone = error.status === 404 && branch.session;
+		replace(note, message(gone ? new Error('The session is gone: the engine was started again, or the session was deleted.') : error),
+			gone && isRenewable(branch) ? element('button', {type: 'button', onclick: event => act(event.currentTarget, async () => {
+				const typed = await renew(branch);
+				prompt.value ||= typed;
+				column.settled(0);
+				column.drawHead();
+				prompt.focus();
+			})}, 'Continue in a new session') : null);
+	}
+
+	/* A turn whose end was lost is settled as soon as the service answers. */
+	async function settleAgain(column) {
+		if (column.branch.running) return;
+		await settleLate(column.branch, from => {
+			column.settled(from);
+			note.textContent = `The turn was cut off. The session has read ${column.branch.tokens.length} tokens.`;
+		}).catch(error => error.away || explainTurn(column, error));
 	}
 
 	/* --- begin ---------------------------------------------------------------------------------------------------------- */
@@ -200,6 +224,7 @@ export async function show(main, route) {
 	replace(main, element('div', {class: 'title'}, element('h1', {}, 'Playground'), model.node), element('div', {class: 'play'}, element('div', {}, area, note, form), detail));
 	prompt.addEventListener('keydown', event => { if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) { event.preventDefault(); form.requestSubmit(); } });
 	model.select.addEventListener('change', restart);
+	events.addEventListener('returned', () => columns.forEach(settleAgain), {signal: route.signal});
 	route.signal.addEventListener('abort', () => columns.forEach(column => column.branch.running && column.branch.running.abort()), {once: true});
 	label();
 	restart();

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from web_support import browser, open_page, tokens
+from web_support import NARROW, beside, browser, flush, open_page, tokens, wait_until
+from explanation_samples import SIGNED
 from http_support import engine, front, start
 from test_views import address, scripted
 
@@ -15,9 +16,9 @@ IDS = ["<user>", "a", "b", "<end>", "bytes:\\xe2", "bytes:\\x82", "bytes:\\xac",
 
 class Script:
     """Sessions that read `prompt` and then `answer` in each turn. received: tokens that are sent before the turn hangs;
-    refused: errors of the first requests; busy: refusals of a session's text."""
+    alpha: what is sent with each token; refused: errors of the first requests; busy: refusals of a session's text."""
 
-    def __init__(self, engine, answer, prompt=PROMPT, received=None):
+    def __init__(self, engine, answer, prompt=PROMPT, received=None, alpha=None):
         self.sessions, self.forks, self.bodies, self.refused, self.busy, self.made = {}, [], [], [], 0, 0
         scripted(engine)
         on = engine.on
@@ -41,7 +42,7 @@ class Script:
                     self.busy = 2
                     await asyncio.sleep(60)
                 read.append((name, text))
-                await call.event({"index": 0, "text": text, "tokens": [1], "logprobs": {"tokens": [name], "token_logprobs": [-0.01 * (i + 1)], "top_logprobs": [{name: -0.1}], "text_offset": [0]}})
+                await call.event({"index": 0, "text": text, "tokens": [1], "logprobs": {"tokens": [name], "token_logprobs": [-0.01 * (i + 1)], "top_logprobs": [{name: -0.1}], "text_offset": [0]}, **({"alpha": alpha} if alpha else {})})
             call.result({"finish_reason": "length", "usage": {"prompt_tokens": 1, "completion_tokens": 1}, "choices": [{"index": 0, "finish_reason": "length"}], "model": "name",
                          "session": {"id": call.params["id"], "tokens": len(read), **({"snapshot": snapshot} if call.params.get("snapshot") else {})}})
 
@@ -77,8 +78,8 @@ def send(page, text="ab"):
     page.locator("textarea").press("Control+Enter")
 
 
-def open_play(open_page, front):
-    page = open_page(f"{address(front)}/#/play")
+def open_play(open_page, front, **more):
+    page = open_page(f"{address(front)}/#/play", **more)
     page.locator("textarea").wait_for()
     return page
 
@@ -181,3 +182,61 @@ def test_a_session_that_was_opened_without_explain_is_continued(engine, front, o
     send(page)
     page.get_by_text("5 tokens", exact=True).wait_for()  # the typed text is one
     assert [text for text, _ in tokens(page)] == ["ab", "c", "d", "c", "c"] and "alpha" not in script.bodies[0]
+
+
+def test_what_a_token_read_is_shaded_at_its_id(engine, front, open_page):
+    Script(engine, CD, alpha=[{"token": {"id": IDS.index(name), "text": text, "offset": 0}, "weight": weight} for name, text, weight in (("a", "a", 0.75), ("<end>", "", 0.25))])
+    page = open_play(open_page, front)
+    send(page)
+    page.get_by_text("8 tokens", exact=True).wait_for()
+    page.get_by_label("Colours").select_option("weights")
+    page.locator(".strip [role=option]").nth(4).focus()
+    assert [share for _, share in tokens(page)] == pytest.approx([0, 1, 0, 1 / 3, 0, 0, 0, 0], abs=1e-3)  # all have one offset
+
+
+def explanation_of(word):
+    parts = SIGNED["contributions"]
+    return {**SIGNED, "contributions": {**parts, "target": {**parts["target"], "token": {"id": 1, "text": word}}}}
+
+
+@pytest.mark.parametrize("closed", [False, True], ids=["another token", "closed"])
+def test_an_answer_to_an_earlier_question_is_dropped(engine, front, open_page, closed):
+    Script(engine, CD)
+    page, held = open_play(open_page, front), []
+    send(page)
+    page.get_by_text("8 tokens", exact=True).wait_for()
+    page.route("**/v1/explain", lambda route: held.append(route))
+    for i, token in enumerate((5, 6)):
+        page.locator(".strip [role=option]").nth(token).click()
+        wait_until(page, lambda: len(held) > i)
+    held[1].fulfill(json=explanation_of("second"))
+    page.get_by_role("heading", name="Why “second”").wait_for()
+    if closed:
+        page.get_by_role("complementary").get_by_role("button", name="Close").click()
+    with page.expect_response("**/v1/explain"):
+        held[0].fulfill(json=explanation_of("first"))
+    flush(page)
+    assert page.get_by_role("heading", name="Why “second”").count() == (0 if closed else 1) and page.get_by_role("heading", name="Why “first”").count() == 0
+
+
+def test_two_branches_are_read_one_below_the_other_in_a_narrow_window(engine, front, open_page):
+    Script(engine, CD)
+    page = open_play(open_page, front, size=NARROW)
+    send(page)
+    page.get_by_text("8 tokens", exact=True).wait_for()
+    page.locator(".strip [role=option]").nth(6).focus()
+    page.get_by_role("button", name="Fork before it").click()
+    page.get_by_text("A fork of 6 tokens").wait_for()
+    first, second = (page.locator(".transcript").nth(i).bounding_box() for i in (0, 1))
+    assert min(first["width"], second["width"]) > 300 and second["y"] >= first["y"] + first["height"]
+    assert second["y"] + second["height"] - first["y"] <= NARROW[1] and beside(page) == []
+
+
+def test_a_turn_without_tokens_ends(engine, front, open_page):
+    script = Script(engine, [])
+    page = open_play(open_page, front)
+    for turn, text in ((1, "ab"), (2, "")):
+        send(page, text)
+        wait_until(page, lambda: len(script.bodies) == turn)
+        page.get_by_text("4 tokens", exact=True).wait_for()
+    assert [text for text, _ in tokens(page)] == ["·", "a", "b", "·"]

@@ -4,10 +4,11 @@ import csv
 import io
 import json
 import math
+import re
 
 import pytest
 
-from web_support import browser, number, open_answer, open_page, table, tokens
+from web_support import NARROW, WIDE, beside, browser, number, open_answer, open_page, table, tokens
 from explanation_samples import ALL, HOSTILE, MEAN, N, ONE, PARTS, SCORES, SECOND, SIGNED, SOURCE_ALPHA, SOURCE_PARTS, SOURCED, WEIGHED, ALPHA, softmax
 from http_support import engine, front, start
 
@@ -223,6 +224,19 @@ def test_both_texts_and_their_differences_have_one_scale(draw):
     page.locator(".column").nth(1).hover()
     assert page.locator(".readout").text_content() == "First: token 1 “</script>” −1.500; second: token 1 “</script>” −3.000; difference −1.500"
     assert "asks both for one" not in page.locator("main").text_content()
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_a_comparison_has_the_colours_of_the_scheme(draw, size, dark):
+    page = draw(SIGNED, SECOND, size=size, dark=dark)
+    for sign, colour in (("plus", (176, 72, 0) if dark else (245, 140, 40)), ("minus", (20, 90, 190) if dark else (90, 160, 240))):
+        boxes = page.locator(f".compared .{sign}").evaluate_all("boxes => boxes.map(box => [getComputedStyle(box).backgroundColor, Number(box.style.getPropertyValue('--w'))])")
+        assert len(boxes) >= 3
+        for painted, share in boxes:
+            red, green, blue, *alpha = map(float, re.findall(r"[\d.]+", painted))
+            assert (red, green, blue) == colour and (alpha or [1])[0] == pytest.approx(share, abs=0.01)
+    assert beside(page) == []
 
 
 def test_tokens_that_differ_are_listed(draw):

@@ -1,14 +1,15 @@
 """The whole path through the page, against the real service: train on a text, talk to the model, ask why."""
 
 import json
+import pathlib
 
 import pytest
 
 from web_support import NARROW, WIDE, beside, browser, number, open_page, table, tokens
-from conftest import TEXT, Service, own_service
+from conftest import TEXT, Service
 
 pytestmark = pytest.mark.slow
-FIELDS = {"#size-hidden": "32", "#size-layers": "2", "#size-heads": "4", "#option-max_steps": "40", "#option-sequence_length": "64", "#option-batch_size": "4"}
+FIELDS = {"#size-hidden": "32", "#size-layers": "2", "#size-heads": "4", "#option-max_steps": "600", "#option-sequence_length": "64", "#option-batch_size": "4"}
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +32,8 @@ def drop(page, name, text):
     }""", [name, text])
 
 
-def train(page, service, name):
-    """Train a small model through the form; returns the job."""
+def train(page, service, name, killed):
+    """Train a small model through the form; returns the job. killed: the engine is killed while the curve is drawn."""
     page.goto(f"{service.url}/#/jobs/new")
     drop(page, f"{name}.txt", TEXT)
     page.get_by_text(f"{name}.txt is uploaded.").wait_for()
@@ -40,9 +41,12 @@ def train(page, service, name):
     for field, value in FIELDS.items():
         page.locator(field).fill(value)
     page.get_by_label("Name", exact=True).fill(name)
-    page.get_by_text("40 steps of 256 tokens").wait_for()
+    page.get_by_text("600 steps of 256 tokens").wait_for()
     assert beside(page) == []
     page.get_by_role("button", name="Train", exact=True).click()
+    page.wait_for_function("() => document.querySelector('.plot path')?.getAttribute('d').split('L').length >= 2")
+    if killed:
+        service.kill_engine()
     page.locator(".status.succeeded").wait_for()
     return service.ok("GET", f"/v1/fine_tuning/jobs/{page.url.rsplit('/', 1)[1]}")
 
@@ -59,13 +63,14 @@ def generate(page, prompt, n):
                            arg=before + n)
 
 
-@pytest.mark.parametrize("size,dark", [(WIDE, False), (NARROW, True)], ids=["wide and light", "narrow and dark"])
-def test_from_a_text_to_the_reason_of_a_token(service, open_page, size, dark):
-    page, name = open_page(service.url + "/", size=size, dark=dark), "dark" if dark else "light"
+@pytest.mark.parametrize("size,dark,killed", [(WIDE, False, False), (NARROW, True, False), (WIDE, True, True), (NARROW, False, True)],
+                         ids=["wide and light", "narrow and dark", "wide and dark, a killed engine", "narrow and light, a killed engine"])
+def test_from_a_text_to_the_reason_of_a_token(service, open_page, size, dark, killed):
+    page, name = open_page(service.url + "/", size=size, dark=dark), f"{'dark' if dark else 'light'}-{size[0]}"
     assert beside(page) == []
-    job = train(page, service, name)
+    job = train(page, service, name, killed)
     model = job["fine_tuned_model"]
-    events = service.ok("GET", f"/v1/fine_tuning/jobs/{job['id']}/events?limit=100")["data"]
+    events = service.ok("GET", f"/v1/fine_tuning/jobs/{job['id']}/events?limit=1000")["data"]
     losses = [event["data"]["train_loss"] for event in events if event["type"] == "metrics" and event["data"].get("train_loss") is not None]
     curve = page.locator(".plotted").first.locator(".plot path").first
     page.wait_for_function("n => document.querySelector('.plotted .plot path').getAttribute('d').split('L').length === n", arg=len(losses))
@@ -103,7 +108,17 @@ def test_from_a_text_to_the_reason_of_a_token(service, open_page, size, dark):
     assert service.ok("GET", f"/v1/sessions/{fork}")["tokens"] == 27 and service.ok("GET", f"/v1/sessions/{session}")["tokens"] == 30
     assert beside(page) == []
 
-    page.locator(".branch-head a").first.click()
+    page.locator(".branch").nth(1).locator("[role=option]").nth(20).click()
+    page.get_by_role("link", name="Open as a page").click()
+    page.locator(".sums").wait_for()
+    page.locator("summary", has_text="Compare with").click()
+    page.locator("#second_token").fill("x")
+    page.get_by_role("button", name="Explain", exact=True).click()
+    page.locator(".compared").wait_for()
+    assert page.locator(".compared .column").count() == 27 and len(table(page, "The two scores")) > 2
+    assert beside(page) == []
+
+    page.goto(f"{service.url}/#/sessions/{session}")
     page.get_by_role("heading", name=session).wait_for()
     page.get_by_label("Name of the snapshot").fill("after thirty")
     page.get_by_role("button", name="Take a snapshot").click()
@@ -117,9 +132,13 @@ def test_from_a_text_to_the_reason_of_a_token(service, open_page, size, dark):
     assert beside(page) == []
 
     page.goto(f"{service.url}/#/models/{model}")
-    with page.expect_download() as saved:
-        page.get_by_role("button", name="Save config.json").click()
-    assert json.loads(open(saved.value.path()).read()) == service.ok("GET", f"/v1/models/{model}/files/config.json")
+    for file in service.ok("GET", f"/v1/models/{model}/files")["data"]:
+        with page.expect_download() as saved:
+            page.get_by_role("button", name=f"Save {file['name']}", exact=True).click()
+        data = pathlib.Path(saved.value.path()).read_bytes()
+        assert len(data) == file["bytes"]
+        if file["name"] == "config.json":
+            assert json.loads(data) == service.ok("GET", f"/v1/models/{model}/files/config.json")
     assert beside(page) == []
     for view in ("play", "jobs", "jobs/new", "explain", "models", "sessions", "files", "evaluations", "operate"):
         page.goto(f"{service.url}/#/{view}")
@@ -154,22 +173,3 @@ def test_two_tabs_do_not_disturb_each_other(service, open_page):
     second.locator("textarea").press("Control+Enter")
     second.locator(".note .error").wait_for()
     assert len(tokens(second)) == 20  # the text stays on the page
-
-
-def test_an_engine_that_is_killed_costs_a_turn_and_not_the_page(own_service, open_page):
-    model = own_service.wait_job(own_service.job(steps=5, architecture="additive2")["id"])["fine_tuned_model"]
-    page = open_page(f"{own_service.url}/#/play?model={model}")
-    page.locator("textarea").wait_for()
-    page.locator("details summary", has_text="Sampling").click()
-    page.locator("#play-max_tokens").fill("100000")
-    page.locator("#play-temperature").fill("0")
-    page.locator("textarea").fill("12 bottles")
-    page.locator("textarea").press("Control+Enter")
-    page.locator(".strip [role=option]").nth(100).wait_for()
-    own_service.kill_engine()
-    page.wait_for_function("document.querySelector('textarea').value === '' && document.querySelector('button[hidden]')")
-    assert page.locator(".note .error").count() == 1, page.locator(".note").last.text_content()
-    page.get_by_role("button", name="New session").click()
-    page.locator("#banner").wait_for(state="hidden")
-    generate(page, "12 bottles", 5)
-    assert len(tokens(page)) == 15

@@ -2,11 +2,12 @@
 
 import http.client
 import http.server
+import re
 import threading
 
 import pytest
 
-from web_support import NARROW, WIDE, beside, browser, open_page
+from web_support import NARROW, beside, browser, flush, open_page, wait_until
 from http_support import engine, front, start
 
 pytestmark = pytest.mark.slow
@@ -230,8 +231,7 @@ def test_what_the_reader_opened_stays_while_a_job_runs(engine, front, open_page)
     page.locator("summary", has_text="Options").click()
     page.get_by_role("button", name="Pause").focus()
     asked = len(engine.called("job.get"))
-    while len(engine.called("job.get")) < asked + 2:
-        page.wait_for_timeout(100)
+    wait_until(page, lambda: len(engine.called("job.get")) >= asked + 2)
     assert page.locator("details", has_text="Options").get_attribute("open") is not None
     assert page.evaluate("document.activeElement.textContent") == "Pause"
 
@@ -280,8 +280,7 @@ def test_an_upload_that_ends_later_leaves_the_next_view_alone(engine, front, ope
     page.get_by_role("heading", name="Files").wait_for()
     page.route("**/v1/files", lambda route: held.append(route) if route.request.method == "POST" else route.continue_())
     page.locator("input[type=file]").set_input_files({"name": "a.txt", "mimeType": "text/plain", "buffer": b"a"})
-    while not held:
-        page.wait_for_timeout(20)
+    wait_until(page, lambda: held)
     page.get_by_role("link", name="Sessions").click()
     page.get_by_role("heading", name="Sessions").wait_for()
     with page.expect_response("**/v1/files"):
@@ -299,3 +298,75 @@ def test_a_row_that_stays_keeps_the_focus(engine, front, open_page):
     assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Delete the session two"
     page.locator("input[type=search]").fill("")
     assert page.locator(".rows tbody td.wide a").all_text_contents() == ["one", "two", "three"]
+
+
+def test_a_row_is_deleted_while_its_list_still_loads(engine, front, open_page):
+    scripted(engine)
+    row = answers(["name"])["session.get"]
+
+    @engine.on("session.list")
+    async def _(call):
+        first = 100 if "after" in call.params else 0
+        rows = [{**row, "id": f"s-{i}"} for i in range(first, first + 100)]
+        call.result({"object": "list", "data": rows, "has_more": not first, "first_id": rows[0]["id"], "last_id": rows[-1]["id"]})
+
+    held, page = [], open_page(address(front) + "/")
+    page.route(re.compile(r"/v1/sessions\?.*after="), lambda route: held.append(route))
+    page.get_by_role("link", name="Sessions").click()
+    page.get_by_text("100 in all").wait_for()
+    page.get_by_label("Delete the session s-1", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    page.get_by_text("99 in all").wait_for()
+    held[0].continue_()
+    page.get_by_text("199 in all").wait_for()
+    assert page.locator(".rows tbody td.wide a").all_text_contents()[:3] == ["s-0", "s-2", "s-3"]
+
+
+def test_an_answer_about_an_earlier_state_of_a_form_is_dropped(engine, front, open_page):
+    scripted(engine)
+    held, page = [], open_page(address(front) + "/#/jobs/new")
+    page.get_by_text("4 steps of 16 tokens").wait_for()
+    page.route("**/v1/fine_tuning/jobs", lambda route: held.append(route))
+    for i, steps in enumerate((7, 9)):
+        page.locator("#option-max_steps").fill(str(steps))
+        wait_until(page, lambda: len(held) > i)
+    resolved = answers(["name"])["job.create"]
+    for i, steps in ((1, 9), (0, 7)):
+        with page.expect_response("**/v1/fine_tuning/jobs"):
+            held[i].fulfill(json={**resolved, "resolved": {**resolved["resolved"], "max_steps": steps}})
+        flush(page)
+    assert page.get_by_text("9 steps of 16 tokens").count() == 1 and page.get_by_text("7 steps of").count() == 0
+
+
+def test_messages_are_bounded_in_number_and_length(engine, front, open_page):
+    scripted(engine)
+
+    @engine.on("job.watch")
+    async def _(call):
+        for i in range(60):
+            await call.event({"id": f"m{i}", "object": "fine_tuning.job.event", "type": "message", "created_at": DAY, "level": "info", "message": f"<{i}>" + "x" * 5000, "data": None})
+        call.result({})
+
+    page = open_page(address(front) + "/#/jobs/j")
+    page.locator(".log li", has_text="<59>").wait_for(state="attached")
+    page.locator("summary", has_text="Messages").click()
+    said = page.locator(".log li").all_text_contents()
+    assert len(said) == 50 and "<10>" in said[0] and max(map(len, said)) < 1100
+    assert page.locator(".log").bounding_box()["height"] <= 20 * 16
+
+
+def test_a_file_that_is_dropped_beside_its_field_does_not_replace_the_page(engine, front, open_page):
+    scripted(engine)
+    page = open_page(address(front) + "/#/jobs/new")
+    page.locator(".drop").wait_for()
+    for name in ("dragover", "drop"):
+        assert not page.locator("h1").evaluate("(node, name) => node.dispatchEvent(new DragEvent(name, {bubbles: true, cancelable: true}))", name)
+
+
+def test_an_explanation_needs_a_text(engine, front, open_page):
+    scripted(engine)
+    page = open_page(address(front) + "/#/explain")
+    for name in ("Explain", "How faithful is it?"):
+        page.locator("#position").focus()
+        page.get_by_role("button", name=name, exact=True).click()
+        assert page.evaluate("document.activeElement.id") == "input" and page.url.endswith("#/explain")

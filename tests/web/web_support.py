@@ -83,3 +83,19 @@ def table(page, caption):
 
 def number(text):
     return float(text.replace("\u2212", "-").removesuffix(" %"))
+
+
+def points(page, plot=0):
+    """The points of a plot's first line, in pixels of the picture."""
+    return [tuple(map(float, point.split())) for point in page.locator(".plot").nth(plot).locator("path").first.get_attribute("d").removeprefix("M").split("L")]
+
+
+def flush(page):
+    """Wait until the page has handled the answers that it has received."""
+    page.evaluate("fetch('healthz').then(answer => answer.text())")
+
+
+def wait_until(page, condition):
+    """Wait for a condition outside of the page, while the page continues."""
+    while not condition():
+        page.wait_for_timeout(20)
