@@ -49,28 +49,15 @@ static __device__ __forceinline__ void run_row(const program &all, const program
 	enum { PACKS = STEP_WORDS * (int)W::GROUP / 4 };
 	const panel_product &whole = f.linear.product;
 	const panel_chain &c = f.linear.chain;
-	const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+	const int lane = threadIdx.x % WARP;
 	const slice_units mine = units_of<W>(whole);
 	row_pieces<W> *s = shared_memory<row_pieces<W>>();
 	operand *operands = shared_memory<operand>(sizeof *s);
 	int64_t panel;
 	panel_product p = panel_product_of<1>(whole, c.siblings, piece, panel);
-	norm_share m;
 	closing o = {};
-	if (SOURCE == X_NORM)
-		m = norm_share_of(c.norm);
-	if (threadIdx.x < PANEL_WIDTH)
-		o = closing_of<W::EXACT>(p, panel, 0, 1, threadIdx.x);
-	wait();
-	if (threadIdx.x < PANEL_WIDTH)
-		read_operands(c, o);
-	float scale = 0.0f;
-	if constexpr (SOURCE == X_NORM)
-		scale = make_normalised<W>(p, c, m, piece, &s->row, operands);
-	else if constexpr (SOURCE == X_BYTES)
-		scale = make_bytes<W>(p, &s->row, operands);
-	else
-		bring_packs<W>(p, operands, mine.first * PACKS, (mine.first + mine.count) * PACKS);
+	const float scale = open_row<W, SOURCE>(p, c, panel, piece, mine.first * PACKS, (mine.first + mine.count) * PACKS,
+	                                        &s->row, operands, wait, o);
 	const operand *from = operands + mine.first * 4 + lane % 4;
 	sum(*sums)[PANEL_WIDTH] = s->row.sums, (*others)[PANEL_WIDTH] = s->others;
 	for (;;) {
@@ -103,20 +90,7 @@ static __device__ __forceinline__ void run_row(const program &all, const program
 				W::product(d, a[i], x[i]);
 			}
 		}
-		if (lane % 4 == 0) { /* column 0 of the product; its rows i and i + 8 are outputs 2i and 2i + 1 */
-			sums[warp][lane / 2] = d[0];
-			sums[warp][lane / 2 + 1] = d[2];
-		}
-		__syncthreads();
-		if (o.exists) {
-			sum total = 0;
-			for (int j = 0; j < SLICES && j * (int)whole.slice < (int)whole.steps; j++)
-				total += sums[j][threadIdx.x];
-			if constexpr (W::EXACT)
-				close(p, c, o, with_scales(total, scale, o.scale));
-			else
-				close(p, c, o, total);
-		}
+		close_row<W>(p, c, o, scale, d, sums);
 		if (next >= f.blocks)
 			break;
 		piece = next;
@@ -126,6 +100,46 @@ static __device__ __forceinline__ void run_row(const program &all, const program
 		sums = others;
 		others = swapped;
 	}
+}
+
+/* Set the product and the output of the thread for a piece of a product of a few rows, without what comes with x. */
+template <bool BYTES>
+static __device__ __forceinline__ void set_piece(const program_phase &f, unsigned piece, panel_product &p, closing &o)
+{
+	int64_t panel;
+	p = panel_product_of<1>(f.linear.product, f.linear.chain.siblings, piece, panel);
+	o = closing_of<BYTES>(p, panel, 0, (int)p.rows, threadIdx.x);
+}
+
+/* The first piece: set it, wait, and compute what depends on the rows of x alone. */
+template <x_source SOURCE, bool BYTES>
+static __device__ __forceinline__ void open_pieces(const program_phase &f, const narrow_space &space, unsigned piece,
+                                                   const phase_wait &wait, panel_product &p, closing &o)
+{
+	const panel_chain &c = f.linear.chain;
+	if (SOURCE == X_NORM)
+		bring_norm(c.norm, space);
+	set_piece<BYTES>(f, piece, p, o);
+	wait();
+	read_operands(c, o);
+	open_rows<SOURCE, BYTES>(p, c, space, {piece, f.blocks, 0}, (int)p.rows);
+}
+
+/* The block's next piece; false if there is none. */
+template <x_source SOURCE, bool BYTES>
+static __device__ __forceinline__ bool next_piece(const program_phase &f, const narrow_space &space, unsigned &piece,
+                                                  panel_product &p, closing &o)
+{
+	const panel_chain &c = f.linear.chain;
+	piece += gridDim.x;
+	if (piece >= f.blocks)
+		return false;
+	set_piece<BYTES>(f, piece, p, o);
+	read_operands(c, o);
+	if (SOURCE == X_NORM && c.normalised)
+		store_normalised(p, c, space, {piece, f.blocks, 0}, (int)p.rows);
+	__syncthreads(); /* the sums have been read */
+	return true;
 }
 
 /* The block's pieces of a product of a few rows; as narrow_panel of linear_narrow.cuh. */
@@ -142,14 +156,9 @@ static __device__ __forceinline__ void run_narrow(const program &all, const prog
 	const narrow_space space =
 	    narrow_space_of(c.norm, SOURCE, BYTES, ROWS, SLICES, shared_memory<unsigned char>());
 	sum *sums = shared_memory<sum>(space.bytes); /* [slice][element][lane] */
-	int64_t panel;
-	panel_product p = panel_product_of<1>(whole, c.siblings, piece, panel);
-	if (SOURCE == X_NORM)
-		bring_norm(c.norm, space);
-	closing o = closing_of<BYTES>(p, panel, 0, rows, threadIdx.x);
-	wait();
-	read_operands(c, o);
-	open_rows<SOURCE, BYTES>(p, c, space, {piece, f.blocks, 0}, rows);
+	panel_product p;
+	closing o;
+	open_pieces<SOURCE, BYTES>(f, space, piece, wait, p, o);
 	narrow_row r = row_of<SOURCE>(p, c.norm, space, 0, lane / 4, rows);
 	if (BYTES && r.exists)
 		r.scale = scale_of<SOURCE>(p, space, 0, lane / 4);
@@ -185,15 +194,8 @@ static __device__ __forceinline__ void run_narrow(const program &all, const prog
 			else
 				close(p, c, o, total);
 		}
-		piece += gridDim.x;
-		if (piece >= f.blocks)
+		if (!next_piece<SOURCE, BYTES>(f, space, piece, p, o))
 			break;
-		p = panel_product_of<1>(whole, c.siblings, piece, panel);
-		o = closing_of<BYTES>(p, panel, 0, rows, threadIdx.x);
-		read_operands(c, o);
-		if (SOURCE == X_NORM && c.normalised)
-			store_normalised(p, c, space, {piece, f.blocks, 0}, rows);
-		__syncthreads(); /* the sums have been read */
 	}
 }
 
@@ -211,14 +213,9 @@ static __device__ __forceinline__ void run_f32(const program &all, const program
 	          last = min(first + length, (int)whole.k), longest = units_of<f32_words>(whole).count;
 	const narrow_space space = narrow_space_of(c.norm, SOURCE, false, R, PROGRAM_WARPS, shared_memory<unsigned char>());
 	float *sums = shared_memory<float>(space.bytes); /* [slice][row][PANEL_WIDTH] */
-	int64_t panel;
-	panel_product p = panel_product_of<1>(whole, c.siblings, piece, panel);
-	if (SOURCE == X_NORM)
-		bring_norm(c.norm, space);
-	closing o = closing_of<false>(p, panel, 0, rows, threadIdx.x);
-	wait();
-	read_operands(c, o);
-	open_rows<SOURCE, false>(p, c, space, {piece, f.blocks, 0}, rows);
+	panel_product p;
+	closing o;
+	open_pieces<SOURCE, false>(f, space, piece, wait, p, o);
 	narrow_row r[R];
 #pragma unroll
 	for (int i = 0; i < R; i++)
@@ -260,15 +257,8 @@ static __device__ __forceinline__ void run_f32(const program &all, const program
 				total += sums[j * R * PANEL_WIDTH + threadIdx.x];
 			close(p, c, o, total);
 		}
-		piece += gridDim.x;
-		if (piece >= f.blocks)
+		if (!next_piece<SOURCE, false>(f, space, piece, p, o))
 			break;
-		p = panel_product_of<1>(whole, c.siblings, piece, panel);
-		o = closing_of<false>(p, panel, 0, rows, threadIdx.x);
-		read_operands(c, o);
-		if (SOURCE == X_NORM && c.normalised)
-			store_normalised(p, c, space, {piece, f.blocks, 0}, rows);
-		__syncthreads(); /* the sums have been read */
 	}
 }
 
