@@ -51,6 +51,7 @@ static __device__ __forceinline__ void run_row(const program &all, const program
 	const panel_chain &c = f.linear.chain;
 	const int lane = threadIdx.x % WARP;
 	const slice_units mine = units_of<W>(whole);
+	const int words = words_of<W>(whole, mine);
 	row_pieces<W> *s = shared_memory<row_pieces<W>>();
 	operand *operands = shared_memory<operand>(sizeof *s);
 	int64_t panel;
@@ -82,7 +83,7 @@ static __device__ __forceinline__ void run_row(const program &all, const program
 				if (lane < 4 && step + i < mine.count)
 					x[i] = from[(step + i) * 4];
 			}
-			take_stage<W>(all, ring, mine.count - step, a);
+			take_stage<W>(all, ring, words - step * STEP_WORDS, a);
 #pragma unroll
 			for (int i = 0; i < STAGE_STEPS; i++) {
 				if (step + i >= mine.count)
@@ -153,6 +154,7 @@ static __device__ __forceinline__ void run_narrow(const program &all, const prog
 	const panel_chain &c = f.linear.chain;
 	const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, rows = (int)whole.rows;
 	const slice_units mine = units_of<W>(whole);
+	const int words = words_of<W>(whole, mine);
 	const narrow_space space =
 	    narrow_space_of(c.norm, SOURCE, BYTES, ROWS, SLICES, shared_memory<unsigned char>());
 	sum *sums = shared_memory<sum>(space.bytes); /* [slice][element][lane] */
@@ -171,7 +173,7 @@ static __device__ __forceinline__ void run_narrow(const program &all, const prog
 #pragma unroll
 			for (int i = 0; i < STAGE_STEPS; i++)
 				x[i] = share_of<W, SOURCE>(p, space, r, lane / 4, (mine.first + step + i) * 4 + lane % 4);
-			take_stage<W>(all, ring, mine.count - step, a);
+			take_stage<W>(all, ring, words - step * STEP_WORDS, a);
 #pragma unroll
 			for (int i = 0; i < STAGE_STEPS; i++) {
 				if (step + i >= mine.count)
