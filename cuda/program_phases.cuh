@@ -13,6 +13,7 @@
 #include "cuda/linear_narrow.cuh"
 #include "cuda/linear_row.cuh"
 #include "cuda/program_ring.cuh"
+#include "cuda/program_rounds.cuh"
 #include "cuda/program_rows.cuh"
 
 /* Wait for `arrivals` additions; 0: do not wait. */
@@ -336,6 +337,25 @@ static __device__ __forceinline__ void run_phase(const program &p, const program
 		run_product<W>(p, f, piece, ring, wait);
 }
 
+/* Wait, and compute x of the phase's product in shared memory. `from` has the arguments. */
+template <int LANES>
+static __device__ __forceinline__ void make_x(const program_phase &from, unsigned piece, const phase_wait &wait, program_phase *f)
+{
+	const panel_product &p = f->linear.product;
+	float *x = shared_memory<float>(f->made), *space = x + p.rows * p.k;
+	if (f->source == SOURCE_POOLED) {
+		make_round<LANES, false>(from.stream, wait, false, x, space);
+	} else if (f->source == SOURCE_GATED) {
+		make_round<LANES, true>(from.stream, wait, piece == 0, x, space);
+	} else {
+		wait();
+		make_rows(from.layer_arguments, f->source, f->mixture, x, space);
+	}
+	if (threadIdx.x == 0)
+		f->linear.product.x = x;
+	__syncthreads();
+}
+
 /* The last block to come here clears the counters. The fences order its writes after the additions of all others. */
 static __device__ __forceinline__ void leave(unsigned *arrived, int phases)
 {
@@ -366,14 +386,13 @@ static __global__ void __launch_bounds__(PROGRAM_THREADS, 1)
 			for (int word = threadIdx.x; word < (int)PHASE_WORDS; word += PROGRAM_THREADS)
 				((unsigned *)f)[word] = ((const unsigned *)&p.phase[i])[word];
 			__syncthreads();
-			const forgetting_layer &layer = p.phase[i - f->layer].layer_arguments;
+			const program_phase &from = p.phase[i + f->arguments];
 			phase_wait wait = {arrived + (f->counter - 1) * APART, f->arrivals};
 			if (f->source != SOURCE_MEMORY) {
-				wait();
+				make_x<LANES>(from, piece, wait, f);
 				wait.arrivals = 0;
-				make_rows(layer, f);
 			}
-			run_phase<W, LANES>(p, *f, layer, piece, ring, wait);
+			run_phase<W, LANES>(p, *f, from.layer_arguments, piece, ring, wait);
 			__syncthreads(); /* results are written, and shared memory is free again */
 			if (threadIdx.x == 0)
 				add_release(arrived + p.phase[i].counter * APART, 1);
