@@ -60,8 +60,8 @@ enum program_source {
 	SOURCE_ROUND,  /* norm of what the heads have pooled, gated */
 	SOURCE_NORM,   /* norm of the feed-forward's h */
 	SOURCE_GLU,    /* gated inner values of the feed-forward */
-	SOURCE_POOLED, /* what additive_stream pools */
-	SOURCE_GATED   /* base + factor ⊙ what additive_stream of layernorm(base) pools */
+	SOURCE_POOLED, /* pooled values of additive_stream */
+	SOURCE_GATED   /* base + factor ⊙ pooled values of layernorm(base) */
 };
 
 /* normalize of rows of floats (normalize.cu). */
@@ -128,7 +128,7 @@ bool cuda_program_add_group(backend *b, const program_phase *phases, int count, 
 bool cuda_program_streams(const panel_product &p);
 /* Set the phase of a call of additive_stream, and the shared memory of a piece; false if it cannot be a phase. */
 bool cuda_stream_phase(const op_call *call, program_phase *out, size_t *shared);
-/* The same for chains. */
+/* Set the phase of a chain, likewise. */
 bool cuda_stream_chain_phase(const backend *b, const stream_chain *chain, program_phase *out, size_t *shared);
 bool cuda_panels_phase(const backend *b, const panel_chain_calls *calls, program_phase *out, size_t *shared);
 /* The phase of a product (linear_narrow.cu). */
@@ -137,7 +137,7 @@ bool cuda_panels_phase_of(const panel_product &p, const panel_chain &c, dtype ty
 /* fuse for a layer of additive2, its attention or its feed-forward, where programs are on (program_layer.cu). */
 int cuda_fuse_layer(const backend *b, const op_id *ids, const op_call *const *calls, int n, unsigned dead,
                     backend_fused_kernel *out);
-/* The same for a layer of additive, or its attention (program_rounds.cu). */
+/* fuse for a layer of additive, or its attention, likewise (program_rounds.cu). */
 int cuda_fuse_rounds(const backend *b, const op_id *ids, const op_call *const *calls, int n, unsigned dead,
                      backend_fused_kernel *out);
 /* Run calls kernel by kernel, in the chains of fuse_serving.cu. Others read the last call's result alone. */

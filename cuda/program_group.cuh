@@ -1,5 +1,5 @@
-/* program_group.cuh - what the groups of phases have in common (program_layer.cu, program_rounds.cu): links between
- * calls, and products whose x their blocks compute. */
+/* program_group.cuh - helpers for groups of phases (program_layer.cu, program_rounds.cu): links between calls, and
+ * products whose x their blocks compute. */
 #ifndef CUDA_PROGRAM_GROUP_CUH
 #define CUDA_PROGRAM_GROUP_CUH
 

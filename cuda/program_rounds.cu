@@ -5,13 +5,13 @@
  *   gelu(W1 LN(u))     u = r + A(LN(r)) ⊙ v; each block computes u, and one of them also stores LN(r) and u
  *   u + W2 x           other blocks write the states of both rounds, which all have read by then
  *
- * These calls are one group of the plan, so nothing that they read is overwritten before the last of them. Where
- * another call is between attention and feed-forward, in the last layer, attention alone is a group, with the second
- * round as a phase beside which the state of the first is written.
+ * These calls are one group of the plan, so nothing that they read is overwritten before the last of them. In the last
+ * layer another call may be between attention and feed-forward. Then attention alone is a group. Its second round is a
+ * phase, and the state of the first is written beside it.
  *
- * Each block reads the state, 44 bytes a channel with the weights of both rounds. So this is for as many channels as a
- * block holds while it waits (program_rounds.cuh): by count 2.9 µs in both rounds, where two waits and the rounds' own
- * phases take 7.2. With twice as many channels it would take more than 8 (BENCHMARKS.md). */
+ * Each block reads the state, 44 bytes a channel with the weights of both rounds. So the limit is the number of channels
+ * that a block holds while it waits (program_rounds.cuh). By count both rounds then take 2.9 µs, where two waits and the
+ * rounds' own phases take 7.2. With twice as many channels they would take more than 8 (BENCHMARKS.md). */
 #include "cuda/program_group.cuh"
 #include "cuda/program_rounds.cuh"
 
@@ -26,7 +26,7 @@ static const op_id ids_of_layer[CALLS] = {
 /* Phases of a layer. */
 enum { THREE, PROJECTED, INNER, OUTER, KEPT, KEPT_AGAIN, /* attention alone */ ROUND = PROJECTED + 1, ROUND_KEPT };
 
-enum { MOST_CHANNELS = 2048 /* of all rows */ };
+enum { MOST_CHANNELS = 2048 }; /* sum over the rows */
 
 /* True if the gate is base + made ⊙ factor, and base and factor are these calls' results. */
 static bool is_gate(const op_call *gate, const op_call *base, const op_call *made, const op_call *factor)

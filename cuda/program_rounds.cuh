@@ -1,9 +1,9 @@
 /* program_rounds.cuh - rounds of additive attention that each block of a product computes itself (program.cuh).
  *
  * A part of a warp has a head, as in additive_stream.cuh, and every lane computes the head's scalars. The result needs
- * one running aggregate and at most one suffix, so two merges instead of four, and 12 bytes of state and x per channel
- * instead of 24 (globally 8). The state is not written: later a PROGRAM_STREAM phase repeats the round for it. The
- * operations of what is common, and their order, are those of additive_stream.cuh. */
+ * one running aggregate and at most one suffix. That is two merges instead of four, and 12 bytes of state and x per
+ * channel instead of 24 (globally 8). The state is not written: later a PROGRAM_STREAM phase repeats the round for it.
+ * The operations of what is common, and their order, are those of additive_stream.cuh. */
 #ifndef CUDA_PROGRAM_ROUNDS_CUH
 #define CUDA_PROGRAM_ROUNDS_CUH
 
@@ -95,9 +95,9 @@ static __device__ __forceinline__ void pool_head(const stream_call &c, const rou
 	if (GATED && first < h.end)
 		factor = load_quad<true>(c.factor + h.at, first, c.dh);
 	for (int64_t d = first; d < h.end; d += LANES * QUAD) {
-		const round_quads there = d == first ? s : open_quads<GATED>(c, h, d);
-		const quad part = x_of<GATED>(c, h, there, d);
-		score = quad_dot(there.w, part, score);
+		const round_quads quads = d == first ? s : open_quads<GATED>(c, h, d);
+		const quad part = x_of<GATED>(c, h, quads, d);
+		score = quad_dot(quads.w, part, score);
 		x = d == first ? part : x;
 		if (ONE)
 			break;
@@ -155,7 +155,7 @@ template <int LANES, bool GATED, class WAIT>
 static __device__ __forceinline__ void make_round(const stream_call &c, const WAIT &wait, bool stores, float *out,
                                                   float *space)
 {
-	enum { HELD_HEADS = 2 /* of a thread */, EACH = PROGRAM_THREADS / LANES };
+	enum { HELD_HEADS = 2 /* per thread */, EACH = PROGRAM_THREADS / LANES };
 	const int warps = row_warps(c.norm), rows = (int)c.rows;
 	const unsigned all = (unsigned)(c.rows * c.heads);
 	narrow_space sums = {};

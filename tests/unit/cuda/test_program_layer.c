@@ -27,7 +27,7 @@ enum {
 	MOST_WEIGHTS = 288 * 288,
 	MOST_BINDINGS = 24,
 	MIXTURES = 3,
-	WINDOWS = 2, /* of layers, in turn */
+	WINDOWS = 2, /* layers have them in turn */
 	PROCESSORS = 4
 };
 
