@@ -166,16 +166,24 @@ template <int LANES, bool CHAINED> static status launch_phase(backend *b, const 
 	return launch<LANES, true, CHAINED>(b, f.stream);
 }
 
+/* The phase of a packed call of one token per row; returns the shared memory of a piece. */
+template <int LANES, bool CHAINED> static size_t phase_of(const stream_call &c, program_phase *f)
+{
+	*f = {};
+	f->kind = CHAINED ? PROGRAM_ROUND : PROGRAM_STREAM;
+	f->lanes = LANES;
+	f->stream = c;
+	f->blocks = (unsigned)cut_into_blocks<CHAINED>(&f->stream, PROGRAM_WARPS);
+	return block_bytes<LANES, CHAINED>(f->stream);
+}
+
 /* Issue the call of one token per row as a phase of a program if possible, else as a kernel. */
 template <int LANES, bool PACKED, bool CHAINED> static status issue(backend *b, const stream_call &c)
 {
 	if (PACKED && c.rows <= ROWS) {
-		program_phase f = {};
-		f.kind = CHAINED ? PROGRAM_ROUND : PROGRAM_STREAM;
-		f.lanes = LANES;
-		f.stream = c;
-		f.blocks = (unsigned)cut_into_blocks<CHAINED>(&f.stream, PROGRAM_WARPS);
-		if (cuda_program_add(b, f, block_bytes<LANES, CHAINED>(f.stream), launch_phase<LANES, CHAINED>))
+		program_phase f;
+		const size_t shared = phase_of<LANES, CHAINED>(c, &f);
+		if (cuda_program_add(b, f, shared, launch_phase<LANES, CHAINED>))
 			return STATUS_OK;
 	}
 	return launch<LANES, PACKED, CHAINED>(b, c);
@@ -193,6 +201,19 @@ status cuda_additive_stream(backend *b, const op_call *call)
 			return is_packed(c) ? launch_prompt<LANES, true>(b, c) : launch_prompt<LANES, false>(b, c);
 		return is_packed(c) ? issue<LANES, true, false>(b, c) : issue<LANES, false, false>(b, c);
 	});
+}
+
+bool cuda_stream_phase(const op_call *call, program_phase *out, size_t *shared)
+{
+	stream_call c = stream_call_of(call);
+	if (c.rows < 1 || c.rows > ROWS || c.n != 1 || c.start || !is_packed(c))
+		return false;
+	return by_lanes(c.dh, [&](auto lanes) {
+		       enum { LANES = decltype(lanes)::N };
+		       c.groups = groups_of<LANES>(c);
+		       *shared = phase_of<LANES, false>(c, out);
+		       return STATUS_OK;
+	       }) == STATUS_OK;
 }
 
 /* --- with the operations around it ------------------------------------------------------------------------ */
@@ -215,6 +236,15 @@ static bool chained_call_of(const backend *b, const stream_chain *chain, stream_
 		       c->groups = groups_of<decltype(lanes)::N>(*c);
 		       return is_sparse(b, *c) ? STATUS_OK : STATUS_UNSUPPORTED;
 	       }) == STATUS_OK;
+}
+
+bool cuda_stream_chain_phase(const backend *b, const stream_chain *chain, program_phase *out, size_t *shared)
+{
+	stream_call c;
+	return chained_call_of(b, chain, &c) && c.rows <= ROWS && by_lanes(c.dh, [&](auto lanes) {
+		                                                          *shared = phase_of<decltype(lanes)::N, true>(c, out);
+		                                                          return STATUS_OK;
+	                                                          }) == STATUS_OK;
 }
 
 bool cuda_stream_can_chain(const backend *b, const stream_chain *chain)

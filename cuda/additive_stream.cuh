@@ -44,7 +44,8 @@ struct stream_call {
 	int64_t state_floats;
 	row_norm norm; /* chained: layernorm of x */
 	const float *base, *factor;
-	float *y; /* base + g ⊙ factor */
+	float *y;      /* base + g ⊙ factor */
+	float *normed; /* program_rounds.cuh: the address of x, which is layernorm(base) */
 };
 
 /* A lane's part of a session. */

@@ -144,16 +144,51 @@ static bool fits(const backend *b, const chain *t, const op_id *ids, const op_ca
 	                   : products_of(t, calls, dead, &c) && cuda_panels_can_chain(b, &c);
 }
 
+static backend_fused_kernel kernel_of(size_t chain, unsigned dead)
+{
+	return run_at(2 * chain + !(dead & 1), std::make_index_sequence<2 * CHAINS>());
+}
+
 int cuda_fuse_serving(const backend *b, const op_id *ids, const op_call *const *calls, int n, unsigned dead,
                       backend_fused_kernel *out)
 {
-	const int layer = cuda_fuse_layer(b, ids, calls, n, dead, out);
+	int layer = cuda_fuse_layer(b, ids, calls, n, dead, out);
+	if (!layer)
+		layer = cuda_fuse_rounds(b, ids, calls, n, dead, out);
 	if (layer)
 		return layer;
 	for (size_t i = 0; i < CHAINS; i++)
 		if (fits(b, &chains[i], ids, calls, n, dead)) {
-			*out = run_at(2 * i + !(dead & 1), std::make_index_sequence<2 * CHAINS>());
+			*out = kernel_of(i, dead);
 			return chains[i].n;
 		}
 	return 0;
+}
+
+/* Bit i: no call from `first` to n - 1 reads the result of call i < first. */
+static unsigned unread(const op_call *const *calls, int first, int n)
+{
+	unsigned dead = (1u << first) - 1;
+	for (int j = first; j < n; j++)
+		for (int in = 0; in < calls[j]->n_in; in++)
+			for (int i = 0; i < first; i++)
+				if (calls[j]->in[in].data == calls[i]->out[0].data)
+					dead &= ~(1u << i);
+	return dead;
+}
+
+status cuda_run_chains(backend *b, const op_id *ids, const op_call *const *calls, int n)
+{
+	for (int i = 0, count; i < n; i += count) {
+		size_t t = 0;
+		unsigned dead = 0;
+		for (; t < CHAINS; t++) {
+			dead = unread(calls + i, min(chains[t].n, n - i), n - i);
+			if (fits(b, &chains[t], ids + i, calls + i, n - i, dead))
+				break;
+		}
+		count = t < CHAINS ? chains[t].n : 1;
+		TRY(t < CHAINS ? kernel_of(t, dead)(b, calls + i) : b->kernel[ids[i]](b, calls[i]));
+	}
+	return STATUS_OK;
 }

@@ -211,5 +211,5 @@ bool cuda_panels_phase(const backend *b, const panel_chain_calls *calls, program
 {
 	panel_product p;
 	panel_chain c;
-	return !calls->norm && chain_of(b, calls, &p, &c) && cuda_panels_phase_of(p, c, p.type, out, shared);
+	return chain_of(b, calls, &p, &c) && cuda_panels_phase_of(p, c, p.type, out, shared);
 }

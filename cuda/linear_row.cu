@@ -42,23 +42,14 @@ static __device__ __forceinline__ void row_panel(const panel_product &whole, con
 	    min((int64_t)(mine - HELD) * STEP_BYTES, p.panel_bytes - W::HEADER - (first + HELD) * STEP_BYTES), lane,
 	    WARP);
 	bring_ahead(c.ahead, block);
-	norm_share m;
 	closing o = {};
-	if (SOURCE == X_NORM)
-		m = norm_share_of(c.norm);
-	if (threadIdx.x < PANEL_WIDTH)
-		o = closing_of<W::EXACT>(p, panel, 0, 1, threadIdx.x);
-	wait_for_previous();
-	let_next_begin();
-	if (threadIdx.x < PANEL_WIDTH)
-		read_operands(c, o);
-	float scale = 0.0f;
-	if constexpr (SOURCE == X_NORM)
-		scale = make_normalised<W>(p, c, m, block, s, operands);
-	else if constexpr (SOURCE == X_BYTES)
-		scale = make_bytes<W>(p, s, operands);
-	else
-		bring_packs<W>(p, operands, first * PACKS, (first + mine) * PACKS);
+	const float scale = open_row<W, SOURCE>(
+	    p, c, panel, block, first * PACKS, (first + mine) * PACKS, s, operands,
+	    [] {
+		    wait_for_previous();
+		    let_next_begin();
+	    },
+	    o);
 
 	sum d[4] = {};
 	const operand *from = operands + first * 4 + lane % 4;
@@ -79,20 +70,7 @@ static __device__ __forceinline__ void row_panel(const panel_product &whole, con
 				bring(a[i], step + i + HELD);
 		}
 	}
-	if (lane % 4 == 0) { /* column 0 of the product; its rows i and i + 8 are outputs 2i and 2i + 1 */
-		s->sums[slice][lane / 2] = d[0];
-		s->sums[slice][lane / 2 + 1] = d[2];
-	}
-	__syncthreads();
-	if (!o.exists)
-		return;
-	sum total = 0;
-	for (int j = 0; j < SLICES && j * length < steps; j++)
-		total += s->sums[j][threadIdx.x];
-	if constexpr (W::EXACT)
-		close(p, c, o, with_scales(total, scale, o.scale));
-	else
-		close(p, c, o, total);
+	close_row<W>(p, c, o, scale, d, s->sums);
 }
 
 template <class W, x_source SOURCE>

@@ -181,6 +181,54 @@ static __device__ __forceinline__ void bring_packs(const panel_product &p, typen
 	__syncwarp();
 }
 
+/* Begin with a panel: load the operands of the thread's output, and once wait() has returned, store x as operands. A
+ * warp has packs first … last - 1. Return the scale of x. */
+template <class W, x_source SOURCE, class WAIT>
+static __device__ __forceinline__ float open_row(const panel_product &p, const panel_chain &c, int64_t panel,
+                                                 unsigned block, int first, int last, row_space<W> *s,
+                                                 typename W::operand *operands, const WAIT &wait, closing &o)
+{
+	norm_share m;
+	if (SOURCE == X_NORM)
+		m = norm_share_of(c.norm);
+	if (threadIdx.x < PANEL_WIDTH)
+		o = closing_of<W::EXACT>(p, panel, 0, 1, threadIdx.x);
+	wait();
+	if (threadIdx.x < PANEL_WIDTH)
+		read_operands(c, o);
+	if constexpr (SOURCE == X_NORM) {
+		return make_normalised<W>(p, c, m, block, s, operands);
+	} else if constexpr (SOURCE == X_BYTES) {
+		return make_bytes<W>(p, s, operands);
+	} else {
+		bring_packs<W>(p, operands, first, last);
+		return 0.0f;
+	}
+}
+
+/* End a panel: add the slices, of which this warp's sums are d, and finish the thread's output. */
+template <class W>
+static __device__ __forceinline__ void close_row(const panel_product &p, const panel_chain &c, const closing &o,
+                                                 float scale, const typename W::sum d[4],
+                                                 typename W::sum (*sums)[PANEL_WIDTH])
+{
+	const int lane = threadIdx.x % WARP, slice = threadIdx.x / WARP;
+	if (lane % 4 == 0) { /* column 0 of the product; its rows i and i + 8 are outputs 2i and 2i + 1 */
+		sums[slice][lane / 2] = d[0];
+		sums[slice][lane / 2 + 1] = d[2];
+	}
+	__syncthreads();
+	if (!o.exists)
+		return;
+	typename W::sum total = 0;
+	for (int j = 0; j < SLICES && j * (int)p.slice < (int)p.steps; j++)
+		total += sums[j][threadIdx.x];
+	if constexpr (W::EXACT)
+		close(p, c, o, with_scales(total, scale, o.scale));
+	else
+		close(p, c, o, total);
+}
+
 /* Shared memory of a block, bytes. */
 template <class W> static inline size_t row_bytes(const panel_product &p)
 {

@@ -60,7 +60,9 @@ static bool is_stream(const program_phase &f)
 
 bool cuda_program_streams(const panel_product &p)
 {
-	const int64_t inputs = p.type == DTYPE_PANEL_F32 ? 1 : STEP_WORDS * (p.type == DTYPE_PANEL_INT8 ? PANEL_GROUP : PANEL_PAIR);
+	const int64_t inputs = p.type == DTYPE_PANEL_F32    ? 1
+	                       : p.type == DTYPE_PANEL_INT8 ? 2 * PANEL_GROUP /* a lane's words of a step */
+	                                                    : STEP_WORDS * PANEL_PAIR;
 	return p.packed && p.k > 0 && p.k % inputs == 0 && p.rows <= (p.type == DTYPE_PANEL_F32 ? F32_MADE_ROWS : ROWS);
 }
 

@@ -18,9 +18,10 @@
  * number of such additions. The blocks that add have waited likewise, so all earlier phases are complete too. A block
  * without a piece of a phase neither waits nor adds. The last block to end clears the counters for the next launch.
  *
- * A layer of additive2 is a group of phases (program_layer.cu) with four waits. Rows that are cheap to compute are not a
- * phase: each block computes them into its shared memory, as x of its product (program_source). Attention's state is
- * read by all blocks then, so another phase (PROGRAM_KEEP) computes it once more and writes it when all have read it.
+ * A layer of additive2 (program_layer.cu) or additive (program_rounds.cu) is a group of phases with four waits. Rows that
+ * are cheap to compute are not a phase: each block computes them into its shared memory, as x of its product
+ * (program_source). Attention's state is read by all blocks then, so another phase (PROGRAM_KEEP, PROGRAM_STREAM)
+ * computes it once more and writes it when all have read it.
  *
  * All blocks are resident at the same time. Those with a processor wait for the others, which begin when kernels of other
  * streams have ended. A kernel of NCCL may not end before a peer's, so a process that sums gradients over devices must
@@ -52,13 +53,15 @@ enum program_kind {
 	PROGRAM_KEEP    /* write the state of a layer; a piece per row */
 };
 
-/* Where x of a product comes from. All but the first: each block computes it (program_rows.cuh). */
+/* Where x of a product comes from. All but the first: each block computes it (program_rows.cuh, program_rounds.cuh). */
 enum program_source {
 	SOURCE_MEMORY,
-	SOURCE_SHIFT, /* norm of h, mixed with that of the previous token */
-	SOURCE_ROUND, /* norm of what the heads have pooled, gated */
-	SOURCE_NORM,  /* norm of the feed-forward's h */
-	SOURCE_GLU    /* gated inner values of the feed-forward */
+	SOURCE_SHIFT,  /* norm of h, mixed with that of the previous token */
+	SOURCE_ROUND,  /* norm of what the heads have pooled, gated */
+	SOURCE_NORM,   /* norm of the feed-forward's h */
+	SOURCE_GLU,    /* gated inner values of the feed-forward */
+	SOURCE_POOLED, /* pooled values of additive_stream */
+	SOURCE_GATED   /* base + factor ⊙ pooled values of layernorm(base) */
 };
 
 /* normalize of rows of floats (normalize.cu). */
@@ -88,7 +91,8 @@ struct program_phase {
 	int lanes;               /* lanes of a stream's head */
 	bool joins;              /* depends on nothing that the previous phase writes, and writes nothing that it reads */
 	program_source source;   /* for a product */
-	int layer;               /* with a source, PROGRAM_KEEP: how many phases before this one its PROGRAM_LAYER is */
+	int arguments;           /* with a source, PROGRAM_KEEP: how many phases after this one its PROGRAM_LAYER or, for the
+	                          * last two sources, its PROGRAM_STREAM is */
 	int mixture;             /* SOURCE_SHIFT */
 	unsigned made;           /* with a source: offset of x in shared memory */
 	unsigned blocks;         /* pieces of work, at least 1; PROGRAM_LAYER: 0 */
@@ -119,9 +123,13 @@ bool cuda_program_add(backend *b, const program_phase &phase, size_t shared,
                       status (*launch)(backend *b, const program_phase &phase));
 /* Add `count` phases that a program has all of, or none. */
 bool cuda_program_add_group(backend *b, const program_phase *phases, int count, size_t shared, const program_calls &calls);
-/* True if a program can have the product: few rows, whole packs of x, and whole steps. */
+/* True if a program can have the product: few rows, whole packs of x, and whole steps; int8:
+ * whole words of a lane. */
 bool cuda_program_streams(const panel_product &p);
-/* Set the phase of a chain without layernorm, and the shared memory of a piece; false if it cannot be a phase. */
+/* Set the phase of a call of additive_stream, and the shared memory of a piece; false if it cannot be a phase. */
+bool cuda_stream_phase(const op_call *call, program_phase *out, size_t *shared);
+/* Set the phase of a chain, likewise. */
+bool cuda_stream_chain_phase(const backend *b, const stream_chain *chain, program_phase *out, size_t *shared);
 bool cuda_panels_phase(const backend *b, const panel_chain_calls *calls, program_phase *out, size_t *shared);
 /* The phase of a product (linear_narrow.cu). */
 bool cuda_panels_phase_of(const panel_product &p, const panel_chain &c, dtype type, program_phase *out, size_t *shared);
@@ -129,5 +137,10 @@ bool cuda_panels_phase_of(const panel_product &p, const panel_chain &c, dtype ty
 /* fuse for a layer of additive2, its attention or its feed-forward, where programs are on (program_layer.cu). */
 int cuda_fuse_layer(const backend *b, const op_id *ids, const op_call *const *calls, int n, unsigned dead,
                     backend_fused_kernel *out);
+/* fuse for a layer of additive, or its attention, likewise (program_rounds.cu). */
+int cuda_fuse_rounds(const backend *b, const op_id *ids, const op_call *const *calls, int n, unsigned dead,
+                     backend_fused_kernel *out);
+/* Run calls kernel by kernel, in the chains of fuse_serving.cu. Others read the last call's result alone. */
+status cuda_run_chains(backend *b, const op_id *ids, const op_call *const *calls, int n);
 
 #endif

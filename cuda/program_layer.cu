@@ -7,9 +7,9 @@
  *
  * These calls are one group of the plan, so nothing that they read is overwritten before the last of them. Where
  * another call is between attention and feed-forward, in the last layer, they are two groups, and writing the state has
- * a phase of its own. The logits, a product of normalize(h), are a group too. Without a recording the calls run one by
- * one, as with options that need other calls. */
-#include "cuda/kernels.h"
+ * a phase of its own. The logits, a product of normalize(h), are a group too. Without a recording the calls run kernel by
+ * kernel, as with options that need other calls. */
+#include "cuda/program_group.cuh"
 #include "cuda/program_rows.cuh"
 
 /* Calls of a layer. */
@@ -48,31 +48,6 @@ static const struct {
 	int first, last;
 } groups[KINDS] = {{BEFORE, CALLS}, {BEFORE, AFTER}, {AFTER, CALLS}, {AFTER, GLU}};
 
-enum { MOST_OF_LAYER = 8 };
-
-struct layer_phases {
-	int count;
-	size_t shared; /* most bytes of a piece */
-	program_phase at[MOST_OF_LAYER];
-};
-
-static const float *floats(const tensor &t)
-{
-	return (const float *)t.data;
-}
-
-static bool reads(const op_call *call, int in, const op_call *made)
-{
-	return call->in[in].data == made->out[0].data;
-}
-
-/* Return the one of two inputs that `made` has not produced; NULL unless it has produced exactly one. */
-static const float *other_input(const op_call *call, const op_call *made)
-{
-	const bool one = reads(call, 0, made), two = reads(call, 1, made);
-	return one == two ? nullptr : floats(call->in[one]);
-}
-
 static bool is_activation(const op_call *call, const op_call *made, activation_kind kind)
 {
 	return ((const activation_params *)call->params)->kind == kind && reads(call, 0, made);
@@ -95,32 +70,22 @@ static bool set_norm(const backend *b, const op_call *call, rms_norm *o)
 }
 
 /* Add a product, or two of the same x, which their blocks compute. base: added to y; NULL: nothing. */
-static bool add_product(const backend *b, layer_phases *to, program_source source, const op_call *const *product, int count,
+static bool add_product(const backend *b, group_phases *to, program_source source, const op_call *const *product, int count,
                         const float *base, float *y)
 {
-	enum { ALIGNED = 16 };
+	const forgetting_layer &l = to->at[0].layer_arguments;
 	panel_chain_calls c = {};
-	program_phase *f = &to->at[to->count];
-	size_t shared;
 	c.products = count;
 	for (int i = 0; i < count; i++)
 		c.product[i] = product[i];
 	c.end = base ? END_ADD : END_NONE;
 	c.base = base;
 	c.y = y;
-	if (!dtype_is_panel(product[0]->in[1].type) || !cuda_panels_phase(b, &c, f, &shared))
-		return false;
-	const forgetting_layer &l = to->at[0].layer_arguments;
-	f->source = source;
-	f->layer = to->count++;
-	f->made = (unsigned)((shared + ALIGNED - 1) / ALIGNED * ALIGNED);
-	shared = f->made + ((size_t)(l.rows * f->linear.product.k) + (size_t)rows_space(l.rows, l.heads)) * sizeof(float);
-	to->shared = shared > to->shared ? shared : to->shared;
-	return shared <= PROGRAM_SHARED;
+	return group_add_product(b, to, c, source, 0, rows_space(l.rows, l.heads));
 }
 
 /* Add a product of a mixture. */
-static bool add_mixed(const backend *b, layer_phases *to, const op_call *const *calls, int product, int count)
+static bool add_mixed(const backend *b, group_phases *to, const op_call *const *calls, int product, int count)
 {
 	int mixture = 0;
 	while (mixture < MIXTURES && !reads(calls[product], 0, calls[MIX + mixture]))
@@ -135,12 +100,12 @@ static bool add_mixed(const backend *b, layer_phases *to, const op_call *const *
 	return true;
 }
 
-static void add_keep(layer_phases *to, bool joins)
+static void add_keep(group_phases *to, bool joins)
 {
 	const forgetting_layer &l = to->at[0].layer_arguments;
 	program_phase *f = &to->at[to->count];
 	f->kind = PROGRAM_KEEP;
-	f->layer = to->count++;
+	f->arguments = -to->count++;
 	f->joins = joins;
 	f->blocks = (unsigned)l.rows;
 }
@@ -174,14 +139,14 @@ static bool set_slots(const op_call *const *calls, forgetting_layer *l)
 	       reads(stream, 0, calls[V]) && reads(stream, 1, calls[A]);
 }
 
-static bool add_attention(const backend *b, const op_call *const *calls, layer_phases *to)
+static bool add_attention(const backend *b, const op_call *const *calls, group_phases *to)
 {
 	forgetting_layer *l = &to->at[0].layer_arguments;
 	if (!set_norm(b, calls[BEFORE], &l->before) || l->before.parts != 1 || !set_norm(b, calls[POOLED], &l->pooled) ||
 	    !set_slots(calls, l) || l->pooled.parts != l->heads || !reads(calls[SHIFT], 0, calls[BEFORE]) ||
 	    !reads(calls[POOLED], 0, calls[STREAM]) || !is_activation(calls[RATE], calls[F], ACTIVATION_LOG_SIGMOID) ||
 	    !is_activation(calls[SILU], calls[GATE], ACTIVATION_SILU) ||
-	    other_input(calls[GATED], calls[SILU]) != calls[POOLED]->out[0].data || !reads(calls[OUT], 0, calls[GATED]))
+	    other_input(calls[GATED], 0, calls[SILU]) != calls[POOLED]->out[0].data || !reads(calls[OUT], 0, calls[GATED]))
 		return false;
 	for (int i = 0; i < MIXTURES; i++)
 		if (!reads(calls[MIX + i], 0, calls[BEFORE]) || !reads(calls[MIX + i], 1, calls[SHIFT]) ||
@@ -192,12 +157,12 @@ static bool add_attention(const backend *b, const op_call *const *calls, layer_p
 	l->a = floats(calls[A]->out[0]);
 	l->f = floats(calls[F]->out[0]);
 	l->gate = floats(calls[GATE]->out[0]);
-	const float *base = other_input(calls[ADD], calls[OUT]);
+	const float *base = other_input(calls[ADD], 0, calls[OUT]);
 	return base && add_mixed(b, to, calls, V, 1) && add_mixed(b, to, calls, A, 2) && add_mixed(b, to, calls, GATE, 1) &&
 	       add_product(b, to, SOURCE_ROUND, calls + OUT, 1, base, (float *)calls[ADD]->out[0].data);
 }
 
-static bool add_normed(const backend *b, const op_call *const *calls, layer_phases *to)
+static bool add_normed(const backend *b, const op_call *const *calls, group_phases *to)
 {
 	rms_norm *norm = &to->at[0].layer_arguments.after;
 	return set_norm(b, calls[AFTER], norm) && norm->parts == 1 && reads(calls[UP], 0, calls[AFTER]) &&
@@ -205,11 +170,11 @@ static bool add_normed(const backend *b, const op_call *const *calls, layer_phas
 }
 
 /* keep: the state of the attention before it. */
-static bool add_feed_forward(const backend *b, const op_call *const *calls, bool keep, layer_phases *to)
+static bool add_feed_forward(const backend *b, const op_call *const *calls, bool keep, group_phases *to)
 {
 	forgetting_layer *l = &to->at[0].layer_arguments;
 	const glu_params *p = (const glu_params *)calls[GLU]->params;
-	const float *base = other_input(calls[LAST], calls[DOWN]);
+	const float *base = other_input(calls[LAST], 0, calls[DOWN]);
 	if (!reads(calls[GLU], 0, calls[UP]) || !reads(calls[DOWN], 0, calls[GLU]) || p->kind != ACTIVATION_SILU || !base ||
 	    !add_normed(b, calls, to))
 		return false;
@@ -224,7 +189,7 @@ static bool add_feed_forward(const backend *b, const op_call *const *calls, bool
 }
 
 /* Set the phases of a group; false if it is no such group. */
-static bool phases_of(const backend *b, group_kind kind, const op_call *const *group, layer_phases *to)
+static bool phases_of(const backend *b, group_kind kind, const op_call *const *group, group_phases *to)
 {
 	const op_call *calls[CALLS] = {};
 	const int64_t rows = shape_rows(group[0]->in[0].shape);
@@ -248,14 +213,12 @@ static bool phases_of(const backend *b, group_kind kind, const op_call *const *g
 
 template <group_kind KIND> static status run_each(backend *b, const op_call *const *calls)
 {
-	for (int i = groups[KIND].first; i < groups[KIND].last; i++)
-		TRY(b->kernel[ids_of_layer[i]](b, calls[i - groups[KIND].first]));
-	return STATUS_OK;
+	return cuda_run_chains(b, ids_of_layer + groups[KIND].first, calls, groups[KIND].last - groups[KIND].first);
 }
 
 template <group_kind KIND> static status run(backend *b, const op_call *const *calls)
 {
-	layer_phases phases;
+	group_phases phases;
 	if (cuda_of(b)->recording && cuda_of(b)->persistent > 0 && phases_of(b, KIND, calls, &phases) &&
 	    cuda_program_add_group(b, phases.at, phases.count, phases.shared, {run_each<KIND>, calls}))
 		return STATUS_OK;
@@ -270,13 +233,9 @@ int cuda_fuse_layer(const backend *b, const op_id *ids, const op_call *const *ca
 		return 0;
 	for (int kind = 0; kind < KINDS; kind++) {
 		const int count = groups[kind].last - groups[kind].first;
-		const unsigned inner = (1u << (count - 1)) - 1;
-		bool same = n >= count && (dead & inner) == inner;
-		for (int i = 0; same && i < count; i++)
-			same = ids[i] == ids_of_layer[groups[kind].first + i] && calls[i]->in[0].type == DTYPE_F32 &&
-			       calls[i]->out[0].data;
-		layer_phases phases;
-		if (same && phases_of(b, (group_kind)kind, calls, &phases)) {
+		group_phases phases;
+		if (group_matches(ids_of_layer + groups[kind].first, count, ids, calls, n, dead) &&
+		    phases_of(b, (group_kind)kind, calls, &phases)) {
 			*out = kernels[kind];
 			return count;
 		}

@@ -13,6 +13,7 @@
 #include "cuda/linear_narrow.cuh"
 #include "cuda/linear_row.cuh"
 #include "cuda/program_ring.cuh"
+#include "cuda/program_rounds.cuh"
 #include "cuda/program_rows.cuh"
 
 /* Wait for `arrivals` additions; 0: do not wait. */
@@ -49,28 +50,16 @@ static __device__ __forceinline__ void run_row(const program &all, const program
 	enum { PACKS = STEP_WORDS * (int)W::GROUP / 4 };
 	const panel_product &whole = f.linear.product;
 	const panel_chain &c = f.linear.chain;
-	const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+	const int lane = threadIdx.x % WARP;
 	const slice_units mine = units_of<W>(whole);
+	const int words = words_of<W>(whole, mine);
 	row_pieces<W> *s = shared_memory<row_pieces<W>>();
 	operand *operands = shared_memory<operand>(sizeof *s);
 	int64_t panel;
 	panel_product p = panel_product_of<1>(whole, c.siblings, piece, panel);
-	norm_share m;
 	closing o = {};
-	if (SOURCE == X_NORM)
-		m = norm_share_of(c.norm);
-	if (threadIdx.x < PANEL_WIDTH)
-		o = closing_of<W::EXACT>(p, panel, 0, 1, threadIdx.x);
-	wait();
-	if (threadIdx.x < PANEL_WIDTH)
-		read_operands(c, o);
-	float scale = 0.0f;
-	if constexpr (SOURCE == X_NORM)
-		scale = make_normalised<W>(p, c, m, piece, &s->row, operands);
-	else if constexpr (SOURCE == X_BYTES)
-		scale = make_bytes<W>(p, &s->row, operands);
-	else
-		bring_packs<W>(p, operands, mine.first * PACKS, (mine.first + mine.count) * PACKS);
+	const float scale = open_row<W, SOURCE>(p, c, panel, piece, mine.first * PACKS, (mine.first + mine.count) * PACKS,
+	                                        &s->row, operands, wait, o);
 	const operand *from = operands + mine.first * 4 + lane % 4;
 	sum(*sums)[PANEL_WIDTH] = s->row.sums, (*others)[PANEL_WIDTH] = s->others;
 	for (;;) {
@@ -95,7 +84,7 @@ static __device__ __forceinline__ void run_row(const program &all, const program
 				if (lane < 4 && step + i < mine.count)
 					x[i] = from[(step + i) * 4];
 			}
-			take_stage<W>(all, ring, mine.count - step, a);
+			take_stage<W>(all, ring, words - step * STEP_WORDS, a);
 #pragma unroll
 			for (int i = 0; i < STAGE_STEPS; i++) {
 				if (step + i >= mine.count)
@@ -103,20 +92,7 @@ static __device__ __forceinline__ void run_row(const program &all, const program
 				W::product(d, a[i], x[i]);
 			}
 		}
-		if (lane % 4 == 0) { /* column 0 of the product; its rows i and i + 8 are outputs 2i and 2i + 1 */
-			sums[warp][lane / 2] = d[0];
-			sums[warp][lane / 2 + 1] = d[2];
-		}
-		__syncthreads();
-		if (o.exists) {
-			sum total = 0;
-			for (int j = 0; j < SLICES && j * (int)whole.slice < (int)whole.steps; j++)
-				total += sums[j][threadIdx.x];
-			if constexpr (W::EXACT)
-				close(p, c, o, with_scales(total, scale, o.scale));
-			else
-				close(p, c, o, total);
-		}
+		close_row<W>(p, c, o, scale, d, sums);
 		if (next >= f.blocks)
 			break;
 		piece = next;
@@ -126,6 +102,46 @@ static __device__ __forceinline__ void run_row(const program &all, const program
 		sums = others;
 		others = swapped;
 	}
+}
+
+/* Set the product and the output of the thread for a piece of a product of a few rows, without what comes with x. */
+template <bool BYTES>
+static __device__ __forceinline__ void set_piece(const program_phase &f, unsigned piece, panel_product &p, closing &o)
+{
+	int64_t panel;
+	p = panel_product_of<1>(f.linear.product, f.linear.chain.siblings, piece, panel);
+	o = closing_of<BYTES>(p, panel, 0, (int)p.rows, threadIdx.x);
+}
+
+/* The first piece: set it, wait, and compute what depends on the rows of x alone. */
+template <x_source SOURCE, bool BYTES>
+static __device__ __forceinline__ void open_pieces(const program_phase &f, const narrow_space &space, unsigned piece,
+                                                   const phase_wait &wait, panel_product &p, closing &o)
+{
+	const panel_chain &c = f.linear.chain;
+	if (SOURCE == X_NORM)
+		bring_norm(c.norm, space);
+	set_piece<BYTES>(f, piece, p, o);
+	wait();
+	read_operands(c, o);
+	open_rows<SOURCE, BYTES>(p, c, space, {piece, f.blocks, 0}, (int)p.rows);
+}
+
+/* The block's next piece; false if there is none. */
+template <x_source SOURCE, bool BYTES>
+static __device__ __forceinline__ bool next_piece(const program_phase &f, const narrow_space &space, unsigned &piece,
+                                                  panel_product &p, closing &o)
+{
+	const panel_chain &c = f.linear.chain;
+	piece += gridDim.x;
+	if (piece >= f.blocks)
+		return false;
+	set_piece<BYTES>(f, piece, p, o);
+	read_operands(c, o);
+	if (SOURCE == X_NORM && c.normalised)
+		store_normalised(p, c, space, {piece, f.blocks, 0}, (int)p.rows);
+	__syncthreads(); /* the sums have been read */
+	return true;
 }
 
 /* The block's pieces of a product of a few rows; as narrow_panel of linear_narrow.cuh. */
@@ -139,17 +155,13 @@ static __device__ __forceinline__ void run_narrow(const program &all, const prog
 	const panel_chain &c = f.linear.chain;
 	const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, rows = (int)whole.rows;
 	const slice_units mine = units_of<W>(whole);
+	const int words = words_of<W>(whole, mine);
 	const narrow_space space =
 	    narrow_space_of(c.norm, SOURCE, BYTES, ROWS, SLICES, shared_memory<unsigned char>());
 	sum *sums = shared_memory<sum>(space.bytes); /* [slice][element][lane] */
-	int64_t panel;
-	panel_product p = panel_product_of<1>(whole, c.siblings, piece, panel);
-	if (SOURCE == X_NORM)
-		bring_norm(c.norm, space);
-	closing o = closing_of<BYTES>(p, panel, 0, rows, threadIdx.x);
-	wait();
-	read_operands(c, o);
-	open_rows<SOURCE, BYTES>(p, c, space, {piece, f.blocks, 0}, rows);
+	panel_product p;
+	closing o;
+	open_pieces<SOURCE, BYTES>(f, space, piece, wait, p, o);
 	narrow_row r = row_of<SOURCE>(p, c.norm, space, 0, lane / 4, rows);
 	if (BYTES && r.exists)
 		r.scale = scale_of<SOURCE>(p, space, 0, lane / 4);
@@ -162,7 +174,7 @@ static __device__ __forceinline__ void run_narrow(const program &all, const prog
 #pragma unroll
 			for (int i = 0; i < STAGE_STEPS; i++)
 				x[i] = share_of<W, SOURCE>(p, space, r, lane / 4, (mine.first + step + i) * 4 + lane % 4);
-			take_stage<W>(all, ring, mine.count - step, a);
+			take_stage<W>(all, ring, words - step * STEP_WORDS, a);
 #pragma unroll
 			for (int i = 0; i < STAGE_STEPS; i++) {
 				if (step + i >= mine.count)
@@ -185,15 +197,8 @@ static __device__ __forceinline__ void run_narrow(const program &all, const prog
 			else
 				close(p, c, o, total);
 		}
-		piece += gridDim.x;
-		if (piece >= f.blocks)
+		if (!next_piece<SOURCE, BYTES>(f, space, piece, p, o))
 			break;
-		p = panel_product_of<1>(whole, c.siblings, piece, panel);
-		o = closing_of<BYTES>(p, panel, 0, rows, threadIdx.x);
-		read_operands(c, o);
-		if (SOURCE == X_NORM && c.normalised)
-			store_normalised(p, c, space, {piece, f.blocks, 0}, rows);
-		__syncthreads(); /* the sums have been read */
 	}
 }
 
@@ -211,14 +216,9 @@ static __device__ __forceinline__ void run_f32(const program &all, const program
 	          last = min(first + length, (int)whole.k), longest = units_of<f32_words>(whole).count;
 	const narrow_space space = narrow_space_of(c.norm, SOURCE, false, R, PROGRAM_WARPS, shared_memory<unsigned char>());
 	float *sums = shared_memory<float>(space.bytes); /* [slice][row][PANEL_WIDTH] */
-	int64_t panel;
-	panel_product p = panel_product_of<1>(whole, c.siblings, piece, panel);
-	if (SOURCE == X_NORM)
-		bring_norm(c.norm, space);
-	closing o = closing_of<false>(p, panel, 0, rows, threadIdx.x);
-	wait();
-	read_operands(c, o);
-	open_rows<SOURCE, false>(p, c, space, {piece, f.blocks, 0}, rows);
+	panel_product p;
+	closing o;
+	open_pieces<SOURCE, false>(f, space, piece, wait, p, o);
 	narrow_row r[R];
 #pragma unroll
 	for (int i = 0; i < R; i++)
@@ -260,15 +260,8 @@ static __device__ __forceinline__ void run_f32(const program &all, const program
 				total += sums[j * R * PANEL_WIDTH + threadIdx.x];
 			close(p, c, o, total);
 		}
-		piece += gridDim.x;
-		if (piece >= f.blocks)
+		if (!next_piece<SOURCE, false>(f, space, piece, p, o))
 			break;
-		p = panel_product_of<1>(whole, c.siblings, piece, panel);
-		o = closing_of<false>(p, panel, 0, rows, threadIdx.x);
-		read_operands(c, o);
-		if (SOURCE == X_NORM && c.normalised)
-			store_normalised(p, c, space, {piece, f.blocks, 0}, rows);
-		__syncthreads(); /* the sums have been read */
 	}
 }
 
@@ -344,6 +337,25 @@ static __device__ __forceinline__ void run_phase(const program &p, const program
 		run_product<W>(p, f, piece, ring, wait);
 }
 
+/* Wait, and compute x of the phase's product in shared memory. `from` has the arguments. */
+template <int LANES>
+static __device__ __forceinline__ void make_x(const program_phase &from, unsigned piece, const phase_wait &wait, program_phase *f)
+{
+	const panel_product &p = f->linear.product;
+	float *x = shared_memory<float>(f->made), *space = x + p.rows * p.k;
+	if (f->source == SOURCE_POOLED) {
+		make_round<LANES, false>(from.stream, wait, false, x, space);
+	} else if (f->source == SOURCE_GATED) {
+		make_round<LANES, true>(from.stream, wait, piece == 0, x, space);
+	} else {
+		wait();
+		make_rows(from.layer_arguments, f->source, f->mixture, x, space);
+	}
+	if (threadIdx.x == 0)
+		f->linear.product.x = x;
+	__syncthreads();
+}
+
 /* The last block to come here clears the counters. The fences order its writes after the additions of all others. */
 static __device__ __forceinline__ void leave(unsigned *arrived, int phases)
 {
@@ -374,14 +386,13 @@ static __global__ void __launch_bounds__(PROGRAM_THREADS, 1)
 			for (int word = threadIdx.x; word < (int)PHASE_WORDS; word += PROGRAM_THREADS)
 				((unsigned *)f)[word] = ((const unsigned *)&p.phase[i])[word];
 			__syncthreads();
-			const forgetting_layer &layer = p.phase[i - f->layer].layer_arguments;
+			const program_phase &from = p.phase[i + f->arguments];
 			phase_wait wait = {arrived + (f->counter - 1) * APART, f->arrivals};
 			if (f->source != SOURCE_MEMORY) {
-				wait();
+				make_x<LANES>(from, piece, wait, f);
 				wait.arrivals = 0;
-				make_rows(layer, f);
 			}
-			run_phase<W, LANES>(p, *f, layer, piece, ring, wait);
+			run_phase<W, LANES>(p, *f, from.layer_arguments, piece, ring, wait);
 			__syncthreads(); /* results are written, and shared memory is free again */
 			if (threadIdx.x == 0)
 				add_release(arrived + p.phase[i].counter * APART, 1);

@@ -56,16 +56,16 @@ template <> struct ring_form<f32_words> {
 	};
 };
 
-/* Units first … first + count - 1 of the warp's first slice; `rest` units from `first` to the panel's end. */
+/* Units first … first + count - 1 of the warp's first slice. int8: the panel's last unit may be a part of a step. */
 struct slice_units {
-	int first, count, rest;
+	int first, count;
 };
 
 template <class W> static __device__ __forceinline__ slice_units units_of(const panel_product &p)
 {
 	const int length = (int)p.slice, all = (int)(std::is_same<W, f32_words>::value ? p.k : p.steps);
 	const int first = (int)threadIdx.x / WARP * ring_form<W>::SLICES_EACH * length;
-	return {first, max(min(all - first, length), 0), all - first};
+	return {first, max(min(all - first, length), 0)};
 }
 
 /* A warp's ring. */
@@ -103,7 +103,7 @@ template <class W> static __device__ __forceinline__ void next_slice(const progr
 		r.done = 0;
 		r.left = s.count * ring_form<W>::UNIT_BYTES;
 		r.slice = (int)o.slice * ring_form<W>::UNIT_BYTES;
-		r.rest = s.rest * ring_form<W>::UNIT_BYTES;
+		r.rest = (int)o.panel_bytes - W::HEADER - s.first * ring_form<W>::UNIT_BYTES;
 	} while (r.left == 0);
 }
 
@@ -165,20 +165,32 @@ template <class W> static __device__ __forceinline__ void leave_stage(const prog
 	}
 }
 
-/* Read the lane's weights of the next stage, as load_weights does. */
+/* Words along K of the warp's slice; int8: from the lane's first one on, since the last step may be a part of one. */
+template <class W> static __device__ __forceinline__ int words_of(const panel_product &p, const slice_units &s)
+{
+	const int words = min((int)p.k / (int)W::GROUP - s.first * STEP_WORDS, s.count * STEP_WORDS);
+	return W::EXACT ? words - (int)threadIdx.x % 4 * 2 : words;
+}
+
+/* Read the lane's weights of the next stage, as load_weights does. words: from the stage on, as words_of. */
 template <class W>
-static __device__ __forceinline__ void take_stage(const program &p, weight_ring &r, int steps, unsigned a[STAGE_STEPS][4])
+static __device__ __forceinline__ void take_stage(const program &p, weight_ring &r, int words, unsigned a[STAGE_STEPS][4])
 {
 	const int lane = threadIdx.x % WARP, odd = lane % 2 * PANEL_WIDTH * 4;
 	const unsigned char *from = r.stage + r.at * STAGE_BYTES + (2 * (lane % 4) * PANEL_WIDTH + 2 * (lane / 4)) * 4;
 	copy_barrier_wait(r.full + r.at, r.parity);
 #pragma unroll
 	for (int i = 0; i < STAGE_STEPS; i++) {
-		if (i >= steps)
+		const bool exists = i * STEP_WORDS < words;
+		if (!exists && !W::EXACT)
 			break;
-		/* Odd lanes read their second word first, which halves the conflicts of banks. */
-		const uint2 one = *(const uint2 *)(from + i * STEP_BYTES + odd),
-		            two = *(const uint2 *)(from + i * STEP_BYTES + PANEL_WIDTH * 4 - odd);
+		/* Odd lanes read their second word first, which halves the conflicts of banks. int8: other lanes may have a
+		 * part of the step. */
+		uint2 one = make_uint2(0, 0), two = one;
+		if (exists) {
+			one = *(const uint2 *)(from + i * STEP_BYTES + odd);
+			two = *(const uint2 *)(from + i * STEP_BYTES + PANEL_WIDTH * 4 - odd);
+		}
 		a[i][0] = odd ? two.x : one.x;
 		a[i][1] = odd ? two.y : one.y;
 		a[i][2] = odd ? one.x : two.x;

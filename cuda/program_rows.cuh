@@ -173,23 +173,19 @@ static inline __device__ __host__ int rows_space(int rows, int heads)
 	return PROGRAM_WARPS + rows * heads;
 }
 
-/* Compute x of the phase's product in shared memory, once what it is computed from is complete. */
-static __device__ __forceinline__ void make_rows(const forgetting_layer &l, program_phase *f)
+static __device__ __forceinline__ void make_rows(const forgetting_layer &l, program_source source, int mixture, float *x,
+                                                 float *space)
 {
-	float *x = shared_memory<float>(f->made), *space = x + l.rows * f->linear.product.k;
-	if (f->source == SOURCE_SHIFT)
-		make_shifted(l, f->mixture, x, space);
-	else if (f->source == SOURCE_ROUND)
+	if (source == SOURCE_SHIFT)
+		make_shifted(l, mixture, x, space);
+	else if (source == SOURCE_ROUND)
 		make_round(l, x, space);
-	else if (f->source == SOURCE_NORM)
+	else if (source == SOURCE_NORM)
 		normalise_rows(l.after, l.rows, l.after.x, space, [&](int row, int column, numbers<4> y) {
 			store(x + row * l.after.width + column, y);
 		});
 	else
 		make_glu(l, x);
-	if (threadIdx.x == 0)
-		f->linear.product.x = x;
-	__syncthreads();
 }
 
 /* Write a row's state: the norm of h, the heads' sums, and what they have pooled. */

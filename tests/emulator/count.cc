@@ -21,6 +21,7 @@ static std::vector<emulator_work> records;
 static emulator_work current;
 static FILE *file;
 static uint32_t launch_number; /* starts at 1; 24 bits */
+static std::unordered_set<const void *> signalled; /* by the current launch */
 
 enum { SECTOR = 32, VECTOR = 16, RECENT = 4 };
 
@@ -125,6 +126,7 @@ void count_launch(const launch &l)
 	if (!counting)
 		return;
 	current = {};
+	signalled.clear();
 	current.name = short_name(l.kernel);
 	current.early = l.early;
 	current.grid[0] = l.grid.x;
@@ -244,6 +246,12 @@ void count_access(uint32_t *touched, uintptr_t at, size_t offset, size_t bytes, 
 		word |= fresh;
 		offset += n;
 	}
+}
+
+void count_signal(const void *at)
+{
+	if (counting && signalled.insert(at).second)
+		current.signals++;
 }
 
 void count_prefetch(size_t bytes)

@@ -26,6 +26,7 @@ typedef struct emulator_work {
 	uint64_t read_once, written_once;  /* each byte counted once: the least that memory has to move */
 	uint64_t moved, used;              /* 32 bytes per sector of each access of a warp; those that lanes requested */
 	uint64_t prefetched;               /* bytes that a kernel brings to the L2 cache in bulk */
+	unsigned signals;                  /* words that kernels add to with add_release */
 	uint64_t flop;                     /* products: 2 m n k */
 	unsigned processors;               /* products: number of processors to use; 0: all */
 	unsigned candidate;                /* products: index of the algorithm among those that the library offers */

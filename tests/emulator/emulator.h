@@ -322,6 +322,7 @@ void count_launch(const launch &l);
 void count_launch_end();
 /* Count a kernel's access to an allocation. touched: a word for each of the allocation's words, initially zeros. */
 void count_access(uint32_t *touched, uintptr_t at, size_t offset, size_t bytes, access_kind kind, const void *code);
+void count_signal(const void *at);
 void count_prefetch(size_t bytes);
 /* Count all other work; `name` has to stay valid. */
 void count_work(emulator_kind kind, const char *name, size_t read, size_t written, const unsigned grid[3] = nullptr,

@@ -215,6 +215,7 @@ unsigned long long load_relaxed(const unsigned long long *at)
 void release_add(unsigned *at, unsigned x)
 {
 	now.moved = true;
+	count_signal(at);
 	if (checked) {
 		touch(at, sizeof *at, ATOMIC_WRITE, __builtin_return_address(0));
 		order_release(at);

@@ -22,7 +22,7 @@ enum {
 	RUNS = 4,
 	MOST_ROWS = 9,
 	MOST_WIDTH = 64,
-	MOST_WEIGHTS = 64 * 1040,
+	MOST_WEIGHTS = 48 * 2088,
 	MOST_COUNT = MOST_ROWS * MOST_WIDTH,
 	WEIGHTS = 2
 };
@@ -51,6 +51,9 @@ static const network networks[] = {
     {.type = DTYPE_PANEL_F32, .rows = 2, .width = 36, .hidden = 300, .layers = 4},
     {.type = DTYPE_PANEL_INT8, .rows = 1, .width = 64, .hidden = 160, .layers = 4},
     {.type = DTYPE_PANEL_INT8, .rows = 8, .width = 32, .hidden = 96, .layers = 4},
+    /* Parts of steps. */
+    {.type = DTYPE_PANEL_INT8, .rows = 1, .width = 40, .hidden = 2088, .layers = 4},
+    {.type = DTYPE_PANEL_INT8, .rows = 3, .width = 56, .hidden = 72, .layers = 4},
 };
 enum { NETWORKS = sizeof networks / sizeof *networks };
 
@@ -281,6 +284,9 @@ static void products_that_a_ring_cannot_hold_are_no_phases(void **state)
 	o = networks[2];
 	o.width = 24; /* one and a half steps */
 	o.hidden = 40;
+	expect(&o, 0, 8);
+	o.type = DTYPE_PANEL_INT8;
+	o.width = 36; /* one step and half of a lane's words */
 	expect(&o, 0, 8);
 }
 
