@@ -142,10 +142,10 @@ __device__ __forceinline__ int attention_past(const attention &a, int last)
 {
 	return a.ahead ? a.keys : last < 0 ? 0 : last + 1;
 }
-/* First query that sees key `first`, and one past the last that sees a key before `end`. */
+/* First tile of queries that see key `first`, and one past the last query that sees a key before `end`. */
 __device__ __forceinline__ int attention_first_query(const attention &a, int first)
 {
-	return a.ahead || first < a.shift ? 0 : first - a.shift;
+	return a.ahead || first < a.shift ? 0 : (first - a.shift) / ATTENTION_TILE * ATTENTION_TILE;
 }
 __device__ __forceinline__ int attention_end(const attention &a, int end)
 {
