@@ -72,6 +72,9 @@ static inline bool attention_mma(const op_call *call, const attention &a)
 	return call->in[0].type == DTYPE_BF16 && a.dh > 0 && a.dv > 0 && a.dh <= MMA_WIDTH && a.dv <= MMA_WIDTH;
 }
 
+/* True if such a call is computed by wgmma (softmax_wgmma.cu), forward and backward. */
+bool cuda_softmax_may_wgmma(const backend *b, const op_call *call, const attention &a);
+
 /* Number of blocks: one per tile of `rows` of `count` tokens, head and sequence. */
 static inline unsigned attention_grid(int64_t batch, int heads, int count, int rows)
 {

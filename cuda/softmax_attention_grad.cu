@@ -4,7 +4,7 @@
  *   ds_ij = p_ij (drop(dy_i·v_j) - D_i);  dq_i = scale Σ_j ds_ij k_j;  dbias[t] = Σ_{t_i - j = t} ds_ij
  *   dk_j = scale Σ_i ds_ij q_i;  dv_j = Σ_i drop(p_ij) dy_i
  *
- * Over 600 lines, since its launches share their walks over tiles.
+ * Over 600 lines, since its launches share their walks over tiles. What runs by wgmma is in softmax_wgmma_grad.cu.
  *
  * There are three launches, without atomics, so that two runs give the same bits. The first stores D and M as [B, H, N]
  * in scratch. For dk and dv, a block per tile of keys walks over the tiles of queries that see it, in every head that
@@ -628,6 +628,8 @@ static status issue_mma(backend *b, const op_call *call, const gradient<bf16> &g
 	const attention &a = g.a;
 	const int64_t batch = call->in[0].shape.dim[0];
 	TRY(issue_prepare<bf16>(b, call, g, LOG2_E));
+	if (cuda_softmax_may_wgmma(b, call, a))
+		return cuda_softmax_wgmma_grad(b, batch, g);
 	return attention_by_shape(a, [&](auto width, auto drops, auto biased) {
 		constexpr int W = decltype(width)::value;
 		constexpr bool D = decltype(drops)::value, B = decltype(biased)::value;

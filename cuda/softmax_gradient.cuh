@@ -1,5 +1,5 @@
-/* softmax_gradient.cuh - what the forms of softmax_attention_grad share: their arguments, and p and ds of a warp's tile
- * in registers. In bf16 both forms add in the same order, so their bits are equal if those of mma.sync and wgmma are. */
+/* softmax_gradient.cuh - arguments of the forms of softmax_attention_grad, and p and ds of a warp's tile in registers. In
+ * bf16 both forms add in the same order, so their bits are equal if those of mma.sync and wgmma are. */
 #ifndef CUDA_SOFTMAX_GRADIENT_CUH
 #define CUDA_SOFTMAX_GRADIENT_CUH
 
@@ -12,6 +12,9 @@ template <class T> struct gradient {
 	const float *level, *along;
 	T *dq, *dk, *dv;
 };
+
+/* Compute dq, dk and dv by wgmma (softmax_wgmma_grad.cu), for a call that cuda_softmax_may_wgmma allows. */
+status cuda_softmax_wgmma_grad(backend *b, int64_t batch, const gradient<bf16> &g);
 
 /* Offset of head n among a sequence's queries, and of its keys. */
 template <class T> struct of_head {
@@ -52,16 +55,17 @@ template <bool drops> __device__ __forceinline__ float centred(float dp, bool ke
 
 /* --- a warp's 16 keys: keys in rows, queries in columns ---------------------------------------------- */
 
-/* The keys of this lane's rows: true if one exists and is not masked; if all of the warp's are so. */
+/* Bits 0 and 1: the keys of this lane's rows exist and are not masked; bit 2: all of the warp's are so. */
 struct own_keys {
 	int first;
-	bool present[2], all;
+	unsigned present;
 };
 __device__ __forceinline__ own_keys own_keys_at(const attention &a, int64_t row, int first)
 {
 	const int key = first + (int)threadIdx.x % WARP / 4;
 	const bool upper = attention_key(a, row, key), lower = attention_key(a, row, key + 8);
-	return {first, {upper, lower}, __all_sync(ALL_LANES, upper && lower) != 0};
+	const bool all = __all_sync(ALL_LANES, upper && lower) != 0;
+	return {first, (unsigned)upper | (unsigned)lower << 1 | (unsigned)all << 2};
 }
 
 /* s, the products of keys and N tiles of 8 queries, becomes kept p, and t, those of v and dy, ds without its scale.
@@ -79,11 +83,11 @@ __device__ __forceinline__ void keys_by_queries(float (&s)[N][4], float (&t)[N][
 		const float least = biased ? level[column] - bias[column - row] : level[column];
 		s[i / 4][i % 4] = exp2_approx(__fmaf_rn(s[i / 4][i % 4], scale, -least));
 	}
-	if (!keys.all || !attention_all(a, place, place + 8 * N - 1, keys.first, keys.first + 15)) {
+	if (!(keys.present >> 2) || !attention_all(a, place, place + 8 * N - 1, keys.first, keys.first + 15)) {
 #pragma unroll
 		for (int i = 0; i < 4 * N; i++) {
 			const int column = i / 4 * 8 + lane % 4 * 2 + i % 2, row = lane / 4 + i / 2 % 2 * 8;
-			if (!keys.present[i / 2 % 2] || !attention_sees(a, place + column, keys.first + row))
+			if (!(keys.present >> i / 2 % 2 & 1) || !attention_sees(a, place + column, keys.first + row))
 				s[i / 4][i % 4] = 0.0f;
 		}
 	}

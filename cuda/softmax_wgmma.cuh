@@ -1,5 +1,5 @@
-/* softmax_wgmma.cuh - what the kernels of softmax attention by wgmma share (softmax_wgmma.cu): a
- * block's warps, its ring of tiles in shared memory, and products of its rows and a tile.
+/* softmax_wgmma.cuh - a block's warps, its ring of tiles in shared memory, and products of its rows and a tile, for the
+ * kernels of softmax attention by wgmma (softmax_wgmma.cu, softmax_wgmma_grad.cu).
  *
  * A block has two groups of four warps and 64 rows each, and four warps that load. Tiles of 64 rows of the other side pass
  * through the ring, two to a stage.
