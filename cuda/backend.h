@@ -43,7 +43,7 @@ typedef struct cuda_backend {
 	int64_t cache_bytes;        /* size of the L2 cache */
 	bool early;                 /* kernels that contain the wait may begin early (devices from 9.0 on) */
 	bool wgmma;                 /* products use wgmma, which has shown mma.sync's bits (linear_wgmma.cu) */
-	bool wgmma_attention;       /* softmax_attention also uses wgmma (softmax_wgmma.cu) */
+	bool wgmma_attention;       /* so do softmax_attention and its gradient (softmax_wgmma.cuh) */
 	bool clusters;              /* some of these products use clusters */
 	bool recorded, fused;       /* plans are recorded; neighbours are fused */
 	bool ahead;                 /* products of few rows prefetch the weights of the product after the next */

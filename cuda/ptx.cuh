@@ -194,9 +194,9 @@ __device__ __forceinline__ wgmma_view wgmma_view_of(const void *shared, unsigned
  * wgmma_bf16_rows is wgmma_bf16 for a b whose rows are contiguous: the 128 bytes of eight k and eight columns have 16 for
  * each k.
  *
- * The product runs until wgmma_wait: until then nothing may touch d, change a or write b. wgmma_fence comes before the
- * first product, and again after d or a was touched. Threads that write b call wgmma_publish before the barrier after
- * which it is read. */
+ * The product runs until wgmma_wait: until then nothing may touch d or change a or b. wgmma_fence comes before the
+ * first product, and again after d or a was touched. Threads that write an operand in shared memory call wgmma_publish
+ * before the barrier after which it is read. */
 #define WGMMA_4(how, d, i) how(d[i]), how(d[i + 1]), how(d[i + 2]), how(d[i + 3])
 #define WGMMA_16(how, d, i) WGMMA_4(how, d, i), WGMMA_4(how, d, i + 4), WGMMA_4(how, d, i + 8), WGMMA_4(how, d, i + 12)
 #define WGMMA_32(how, d, i) WGMMA_16(how, d, i), WGMMA_16(how, d, i + 16)
@@ -223,6 +223,14 @@ WGMMA_FUNCTIONS(32, "64", "{%32, %33, %34, %35}, %36", "%37")
 WGMMA_FUNCTIONS(64, "128", "{%64, %65, %66, %67}, %68", "%69")
 WGMMA_FUNCTION(wgmma_bf16_rows, float, "+f", 32, "m64n64k16.f32.bf16.bf16", "{%32, %33, %34, %35}, %36", "%37", ", 1, 1, 1")
 WGMMA_FUNCTION(wgmma_bf16_rows, float, "+f", 64, "m64n128k16.f32.bf16.bf16", "{%64, %65, %66, %67}, %68", "%69", ", 1, 1, 1")
+/* wgmma_bf16 for an a in shared memory, whose view is that of a b with 64 columns. */
+__device__ __forceinline__ void wgmma_bf16(float (&d)[32], wgmma_view a, wgmma_view b, bool add)
+{
+	SM90A("{.reg .pred p; setp.ne.b32 p, %34, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+	      "{" WGMMA_NAMES_32 "}, %32, %33, p, 1, 1, 0, 0;}"
+	      : WGMMA_32("+f", d, 0)
+	      : "l"(a), "l"(b), "r"((int)add));
+}
 __device__ __forceinline__ void wgmma_fence(void)
 {
 	SM90A("wgmma.fence.sync.aligned;" ::: "memory");

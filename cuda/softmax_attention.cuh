@@ -72,6 +72,9 @@ static inline bool attention_mma(const op_call *call, const attention &a)
 	return call->in[0].type == DTYPE_BF16 && a.dh > 0 && a.dv > 0 && a.dh <= MMA_WIDTH && a.dv <= MMA_WIDTH;
 }
 
+/* True if such a call is computed by wgmma (softmax_wgmma.cu), forward and backward. */
+bool cuda_softmax_may_wgmma(const backend *b, const op_call *call, const attention &a);
+
 /* Number of blocks: one per tile of `rows` of `count` tokens, head and sequence. */
 static inline unsigned attention_grid(int64_t batch, int heads, int count, int rows)
 {
@@ -142,10 +145,10 @@ __device__ __forceinline__ int attention_past(const attention &a, int last)
 {
 	return a.ahead ? a.keys : last < 0 ? 0 : last + 1;
 }
-/* First query that sees key `first`, and one past the last that sees a key before `end`. */
+/* First tile of queries that see key `first`, and one past the last query that sees a key before `end`. */
 __device__ __forceinline__ int attention_first_query(const attention &a, int first)
 {
-	return a.ahead || first < a.shift ? 0 : first - a.shift;
+	return a.ahead || first < a.shift ? 0 : (first - a.shift) / ATTENTION_TILE * ATTENTION_TILE;
 }
 __device__ __forceinline__ int attention_end(const attention &a, int end)
 {

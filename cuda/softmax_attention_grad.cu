@@ -4,7 +4,7 @@
  *   ds_ij = p_ij (drop(dy_i·v_j) - D_i);  dq_i = scale Σ_j ds_ij k_j;  dbias[t] = Σ_{t_i - j = t} ds_ij
  *   dk_j = scale Σ_i ds_ij q_i;  dv_j = Σ_i drop(p_ij) dy_i
  *
- * Over 600 lines, since its launches share their walks over tiles.
+ * Over 600 lines, since its launches share their walks over tiles. What runs by wgmma is in softmax_wgmma_grad.cu.
  *
  * There are three launches, without atomics, so that two runs give the same bits. The first stores D and M as [B, H, N]
  * in scratch. For dk and dv, a block per tile of keys walks over the tiles of queries that see it, in every head that
@@ -25,8 +25,8 @@
  * frozen (ds = 0): the plain kernel of keys without the products of ds, for any type, and zeros. Frozen networks are
  * f32. */
 #include "cuda/kernels.h"
-#include "cuda/softmax_attention.cuh"
 #include "cuda/softmax_blind.cuh"
+#include "cuda/softmax_gradient.cuh"
 
 /* --- D and M -------------------------------------------------------------------------------- */
 
@@ -108,56 +108,6 @@ template <int W> __device__ __forceinline__ void score(float (&s)[4][4], const h
 	}
 }
 
-/* Keys in rows, queries in columns: s becomes kept p, t becomes ds without its scale. queries: level and along. */
-struct query_numbers {
-	const float *level, *along; /* for the tile's queries, in shared memory */
-};
-
-/* bias: [column - row]; not read unless `biased`. */
-template <bool drops, bool biased>
-__device__ __forceinline__ void keys_by_queries(float (&s)[4][4], float (&t)[4][4], const attention &a,
-                                                const attention_dropout &drop, query_numbers numbers, int query,
-                                                int key, const bool (&present)[2], const float *bias)
-{
-	const int lane = threadIdx.x % WARP, place = query + a.shift;
-	const unsigned kept = drops ? attention_kept_tiles<true, 4>(drop, query, key) : ~0u;
-#pragma unroll
-	for (int n = 0; n < 4; n++) {
-#pragma unroll
-		for (int i = 0; i < 4; i++) {
-			const int column = 8 * n + lane % 4 * 2 + i % 2, row = lane / 4 + i / 2 * 8;
-			const bool seen = present[i / 2] && attention_sees(a, place + column, key + row);
-			const float level = biased ? numbers.level[column] - bias[column - row] : numbers.level[column];
-			const float p = seen ? exp2f(s[n][i] * (a.scale * LOG2_E) - level) : 0.0f;
-			const bool keep = kept >> (4 * n + i) & 1;
-			s[n][i] = keep ? p : 0.0f;
-			t[n][i] = p * ((keep ? drop.factor * t[n][i] : 0.0f) - numbers.along[column]);
-		}
-	}
-}
-
-/* Queries in rows, keys in columns: t becomes ds without its scale. bias: [row - column]; not read without a bias. */
-template <bool drops, bool biased>
-__device__ __forceinline__ void queries_by_keys(float (&s)[4][4], float (&t)[4][4], const attention &a,
-                                                const attention_dropout &drop, const float (&level)[2],
-                                                const float (&along)[2], int query, int key, unsigned present,
-                                                const float *bias)
-{
-	const int lane = threadIdx.x % WARP, place = query + a.shift;
-	const unsigned kept = drops ? attention_kept_tiles<false, 4>(drop, query, key) : ~0u;
-#pragma unroll
-	for (int n = 0; n < 4; n++) {
-#pragma unroll
-		for (int i = 0; i < 4; i++) {
-			const int column = 8 * n + lane % 4 * 2 + i % 2, row = lane / 4 + i / 2 * 8;
-			const bool seen = (present >> column & 1) && attention_sees(a, place + row, key + column);
-			const float least = biased ? level[i / 2] - bias[row - column] : level[i / 2];
-			const float p = seen ? exp2f(s[n][i] * (a.scale * LOG2_E) - least) : 0.0f;
-			t[n][i] = p * ((kept >> (4 * n + i) & 1 ? drop.factor * t[n][i] : 0.0f) - along[i / 2]);
-		}
-	}
-}
-
 /* out += s (as sᵀ) [16, 32] times 32 rows of a tile. */
 template <int W>
 __device__ __forceinline__ void accumulate(float (&out)[1][W / 8][4], const float (&s)[4][4], const bf16 *tile, int row)
@@ -180,35 +130,6 @@ template <int W> struct space_of {
 	};
 };
 
-/* Rows of q, k and v are as far apart as in the call. NULL: no gradient requested. */
-template <class T> struct gradient {
-	attention a;
-	const T *q, *k, *v, *dy;
-	const float *level, *along;
-	T *dq, *dk, *dv;
-};
-
-/* Offset of head n among a sequence's queries, and of its keys. */
-template <class T> struct of_head {
-	const T *q, *k, *v, *dy;
-	const float *level, *along;
-	attention_dropout drop;
-};
-
-template <class T> __device__ __forceinline__ of_head<T> head_at(const gradient<T> &g, int sequence, int n)
-{
-	const attention &a = g.a;
-	const int64_t row = (int64_t)sequence * a.queries, key = (int64_t)sequence * a.keys;
-	const int64_t chain = attention_chain(a, sequence, n), head = n / a.group;
-	return {g.q + row * a.q_row + (int64_t)n * a.dh,
-	        g.k + key * a.k_row + head * a.dh,
-	        g.v + key * a.v_row + head * a.dv,
-	        g.dy + row * a.y_row + (int64_t)n * a.dv,
-	        g.level + chain * a.queries,
-	        g.along + chain * a.queries,
-	        attention_drop(a, chain)};
-}
-
 template <int W, bool drops, bool biased> __global__ void __launch_bounds__(MMA_THREADS, 2) keys_mma(gradient<bf16> g)
 {
 	constexpr int TILE = ATTENTION_TILE, SIZE = TILE * W;
@@ -220,17 +141,15 @@ template <int W, bool drops, bool biased> __global__ void __launch_bounds__(MMA_
 	const attention_place at = attention_keys_here(a, TILE);
 	attention_dropout drop = {};
 	drop.factor = 1.0f;
-	const int row = (int)threadIdx.x / WARP * 16, first = at.first + row, lane = threadIdx.x % WARP;
+	const int row = (int)threadIdx.x / WARP * 16, first = at.first + row;
 	const int begin = attention_first_query(a, at.first), past = attention_end(a, min(at.first + TILE, a.keys));
-	const bool present[2] = {attention_key(a, at.key_row, first + lane / 4),
-	                         attention_key(a, at.key_row, first + lane / 4 + 8)};
+	const own_keys own = own_keys_at(a, at.key_row, first);
 	auto fetch = [&](int n, int query, int turn) {
 		const of_head<bf16> h = head_at(g, at.sequence, n);
 		mma_load<W>(queries + turn * SIZE, TILE, h.q + query * a.q_row, a.q_row, a.queries - query, a.dh);
 		mma_load<W>(gradients + turn * SIZE, TILE, h.dy + query * a.y_row, a.y_row, a.queries - query, a.dv);
-		const int i = threadIdx.x % TILE, q = query + i, along = (int)threadIdx.x / TILE;
-		numbers[(2 * turn + along) * TILE + i] =
-		    q >= a.queries ? along ? 0.0f : INFINITY : (along ? h.along : h.level)[q];
+		const int i = threadIdx.x % TILE, along = (int)threadIdx.x / TILE;
+		numbers[(2 * turn + along) * TILE + i] = along ? along_of(a, h, query + i) : level_of(a, h, query + i);
 		if constexpr (biased)
 			attention_load_bias(a, n, TILE, query + a.shift, at.first, bias + turn * BIAS);
 	};
@@ -263,8 +182,10 @@ template <int W, bool drops, bool biased> __global__ void __launch_bounds__(MMA_
 				float s[4][4], t[4][4];
 				score<W>(s, k, queries + turn * SIZE, half);
 				score<W>(t, v, gradients + turn * SIZE, half);
-				keys_by_queries<drops, biased>(s, t, a, drop, {level, level + TILE}, query + half,
-				                               first, present,
+				const unsigned kept =
+				    drops ? attention_kept_tiles<true, 4>(drop, query + half, first) : 0;
+				keys_by_queries<drops, biased>(s, t, a, kept, drop.factor, level, level + TILE,
+				                               query + half, own,
 				                               bias + turn * BIAS + TILE - 1 + half - row);
 				accumulate<W>(dv, s, gradients + turn * SIZE, half);
 				accumulate<W>(dk, t, queries + turn * SIZE, half);
@@ -280,18 +201,6 @@ template <int W, bool drops, bool biased> __global__ void __launch_bounds__(MMA_
 	if (g.dv)
 		mma_store<W>(dv[0], {drop.factor, drop.factor}, value, row, g.dv + to * a.v_row + at.head * a.dv,
 		             a.v_row, a.keys - at.first, a.dv);
-}
-
-/* Load the numbers of a lane's two rows among 16 queries from `first` on. */
-__device__ __forceinline__ void load_numbers(const attention &a, const of_head<bf16> &h, int first, float (&level)[2],
-                                             float (&along)[2])
-{
-#pragma unroll
-	for (int half = 0; half < 2; half++) {
-		const int i = first + (int)threadIdx.x % WARP / 4 + 8 * half;
-		level[half] = i < a.queries ? h.level[i] : INFINITY;
-		along[half] = i < a.queries ? h.along[i] : 0.0f;
-	}
 }
 
 template <int W, bool drops, bool biased>
@@ -312,8 +221,8 @@ __global__ void __launch_bounds__(MMA_THREADS, 2) queries_mma(gradient<bf16> g)
 		if constexpr (biased)
 			attention_load_bias(a, at.head, TILE, place, key, bias + turn * BIAS);
 	};
-	float dq[1][W / 8][4] = {}, level[2], along[2];
-	load_numbers(a, h, first, level, along);
+	const own_queries own = own_queries_at(a, h, first);
+	float dq[1][W / 8][4] = {};
 	held<W> q = {query, row, {}}, d = {dy, row, {}};
 	mma_load<W>(query, TILE, h.q + at.first * a.q_row, a.q_row, a.queries - at.first, a.dh);
 	mma_load<W>(dy, TILE, h.dy + at.first * a.y_row, a.y_row, a.queries - at.first, a.dv);
@@ -336,8 +245,8 @@ __global__ void __launch_bounds__(MMA_THREADS, 2) queries_mma(gradient<bf16> g)
 			float s[4][4], t[4][4];
 			score<W>(s, q, keys + turn * SIZE, half);
 			score<W>(t, d, values + turn * SIZE, half);
-			queries_by_keys<drops, biased>(s, t, a, h.drop, level, along, first, key + half,
-			                               (unsigned)(present >> half),
+			const unsigned kept = drops ? attention_kept_tiles<false, 4>(h.drop, first, key + half) : 0;
+			queries_by_keys<drops, biased>(s, t, a, kept, h.drop.factor, own, key + half, present >> half,
 			                               bias + turn * BIAS + TILE - 1 + row - half);
 			accumulate<W>(dq, t, keys + turn * SIZE, half);
 		}
@@ -420,9 +329,8 @@ __global__ void __launch_bounds__(MMA_THREADS, 2) bias_mma(gradient<bf16> g, int
 		const int sequence = item / tiles, from = item % tiles * TILE, place = from + a.shift;
 		const band b = band_at(a, place, min(from + TILE, a.queries) - 1 + a.shift);
 		const of_head<bf16> h = head_at(g, sequence, head);
-		float level[2], along[2];
+		const own_queries own = own_queries_at(a, h, from + row);
 		held<W> q = {query, row, {}}, d = {dy, row, {}};
-		load_numbers(a, h, from + row, level, along);
 		for (int key = b.begin; key < b.past; key += TILE) {
 			__syncthreads();
 			if (key == b.begin) {
@@ -445,8 +353,10 @@ __global__ void __launch_bounds__(MMA_THREADS, 2) bias_mma(gradient<bf16> g, int
 				float s[4][4], t[4][4];
 				score<W>(s, q, keys, half);
 				score<W>(t, d, values, half);
-				queries_by_keys<drops, true>(s, t, a, h.drop, level, along, from + row, key + half,
-				                             (unsigned)(present >> half), bias + TILE - 1 + row - half);
+				const unsigned kept =
+				    drops ? attention_kept_tiles<false, 4>(h.drop, from + row, key + half) : 0;
+				queries_by_keys<drops, true>(s, t, a, kept, h.drop.factor, own, key + half, present >> half,
+				                             bias + TILE - 1 + row - half);
 #pragma unroll
 				for (int i = 0; i < 16; i++)
 					mine[(lane / 4 + i / 2 % 2 * 8) * PITCH + i / 4 * 8 + lane % 4 * 2 + i % 2] =
@@ -718,6 +628,8 @@ static status issue_mma(backend *b, const op_call *call, const gradient<bf16> &g
 	const attention &a = g.a;
 	const int64_t batch = call->in[0].shape.dim[0];
 	TRY(issue_prepare<bf16>(b, call, g, LOG2_E));
+	if (cuda_softmax_may_wgmma(b, call, a))
+		return cuda_softmax_wgmma_grad(b, batch, g);
 	return attention_by_shape(a, [&](auto width, auto drops, auto biased) {
 		constexpr int W = decltype(width)::value;
 		constexpr bool D = decltype(drops)::value, B = decltype(biased)::value;

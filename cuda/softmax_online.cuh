@@ -5,8 +5,7 @@
 
 #include "cuda/softmax_attention.cuh"
 
-/* By wgmma (softmax_wgmma.cu): true if a call may have it; the launch. */
-bool cuda_softmax_may_wgmma(const backend *b, const op_call *call, const attention &a);
+/* Compute y and log_normalizer by wgmma (softmax_wgmma.cu), for a call that cuda_softmax_may_wgmma allows. */
 status cuda_softmax_wgmma(backend *b, const attention &a, int64_t batch, const bf16 *q, const bf16 *k, const bf16 *v,
                           bf16 *y, float *log_normalizer);
 

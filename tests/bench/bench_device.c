@@ -288,6 +288,18 @@ static void build_softmax(graph *g, const int64_t *arg) /* B, N, 3D, heads */
 	graph_output(g, out[1], "m");
 }
 
+static void build_softmax_grad(graph *g, const int64_t *arg)
+{
+	value in[9] = {activation(g, "qkv", arg), VALUE_NONE, VALUE_NONE, VALUE_NONE, VALUE_NONE, VALUE_NONE}, out[4];
+	const int64_t y[] = {arg[0], arg[1], arg[2] / 3};
+	softmax_params params = {.heads = arg[3], .scale = 0.125f};
+	graph_apply(g, OP_softmax_attention, in, 1, &params, in + 6);
+	in[8] = activation(g, "dy", y);
+	graph_apply(g, OP_softmax_attention_grad, in, 9, &params, out);
+	graph_output(g, in[6], "y");
+	graph_output(g, out[0], "dqkv");
+}
+
 static void build_head(graph *g, const int64_t *arg) /* rows, D, V */
 {
 	value h = graph_input(g, "h", DTYPE_BF16, SHAPE2(arg[0], arg[1]));
@@ -342,7 +354,7 @@ static void round_cases(backend *b)
 
 static void ops(backend *b)
 {
-	const int64_t n = quick ? 256 : 16384, d = quick ? 128 : 1024, v = quick ? 512 : 32768,
+	const int64_t n = quick ? 256 : 16384, d = quick ? 128 : 1024, w = quick ? 128 : 768, v = quick ? 512 : 32768,
 	              p = quick ? 4096 : 110000000;
 	const double elements = (double)(n * d), head = (double)n * (double)d * (double)v;
 	const bench_case cases[] = {
@@ -357,6 +369,12 @@ static void ops(backend *b)
 	     {1, n, 3 * d, d / 64},
 	     8 * elements,
 	     2 * (double)n * (double)n * (double)d},
+	    {"softmax_attention + gradient",
+	     "causal, one sequence",
+	     build_softmax_grad,
+	     {1, n, 3 * w, w / 64},
+	     20 * (double)(n * w),
+	     7 * (double)n * (double)n * (double)w},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
 		run_case(b, &cases[i], true);

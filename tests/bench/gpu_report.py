@@ -122,8 +122,8 @@ def device(r):
             r.want(f"round, {'global' if window == '0' else 'window ' + window}, {'backward' if backward else 'forward'}, of copy", rate, share(target))
         if op["op"] in ("layernorm", "gate + layernorm", "sum_squares + adamw"):
             r.want(f"{op['op']}, of copy", rate, share(0.85))
-        if op["op"] == "softmax_attention":
-            r.want("softmax_attention, causal, of the best product", rate)
+        if op["op"].startswith("softmax_attention"):
+            r.want(f"{op['op']}, causal, of the best product", rate)
     if rows:
         r.say("### Rounds and ops, of the copy of their bytes or the best product\n")
         r.table(["op", "case", "buffers", "median µs", "p95 µs", "share of the ceiling"], rows)

@@ -111,8 +111,9 @@ struct product_sums {
 };
 /* An unfinished wgmma: a lane's two rows of a, and b in shared memory. */
 struct group_product {
-	const unsigned *a;
-	unsigned words[4];   /* copy of a */
+	const unsigned *a[4]; /* this lane's words */
+	bool a_shared;        /* they are in shared memory */
+	unsigned words[4];    /* copy of a */
 	unsigned rows[2][8]; /* pairs of bf16, or four bytes each */
 	const unsigned char *b;
 	int k_bytes, column_bytes, columns;

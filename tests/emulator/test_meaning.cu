@@ -107,28 +107,34 @@ static void matrices_multiply()
 }
 
 /* out [2][warp][tile][4][lane]: two products of a [64, 32] and b [32, N], the first without d, by wgmma and by mma.
- * rows: wgmma_bf16_rows, with a copy of b whose parts of 8 by 8 are transposed. */
-template <int N, bool rows> __global__ void group_products(float *out, const unsigned *a_words, const unsigned *b_words)
+ * FROM_ROWS: wgmma_bf16_rows, with a copy of b whose parts of 8 by 8 are transposed. A_IN_SHARED: with a copy of a. */
+enum group_form { FROM_COLUMNS, FROM_ROWS, A_IN_SHARED };
+template <int N, group_form form> __global__ void group_products(float *out, const unsigned *a_words, const unsigned *b_words)
 {
 	enum { TILES = N / 8, TERM = N * 8, PART = 64 };
 	unsigned *b = shared_memory<unsigned>(), a[2][4];
 	uint16_t *b_rows = shared_memory<uint16_t>(2 * TERM * 4);
+	unsigned *shared_a = shared_memory<unsigned>(2 * TERM * 4); /* [k / 8][row][4] */
 	int t = threadIdx.x, lane = t % 32, warp = t / 32;
 	float d[N / 2];
 	for (int i = t; i < 2 * TERM; i += 128) /* [k / 8][tile][column][4] */
 		b[i] = b_words[i];
-	for (int i = t; rows && i < 4 * TERM; i += 128)
+	for (int i = t; form == FROM_ROWS && i < 4 * TERM; i += 128)
 		b_rows[i / PART * PART + i % 8 * 8 + i % PART / 8] = (uint16_t)(b_words[i / 2] >> 16 * (i % 2));
 	for (int i = 0; i < 8; i++)
 		a[i / 4][i % 4] = a_words[i * 128 + t];
+	for (int i = 0; form == A_IN_SHARED && i < 8; i++)
+		shared_a[(i / 2 * 64 + warp * 16 + lane / 4 + i % 2 * 8) * 4 + lane % 4] = a[i / 4][i % 4];
 	for (int i = 0; i < N / 2; i++)
 		d[i] = 1;
 	wgmma_publish();
 	__syncthreads();
 	wgmma_fence();
 	for (int i = 0; i < 2; i++)
-		if constexpr (rows)
+		if constexpr (form == FROM_ROWS)
 			wgmma_bf16_rows(d, a[i], wgmma_view_of(b_rows + 2 * i * TERM, N * 16, 128), i > 0);
+		else if constexpr (form == A_IN_SHARED)
+			wgmma_bf16(d, wgmma_view_of(shared_a + i * 512, 1024, 128), wgmma_view_of(b + i * TERM, N * 16, 128), i > 0);
 		else
 			wgmma_bf16(d, a[i], wgmma_view_of(b + i * TERM, N * 16, 128), i > 0);
 	wgmma_commit();
@@ -146,7 +152,7 @@ template <int N, bool rows> __global__ void group_products(float *out, const uns
 		}
 	}
 }
-template <int N, bool rows> static void groups_multiply()
+template <int N, group_form form> static void groups_multiply()
 {
 	const int words = 2 * N * 8;
 	unsigned a[1024], b[words];
@@ -158,7 +164,7 @@ template <int N, bool rows> static void groups_multiply()
 	float *out = device<float>(2 * N * 64), got[2 * N * 64];
 	upload(da, a, 1024);
 	upload(db, b, words);
-	run(group_products<N, rows>, 1, 128, 2 * words * 4, out, da, db);
+	run(group_products<N, form>, 1, 128, 2 * words * 4, out, da, db);
 	download(got, out, 2 * N * 64);
 	int rounded = 0;
 	for (int i = 0; i < N * 64; i++) {
@@ -382,12 +388,13 @@ const test_case meaning_cases[] = {
     {"lanes_exchange_in_groups_in_any_order", lanes_exchange, nullptr, "ADDITIVE_EMULATOR_ORDER=shuffle:5"},
     {"atomics_count", atomics_count, nullptr, nullptr},
     {"matrices_multiply_as_the_ptx_isa_says", matrices_multiply, nullptr, nullptr},
-    {"groups_multiply_as_warps_do_32", groups_multiply<32, false>, nullptr, nullptr},
-    {"groups_multiply_as_warps_do_64", groups_multiply<64, false>, nullptr, nullptr},
-    {"groups_multiply_as_warps_do_128", groups_multiply<128, false>, nullptr, nullptr},
-    {"groups_multiply_rows_as_warps_do_64", groups_multiply<64, true>, nullptr, nullptr},
-    {"groups_multiply_rows_as_warps_do_128", groups_multiply<128, true>, nullptr, nullptr},
-    {"groups_multiply_as_warps_do_in_any_order", groups_multiply<64, false>, nullptr, "ADDITIVE_EMULATOR_ORDER=shuffle:5"},
+    {"groups_multiply_as_warps_do_32", groups_multiply<32, FROM_COLUMNS>, nullptr, nullptr},
+    {"groups_multiply_as_warps_do_64", groups_multiply<64, FROM_COLUMNS>, nullptr, nullptr},
+    {"groups_multiply_as_warps_do_128", groups_multiply<128, FROM_COLUMNS>, nullptr, nullptr},
+    {"groups_multiply_rows_as_warps_do_64", groups_multiply<64, FROM_ROWS>, nullptr, nullptr},
+    {"groups_multiply_rows_as_warps_do_128", groups_multiply<128, FROM_ROWS>, nullptr, nullptr},
+    {"groups_multiply_shared_memory_as_warps_do_64", groups_multiply<64, A_IN_SHARED>, nullptr, nullptr},
+    {"groups_multiply_as_warps_do_in_any_order", groups_multiply<64, FROM_COLUMNS>, nullptr, "ADDITIVE_EMULATOR_ORDER=shuffle:5"},
     {"groups_multiply_bytes_as_warps_do_32", groups_multiply_bytes<32>, nullptr, nullptr},
     {"groups_multiply_bytes_as_warps_do_64", groups_multiply_bytes<64>, nullptr, nullptr},
     {"groups_multiply_bytes_as_warps_do_128", groups_multiply_bytes<128>, nullptr, nullptr},

@@ -442,6 +442,36 @@ template <int how> __global__ void products(float *out)
 	if (how != READS_SUMS)
 		out[t] = d[0];
 }
+enum { A_UNPUBLISHED, WRITES_SHARED_A, A_PAST_THE_END, SHARED_A };
+/* One product with a in shared memory, before b. */
+template <int how> __global__ void shared_products(float *out)
+{
+	float *x = shared_memory<float>(), d[32] = {};
+	int t = threadIdx.x;
+	for (int i = 512 + t; i < 1024; i += 128)
+		x[i] = 0;
+	wgmma_publish();
+	for (int i = t; i < 512; i += 128)
+		x[i] = 0;
+	if (how != A_UNPUBLISHED || t != 77)
+		wgmma_publish();
+	__syncthreads();
+	wgmma_fence();
+	wgmma_bf16(d, wgmma_view_of(x, 1024, how == A_PAST_THE_END ? 512 : 128), wgmma_view_of(x + 512, 1024, 128), true);
+	if (how == WRITES_SHARED_A && t == 77)
+		x[t] = 1;
+	wgmma_commit();
+	wgmma_wait(d);
+	out[t] = d[0];
+}
+template <int how> static void sharing_a()
+{
+	float *out = device<float>(128), got[128];
+	run(shared_products<how>, 1, 128, 4096, out);
+	download(got, out, 128);
+	for (int i = 0; i < 128; i++)
+		EXPECT(got[i] == 0);
+}
 template <int how> static void grouping()
 {
 	float *out = device<float>(128), got[128];
@@ -853,9 +883,13 @@ const test_case planted_cases[] = {
     {"a_product_of_what_was_published_before_it_was_written", grouping<PUBLISHED_LATE>,
      "was written by thread 77, which has not called wgmma_publish", nullptr},
     {"a_product_of_what_others_still_write", grouping<NO_BARRIER_AFTER_B>, "uninitialised: read of 16 bytes at shared memory", nullptr},
-    {"a_product_whose_lanes_differ", grouping<OTHER_VIEW>, "wgmma: the lanes of a warp differ in b", nullptr},
+    {"a_product_whose_lanes_differ", grouping<OTHER_VIEW>, "wgmma: the lanes of a warp differ in a view", nullptr},
     {"a_product_with_a_swizzle", grouping<SWIZZLED>, "wgmma: the view 4000", nullptr},
     {"a_product_past_the_end_of_shared_memory", grouping<B_PAST_THE_END>, "out of bounds: read of 16 bytes at shared memory", nullptr},
+    {"a_product_with_a_in_shared_memory", sharing_a<SHARED_A>, nullptr, nullptr},
+    {"a_product_whose_a_was_not_published", sharing_a<A_UNPUBLISHED>, "was written by thread 77, which has not called wgmma_publish", nullptr},
+    {"a_product_whose_a_is_written_meanwhile", sharing_a<WRITES_SHARED_A>, "race: ", nullptr},
+    {"a_product_whose_a_is_past_shared_memory", sharing_a<A_PAST_THE_END>, "out of bounds: read of 4 bytes at shared memory", nullptr},
     {"a_product_by_two_warps", []() { run(products<GROUPED>, 1, 64, 2048, device<float>(128)); }, "is not in a group of 128", nullptr},
     {"a_ring_with_its_barriers", ringing<RINGED>, nullptr, nullptr},
     {"a_ring_with_its_barriers_in_reverse", ringing<RINGED>, nullptr, "ADDITIVE_EMULATOR_ORDER=reverse"},

@@ -21,10 +21,10 @@ static bool rounds_down()
 	return s && *s;
 }
 
-/* A lane's part of the meeting of its warp. */
+/* A lane's part of the meeting of its warp. a_view: 0 if a is in registers. */
 struct brought {
 	unsigned a[4];
-	uint64_t view;
+	uint64_t a_view, view;
 	int n, add, form;
 };
 
@@ -50,37 +50,56 @@ static product_sums &sums_of(fibre *f, float *d, int n, const void *code)
 	return f->sums.back();
 }
 
-/* This lane's share of looking at b [16, columns]. */
+/* This lane's share of looking at b [16, columns], and its words of a. */
 static void look_at(const group_product &p, const void *code)
 {
+	for (int i = 0; i < 4 && p.a_shared; i++)
+		touch_published(p.a[i], 4, code);
 	for (int column = (int)(now.self->thread % 32); column < p.columns; column += 32)
 		for (int k = 0; k < 2; k++)
 			touch_published(p.b + column / 8 * p.column_bytes + k * p.k_bytes + column % 8 * 16, 16, code);
 }
 
-void wgmma(float *d, int columns, const unsigned a[4], uint64_t view, bool add, b_form form)
+/* A matrix in shared memory. */
+struct viewed {
+	const unsigned char *at;
+	int k_bytes, other_bytes;
+};
+static viewed look_up(uint64_t view, const void *code)
 {
-	const void *code = __builtin_return_address(0);
+	if (view & ~(uint64_t)0x3fff3fff3fff)
+		fail("wgmma: the view %llx has other bits than those of an address and two distances\n  at %s", (unsigned long long)view,
+		     code_place(code).c_str());
+	return {now.b->shared + ((view & 0x3fff) << 4), (int)(view >> 16 & 0x3fff) << 4, (int)(view >> 32 & 0x3fff) << 4};
+}
+
+/* a: the addresses of this lane's words. */
+static void begin(float *d, int columns, const unsigned *const (&a)[4], uint64_t a_view, uint64_t view, bool add, b_form form,
+                  const void *code)
+{
 	fibre *f = now.self;
-	const brought mine = {{a[0], a[1], a[2], a[3]}, view, columns, add, form};
+	group_product p = {};
+	p.a_shared = a_view != 0;
+	for (int i = 0; i < 4; i++) {
+		if (p.a_shared)
+			touch_published(a[i], 4, code);
+		p.a[i] = a[i];
+		p.words[i] = *a[i];
+	}
+	const brought mine = {{p.words[0], p.words[1], p.words[2], p.words[3]}, a_view, view, columns, add, form};
 	brought all[32];
 	gather(0xffffffffu, "wgmma", &mine, all, sizeof mine);
 	for (const brought &b : all)
-		if (b.view != view || b.n != columns || b.add != mine.add || b.form != mine.form)
-			fail("wgmma: the lanes of a warp differ in b, its width or add\n  at %s", code_place(code).c_str());
+		if (b.a_view != a_view || b.view != view || b.n != columns || b.add != mine.add || b.form != mine.form)
+			fail("wgmma: the lanes of a warp differ in a view, b's width or add\n  at %s", code_place(code).c_str());
 	if ((f->thread / GROUP + 1) * GROUP > now.l->block.x)
 		fail("wgmma: thread %u is not in a group of 128\n  at %s", f->thread, code_place(code).c_str());
 	if (!f->products_fenced)
 		fail("wgmma: no wgmma_fence since the thread began or waited\n  at %s", code_place(code).c_str());
-	if (view & ~(uint64_t)0x3fff3fff3fff)
-		fail("wgmma: the view %llx has other bits than those of an address and two distances\n  at %s", (unsigned long long)view,
-		     code_place(code).c_str());
-	group_product p = {};
-	p.a = a;
-	memcpy(p.words, a, sizeof p.words);
-	p.b = now.b->shared + ((view & 0x3fff) << 4);
-	p.k_bytes = (int)(view >> 16 & 0x3fff) << 4;
-	p.column_bytes = (int)(view >> 32 & 0x3fff) << 4;
+	const viewed b = look_up(view, code);
+	p.b = b.at;
+	p.k_bytes = b.k_bytes;
+	p.column_bytes = b.other_bytes;
 	p.columns = columns;
 	p.add = add;
 	p.form = form;
@@ -91,6 +110,24 @@ void wgmma(float *d, int columns, const unsigned a[4], uint64_t view, bool add, 
 	p.sums = &sums_of(f, d, columns / 2, code) - f->sums.data();
 	look_at(p, code);
 	f->products.push_back(p);
+}
+
+void wgmma(float *d, int columns, const unsigned a[4], uint64_t view, bool add, b_form form)
+{
+	begin(d, columns, {&a[0], &a[1], &a[2], &a[3]}, 0, view, add, form, __builtin_return_address(0));
+}
+
+void wgmma(float *d, int columns, uint64_t a_view, uint64_t view, bool add, b_form form)
+{
+	const void *code = __builtin_return_address(0);
+	const viewed a = look_up(a_view, code);
+	const unsigned lane = now.self->thread % 32;
+	const unsigned *words[4];
+	for (int i = 0; i < 4; i++) {
+		const int row = (int)(now.self->thread % GROUP / 32 * 16 + lane / 4) + i % 2 * 8;
+		words[i] = (const unsigned *)(a.at + row / 8 * a.other_bytes + i / 2 * a.k_bytes + row % 8 * 16) + lane % 4;
+	}
+	begin(d, columns, words, a_view, view, add, form, code);
 }
 
 void wgmma_fence()
@@ -167,8 +204,9 @@ void wgmma_wait()
 		if (!is_poison(s))
 			fail("wgmma: the sums of a product that is not waited for were changed\n  at %s", code_place(code).c_str());
 	for (const group_product &p : f->products) {
-		if (memcmp(p.a, p.words, sizeof p.words) != 0)
-			fail("wgmma: a was changed before the wait\n  at %s", code_place(code).c_str());
+		for (int i = 0; i < 4; i++)
+			if (*p.a[i] != p.words[i])
+				fail("wgmma: a was changed before the wait\n  at %s", code_place(code).c_str());
 		look_at(p, code);
 		compute(p, f->sums[p.sums].value, down);
 	}

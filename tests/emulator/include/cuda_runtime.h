@@ -106,6 +106,7 @@ void mma_bf16(float d[4], const unsigned a[4], const unsigned b[2]);
 /* b of a product: bf16 with contiguous columns or rows; bytes, with integers as sums. d: a lane's columns / 2 sums. */
 enum b_form { B_COLUMNS, B_ROWS, B_BYTES };
 void wgmma(float *d, int columns, const unsigned a[4], uint64_t view, bool add, b_form form);
+void wgmma(float *d, int columns, uint64_t a_view, uint64_t view, bool add, b_form form);
 void wgmma_fence();
 void wgmma_commit();
 void wgmma_wait();

@@ -82,6 +82,10 @@ template <int n> static inline void wgmma_bf16(float (&d)[n], const unsigned a[4
 {
 	emulator::wgmma(d, 2 * n, a, b, add, emulator::B_COLUMNS);
 }
+static inline void wgmma_bf16(float (&d)[32], wgmma_view a, wgmma_view b, bool add)
+{
+	emulator::wgmma(d, 64, a, b, add, emulator::B_COLUMNS);
+}
 template <int n> static inline void wgmma_bf16_rows(float (&d)[n], const unsigned a[4], wgmma_view b, bool add)
 {
 	emulator::wgmma(d, 2 * n, a, b, add, emulator::B_ROWS);

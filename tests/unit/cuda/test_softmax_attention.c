@@ -192,7 +192,7 @@ static void two_runs_have_the_same_bits(void **state)
 
 /* --- wgmma ------------------------------------------------------------------------------------------ */
 
-/* Forms of the forward in bf16. wgmma: false where it keeps mma.sync. */
+/* Forms of both ops in bf16. wgmma: false where they keep mma.sync. */
 typedef struct form {
 	int64_t batch, queries, keys, heads, kv_heads, dh, dv, window;
 	bool bidirectional, masked, biased, wgmma;
@@ -204,7 +204,10 @@ static const form forms[] = {
     {1, 128, 128, 1, 1, 64, 64, 0, .wgmma = true},
     {1, 1, 1, 1, 1, 64, 64, 0, .wgmma = true},
     {1, 65, 65, 2, 1, 128, 128, 0, .wgmma = true, .masked = true},
-    {1, 700, 700, 1, 1, 64, 64, 100, .wgmma = true}, /* more tiles than the ring has places */
+    {1, 700, 700, 1, 1, 64, 64, 100, .wgmma = true},                /* more tiles than the ring has places */
+    {1, 300, 300, 4, 1, 64, 64, 40, .wgmma = true, .percent = 20},  /* four heads read the same keys */
+    {1, 300, 300, 3, 1, 128, 72, 0, .wgmma = true},
+    {1, 250, 280, 1, 1, 96, 96, 0, .wgmma = true, .masked = true}, /* groups of keys whose first queries are in one tile */
     {1, 450, 450, 1, 1, 40, 72, 1, .wgmma = true},
     {2, 200, 200, 4, 2, 128, 96, 70, .wgmma = true, .masked = true, .percent = 30},
     {1, 64, 333, 2, 2, 72, 40, 0, .wgmma = true, .percent = 30},
@@ -217,17 +220,45 @@ static const form forms[] = {
 };
 enum { FORMS = sizeof forms / sizeof forms[0] };
 
-static int64_t y_count(const form *f)
+/* Both ops of a form, in host memory: y, log_normalizer, dq, dk, dv. */
+enum { RESULTS = 5 };
+typedef struct results {
+	float *at[RESULTS];
+	int64_t count[RESULTS];
+} results;
+static const char *const result_names[RESULTS] = {"y", "log_normalizer", "dq", "dk", "dv"};
+
+static void results_free(results *r)
 {
-	return f->batch * f->queries * f->heads * f->dv;
+	for (int i = 0; i < RESULTS; i++)
+		free(r->at[i]);
 }
 
-/* True if the expected kernel ran, on a device that counts its work. */
-static bool attend_form(backend *b, const form *f, bool wgmma, float **y, float **log_normalizer)
+static void results_get(results *r, int i, backend *b, tensor t)
+{
+	r->at[i] = tensors_get(b, t);
+	r->count[i] = shape_count(t.shape);
+}
+
+/* Run the op; return the number of kernels whose names begin so, or -1 if the device does not count its work. */
+static int run_and_count(backend *b, op_id id, op_call *call, const char *kernel)
 {
 	const emulator_counter counter = emulator_counting();
-	const char *kernel = wgmma ? "attend_wgmma<" : "attend_mma<";
-	size_t works = 0, found = 0;
+	size_t works = 0;
+	int found = 0;
+	if (counter.begin)
+		counter.begin();
+	tensors_run(b, id, call);
+	const emulator_work *work = counter.begin ? counter.end(&works) : NULL;
+	for (size_t i = 0; i < works; i++)
+		found += work[i].kind == EMULATOR_KERNEL && strstr(work[i].name, kernel) != NULL;
+	return counter.begin ? found : -1;
+}
+
+/* Both ops must run by wgmma, or by mma.sync: one kernel of the forward, two of the gradient. */
+static results attend_form(backend *b, const form *f, bool wgmma)
+{
+	const char *kernel = wgmma ? "_wgmma<" : "_mma<";
 	softmax_params p = {.heads = f->heads,
 	                    .kv_heads = f->kv_heads,
 	                    .window = f->window,
@@ -236,7 +267,8 @@ static bool attend_form(backend *b, const form *f, bool wgmma, float **y, float 
 	                    .p = (float)f->percent / 100,
 	                    .stream = 5,
 	                    .bidirectional = f->bidirectional};
-	op_call call = {.params = &p, .n_in = 6, .n_out = 2};
+	op_call call = {.params = &p, .n_in = 6, .n_out = 2}, grad = {.params = &p, .n_in = 9, .n_out = 4};
+	results r;
 	call.in[0] = tensors_normal(b, DTYPE_BF16, SHAPE3(f->batch, f->queries, f->heads * f->dh), 1);
 	call.in[1] = tensors_normal(b, DTYPE_BF16, SHAPE3(f->batch, f->keys, f->kv_heads * f->dh), 2);
 	call.in[2] = tensors_normal(b, DTYPE_BF16, SHAPE3(f->batch, f->keys, f->kv_heads * f->dv), 3);
@@ -248,19 +280,22 @@ static bool attend_form(backend *b, const form *f, bool wgmma, float **y, float 
 		call.in[5] = tensors_integers(b, SHAPE1(4), 5, INT32_MIN, INT32_MAX);
 	call.out[0] = tensors_empty(b, DTYPE_BF16, SHAPE3(f->batch, f->queries, f->heads * f->dv));
 	call.out[1] = tensors_empty(b, DTYPE_F32, SHAPE3(f->batch, f->queries, f->heads));
-	if (counter.begin)
-		counter.begin();
-	tensors_run(b, OP_softmax_attention, &call);
-	const emulator_work *work = counter.begin ? counter.end(&works) : NULL;
-	for (size_t i = 0; i < works; i++)
-		found += work[i].kind == EMULATOR_KERNEL && strncmp(work[i].name, kernel, strlen(kernel)) == 0;
-	*y = tensors_get(b, call.out[0]);
-	*log_normalizer = tensors_get(b, call.out[1]);
-	for (int i = 0; i < 6; i++)
-		b->release(b, call.in[i].data);
-	for (int i = 0; i < 2; i++)
-		b->release(b, call.out[i].data);
-	return !counter.begin || found == 1;
+	const int forward = run_and_count(b, OP_softmax_attention, &call, kernel);
+	assert_true(forward == 1 || forward < 0);
+	memcpy(grad.in, call.in, 6 * sizeof(tensor));
+	memcpy(grad.in + 6, call.out, 2 * sizeof(tensor));
+	grad.in[8] = tensors_normal(b, DTYPE_BF16, call.out[0].shape, 7);
+	for (int i = 0; i < 3; i++)
+		grad.out[i] = tensors_empty(b, DTYPE_BF16, call.in[i].shape);
+	const int backward = run_and_count(b, OP_softmax_attention_grad, &grad, kernel);
+	assert_true(backward == 2 || backward < 0);
+	for (int i = 0; i < RESULTS; i++)
+		results_get(&r, i, b, i < 2 ? call.out[i] : grad.out[i - 2]);
+	for (int i = 0; i < 9; i++)
+		b->release(b, grad.in[i].data);
+	for (int i = 0; i < 3; i++)
+		b->release(b, grad.out[i].data);
+	return r;
 }
 
 /* A device on which attention uses wgmma if products do. */
@@ -281,17 +316,11 @@ static void wgmma_gives_the_bits_of_mma(void **state)
 	(void)state;
 	backend *by_wgmma = open_with("1"), *by_mma = open_with("0");
 	for (int i = 0; i < FORMS; i++) {
-		const form *f = &forms[i];
-		float *y[2], *log_normalizer[2];
-		assert_true(attend_form(by_wgmma, f, f->wgmma, &y[0], &log_normalizer[0]));
-		assert_true(attend_form(by_mma, f, false, &y[1], &log_normalizer[1]));
-		assert_true(compare_same("y", y[0], y[1], y_count(f)));
-		assert_true(compare_same("log_normalizer", log_normalizer[0], log_normalizer[1],
-		                         f->batch * f->queries * f->heads));
-		for (int j = 0; j < 2; j++) {
-			free(y[j]);
-			free(log_normalizer[j]);
-		}
+		results got = attend_form(by_wgmma, &forms[i], forms[i].wgmma), want = attend_form(by_mma, &forms[i], false);
+		for (int j = 0; j < RESULTS; j++)
+			assert_true(compare_same(result_names[j], got.at[j], want.at[j], want.count[j]));
+		results_free(&got);
+		results_free(&want);
 	}
 	backend_close(by_mma);
 	backend_close(by_wgmma);

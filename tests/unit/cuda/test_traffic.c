@@ -108,6 +108,21 @@ static void attention_grad(op_call *call, const traffic_case *c, dtype type) /* 
 	call->in[call->n_in++] = normal(type, call->in[0].shape);
 }
 
+static void softmax(op_call *call, const traffic_case *c, dtype type) /* batch, length, d */
+{
+	call->in[0] = normal(type, SHAPE3(c->arg[0], c->arg[1], 3 * c->arg[2]));
+	call->n_in = 6;
+}
+
+static void softmax_grad(op_call *call, const traffic_case *c, dtype type) /* batch, length, d */
+{
+	const softmax_params *p = c->params;
+	softmax(call, c, type);
+	call->in[call->n_in++] = normal(type, SHAPE3(c->arg[0], c->arg[1], c->arg[2]));
+	call->in[call->n_in++] = normal(DTYPE_F32, SHAPE3(c->arg[0], c->arg[1], p->heads));
+	call->in[call->n_in++] = normal(type, SHAPE3(c->arg[0], c->arg[1], c->arg[2]));
+}
+
 static void adamw(op_call *call, const traffic_case *c, dtype type) /* parameters */
 {
 	(void)type;
@@ -338,6 +353,7 @@ static const additive_attention_params everything = {.heads = 4}, near = {.heads
 static const additive_stream_params stream_everything = {4, 0, 0}, stream_near = {4, 64, 0};
 static const dilated_stream_params dilated_segments = {
     .pattern = {4, {64, 128, 256, 512}, {1, 2, 4, 8}, DILATED_BLOCK}, .heads = 2, .scale = 0.1f};
+static const softmax_params two_heads = {.heads = 2, .scale = 0.125f};
 static const softmax_stream_params softmax_everything = {.heads = 2, .window = 512, .scale = 0.1f},
                                    softmax_bf16 = {.heads = 2, .window = 512, .scale = 0.1f, .bf16 = true},
                                    softmax_full = {.heads = 2, .window = 256, .scale = 0.1f},
@@ -385,6 +401,9 @@ static const traffic_case cases[] = {
 	{OP_additive_stream,         "a prompt, everything", F32, additive_prompt, {512, 128},                    1.01,  1.6,   0.98, NULL, &stream_everything, 6},
 	{OP_additive_stream,         "a prompt, window 64", F32, additive_prompt, {512, 128},                     3.1,   2.7,   0.95, NULL, &stream_near, 6},
 	{OP_linear_stream,           "a prompt",         F32,  linear_prompt,   {512, 128},                      1.55,  2.6,   0.90, NULL, &linear_heads, 2},
+	{OP_softmax_attention,       "causal",           BF16, softmax,         {1, 256, 128},                   1.001, 1.3,   0.82, NULL, &two_heads, 0},
+	/* by wgmma, in blocks of 128 rows */
+	{OP_softmax_attention_grad,  "causal",           BF16, softmax_grad,    {1, 256, 128},                   1.7,   1.25,  0.77, NULL, &two_heads, 0},
 	{OP_softmax_stream,          "a prompt",         F32,  softmax_prompt,  {512, 128},                      1.36,  2.2,   0.96, softmax_prompt_floor, &softmax_everything, 2},
 	{OP_dilated_stream,          "a prompt",         F32,  dilated_prompt,  {512, 128},                      1.34,  2.4,   0.90, dilated_prompt_floor, &dilated_segments, 0},
 	{OP_softmax_stream,          "a prompt, bf16",   F32,  softmax_prompt,  {512, 128},                      1.41,  2.2,   0.96, softmax_prompt_floor, &softmax_bf16, 2},
