@@ -197,7 +197,7 @@ def test_without_a_collector_requests_are_answered(start):
     for _ in range(5):
         assert front.get("/version").status == 200
     wait_for(lambda: front.metric("additive_traces_dropped_total") > 4, what="dropped spans")
-    assert any("traces: 127.0.0.1:1: connection refused; spans of requests are dropped" in line for line in front.log)
+    wait_for(lambda: any("traces: 127.0.0.1:1: connection refused; spans of requests are dropped" in line for line in front.log), what="a line of the log")
 
 
 def test_a_collector_that_does_not_answer_costs_bounded_memory_and_no_request(start, collector):
