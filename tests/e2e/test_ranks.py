@@ -109,9 +109,9 @@ def children(pid):
     return sorted(map(int, found))
 
 
-def begun(path, out, seconds=5):
-    """A run of two ranks that has made some steps. mpirun kills ranks that have not ended so many seconds after it was asked to end, or after the loss of one."""
-    launched = subprocess.Popen(command(path, out, 2), env=ENVIRONMENT | {"OMPI_MCA_odls_base_sigkill_timeout": str(seconds)}, stdout=subprocess.PIPE, text=True)
+def begun(path, out):
+    """A run of two ranks that has made some steps. mpirun kills them 5 s after it was asked to end, or after the loss of one; by default after 1 s."""
+    launched = subprocess.Popen(command(path, out, 2), env=ENVIRONMENT | {"OMPI_MCA_odls_base_sigkill_timeout": "5"}, stdout=subprocess.PIPE, text=True)
     for line in launched.stdout:
         if json.loads(line)["progress"]["step"] >= 5:
             return launched
@@ -149,7 +149,7 @@ def calm(tmp_path_factory):
 @pytest.mark.parametrize("how", ["another rank is killed", "mpirun is asked to end"])
 def test_a_run_that_is_cut_short_goes_on_from_its_checkpoint(calm, tmp_path, how):
     path, weights = calm
-    launched = begun(path, tmp_path / "run", 5 if how == "another rank is killed" else 50)
+    launched = begun(path, tmp_path / "run")
     if how == "another rank is killed":
         os.kill(children(launched.pid)[-1], signal.SIGKILL)
     else:
@@ -172,7 +172,7 @@ def test_a_run_that_is_cut_short_goes_on_from_its_checkpoint(calm, tmp_path, how
 def test_a_sharded_run_that_is_cut_short_goes_on_from_its_checkpoint(calm, tmp_path, how):
     _, weights = calm
     path = recipe(tmp_path, **sharded(2, batch_size=64, steps=LONG, checkpoint_every=3))
-    launched = begun(path, tmp_path / "run", 5 if how == "another rank is killed" else 50)
+    launched = begun(path, tmp_path / "run")
     if how == "another rank is killed":
         os.kill(children(launched.pid)[-1], signal.SIGKILL)
     else:
@@ -190,7 +190,7 @@ def test_a_sharded_run_that_is_cut_short_goes_on_from_its_checkpoint(calm, tmp_p
 
 def test_a_sharded_run_saves_its_last_step_when_it_is_asked_to_end(tmp_path):
     path = recipe(tmp_path, **sharded(2, batch_size=64, steps=LONG))
-    launched = begun(path, tmp_path / "run", 50)
+    launched = begun(path, tmp_path / "run")
     launched.terminate()
     ended(launched)
     saved = [int(p.name[5:]) for p in (tmp_path / "run").iterdir() if p.name[5:].isdigit()]
