@@ -217,6 +217,19 @@ static void a_state_that_leaves_memory_still_enters(void **state)
 	assert_int_equal(finish(f, PROMPT), KEPT);
 }
 
+/* A prompt that began with a large state keeps one of its own, of which no byte is in memory. */
+static void a_large_state_leaves_after_another_has_entered(void **state)
+{
+	fixture *f = *state;
+	ask(f, 600);
+	begin(f, &with, PROMPT);
+	tick(f);
+	assert_true(copies(&with));
+	prefixes_free(cache_of(f), f->model);
+	assert_int_equal(finish(f, PROMPT), 512);
+	assert_int_equal(ask(f, PROMPT), KEPT);
+}
+
 static void equal_prompts_at_once_keep_one_state(void **state)
 {
 	fixture *f = *state;
@@ -324,7 +337,7 @@ int main(void)
 	    TEST(a_cancelled_prompt_ends_its_copy),         TEST(a_state_that_leaves_memory_still_enters),
 	    TEST(equal_prompts_at_once_keep_one_state),     TEST(another_state_does_not_wait_to_be_kept),
 	    TEST(what_costs_too_much_is_not_kept),          TEST(a_scheduler_that_ends_frees_its_copies),
-	    TEST(a_copy_that_fails_changes_no_token),
+	    TEST(a_copy_that_fails_changes_no_token),       TEST(a_large_state_leaves_after_another_has_entered),
 	};
 	return RUN_ALL_WAYS(tests);
 }

@@ -238,7 +238,7 @@ static void a_device_reads_many_prompts_in_one_step(void **state)
 	write_gpt2(wide.folder, wide.backend, 1); /* its prompts are read by SCHEDULER_PREFILL_CHUNK */
 	fixture_serve(&wide, &roomy);
 	for (int i = 0; i < N; i++) {
-		char id[8];
+		char id[16];
 		snprintf(id, sizeof id, "s%d", i);
 		random_tokens(ids, LENGTH, 20);
 		generation_request r = request(&c[i], ids, LENGTH, 1);
@@ -526,7 +526,7 @@ static void sessions_that_continue_without_a_prompt_start_together(void **state)
 	session *x[N];
 	int started = 0;
 	for (int i = 0; i < N; i++) {
-		char id[16];
+		char id[24];
 		int32_t ids[3];
 		random_tokens(ids, 3, (uint64_t)i);
 		snprintf(id, sizeof id, "alone %d", i);

@@ -550,6 +550,37 @@ static void a_session_leaves_its_slot_in_steps(void **state)
 	free(ids);
 }
 
+/* The session keeps its slot, or its place in host memory. */
+static void a_device_that_fails_leaves_a_session_in_its_place(void **state)
+{
+	(void)state;
+	fixture f;
+	fixture_folder(&f);
+	fault_backend *fault = fault_backend_new(f.backend);
+	f.backend = &fault->base;
+	fixture_serve(&f, &roomy);
+	int32_t ids[BEFORE];
+	random_tokens(ids, BEFORE, 38);
+	session *x = open_session(&f, "x", POSITION_ERROR, false), *y = open_session(&f, "y", POSITION_ERROR, false);
+	session *kept;
+	session_transfer t = {0};
+	append(&f, x, ids, BEFORE);
+	append(&f, y, ids, BEFORE);
+	fault_arm(fault, FAULT_TRANSFER, 0, false);
+	assert_int_equal(scheduler_session_leave_step(f.scheduler, x, &t, &kept, NULL), STATUS_DEVICE);
+	assert_null(t.blob);
+	assert_null(t.held);
+	assert_same_state(&f, x, y);
+	t = leave(&f, x, &kept);
+	session_transfer from = {.blob = t.blob, .bytes = t.bytes, .held = t.held};
+	fault_arm(fault, FAULT_TRANSFER, 0, false);
+	assert_int_equal(scheduler_session_import_step(f.scheduler, f.model, "x", &from, &x, NULL), STATUS_DEVICE);
+	assert_null(find(&f, "x"));
+	x = come_back(&f, "x", &t, kept);
+	assert_same_state(&f, x, y);
+	fixture_close(&f);
+}
+
 static void a_busy_session_does_not_leave(void **state)
 {
 	fixture *f = *state;
@@ -586,6 +617,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(a_session_that_left_its_slot_returns_as_it_was, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_session_leaves_its_slot_in_steps, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_busy_session_does_not_leave, setup, teardown),
+	    cmocka_unit_test(a_device_that_fails_leaves_a_session_in_its_place),
 	    cmocka_unit_test(a_device_that_fails_during_a_rollback_loses_the_session),
 	    cmocka_unit_test_setup_teardown(an_automatic_snapshot_is_the_session_after_its_tokens, setup, teardown),
 	    cmocka_unit_test_setup_teardown(the_oldest_automatic_snapshots_go_first_and_named_ones_stay, setup,
