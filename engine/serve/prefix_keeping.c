@@ -137,7 +137,7 @@ status prefixes_copy(prefix_cache *c, session *x, size_t *room)
 		c->byte_ns += ((double)(clock_ns() - began) / (double)bytes - c->byte_ns) / SHARE;
 	const status result = k->entering ? s : STATUS_OK; /* nothing depends on a state that leaves */
 	if (done || s != STATUS_OK)
-		end_copy(c, x, done);
+		end_copy(c, x, done && s == STATUS_OK);
 	return result;
 }
 
