@@ -204,6 +204,7 @@ static void a_cancelled_prompt_ends_its_copy(void **state)
 	read_until_it_copies(f);
 	tick(f);
 	generation_cancel(with.generation);
+	assert_false(generation_runnable(with.generation)); /* its state is not complete */
 	drain(f);
 	assert_int_equal(with.result.status, STATUS_CANCELLED);
 	assert_null(cache_of(f)->leaving);
