@@ -181,6 +181,25 @@ static void a_copy_begins_after_the_step_in_flight(void **state)
 	finish(f, PROMPT);
 }
 
+/* A request whose state is copied is not idle. */
+static void the_background_waits_for_a_copy(void **state)
+{
+	fixture *f = *state;
+	generation_request r = request(&other, ids + 1000, 3, 500);
+	r.background = true;
+	start(f, NULL, &other, &r);
+	while (other.n_tokens == 0)
+		tick(f);
+	read_until_it_copies(f);
+	const int before = other.n_tokens;
+	while (copies(&with)) {
+		tick(f);
+		assert_int_equal(other.n_tokens, before);
+	}
+	generation_cancel(other.generation);
+	finish(f, PROMPT);
+}
+
 /* The longer a turn takes, the more may be copied before the next one. */
 static void a_long_turn_allows_larger_pieces(void **state)
 {
@@ -361,7 +380,7 @@ int main(void)
 	    TEST(equal_prompts_at_once_keep_one_state),     TEST(another_state_does_not_wait_to_be_kept),
 	    TEST(what_costs_too_much_is_not_kept),          TEST(a_slow_period_does_not_refuse_states_for_good),
 	    TEST(a_scheduler_that_ends_frees_its_copies),   TEST(a_copy_that_fails_changes_no_token),
-	    TEST(a_copy_begins_after_the_step_in_flight),
+	    TEST(a_copy_begins_after_the_step_in_flight),   TEST(the_background_waits_for_a_copy),
 	};
 	return RUN_ALL_WAYS(tests);
 }
