@@ -4,8 +4,8 @@
  *
  *   after the tokens that it says others share, or that it has in common with a recent prompt
  *   after every PREFIXES_EVERY tokens of its prompt; on a device, after every step's worth
- *   before the last token of the prompt; on a device, after it
- *   when the generation ends: the next turn of a chat begins there
+ *   before the last token of the prompt; on a device, after it if a slot has at most PREFIXES_AT_ONCE bytes
+ *   when the generation ends, unless it is copied in pieces: the next turn of a chat begins there
  *
  * A later prompt of the same owner begins with a copy of the state after the most tokens that it has in common.
  *
@@ -63,7 +63,8 @@ typedef struct prefix_cache {
 	served_model *read_model;              /* for this model */
 	session *leaving;                      /* the copy of the state that leaves its slot in pieces; NULL: none */
 	double byte_ns;                        /* recent time to copy a byte in pieces */
-	uint64_t too_large, thinned;           /* states that were not kept: larger than the budget; not worth it */
+	uint64_t too_large;                    /* states that were not kept: larger than the budget, */
+	uint64_t thinned; /* not worth it, or to be copied in pieces at a generation's end or beside another */
 } prefix_cache;
 
 /* Zero all and set limit, disk and program. */

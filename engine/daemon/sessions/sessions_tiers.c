@@ -180,7 +180,7 @@ void tiers_discard(sessions *all, session_entry *e)
 	tiers_set_live(all, e, false);
 }
 
-/* Export the next step. Executor thread. */
+/* Copy the next step. Executor thread. */
 static bool prepare_move(task *t, device *d)
 {
 	eviction *x = (eviction *)t;
