@@ -47,7 +47,7 @@ static bool takes_long(prefix_cache *c, const served_model *m, double each)
 	return is_long;
 }
 
-/* True if a copy of x with so many bytes that it does not share is worth them. */
+/* True if a copy of x is worth the `bytes` that it does not share. */
 static bool is_worth(prefix_cache *c, const session *x, size_t bytes)
 {
 	const double each = (double)bytes / (double)(x->tokens - x->kept.tokens);

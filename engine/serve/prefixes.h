@@ -20,9 +20,9 @@
  *
  * A state of more than PREFIXES_AT_ONCE bytes enters and leaves its slot in pieces, beside steps of others
  * (prefixes_copy); its prompt waits. Such a state is kept only if copying what it does not share takes little time
- * against reading the tokens since the last state, and if the budget has room for PREFIXES_ROOM tokens at as many bytes
- * for each. Otherwise one after more tokens may be. One state at a time leaves its slot in pieces; its bytes count once
- * it is complete. A state that leaves memory while it enters a slot is freed after that.
+ * against reading the tokens since the last state. The budget must also have room for PREFIXES_ROOM tokens at as many
+ * bytes for each. Otherwise one after more tokens may be. One state at a time leaves its slot in pieces; its bytes
+ * count once it is complete. A state that leaves memory while it enters a slot is freed after that.
  *
  * A state on the disk is read or written only if reading it takes less time than computing the tokens that it saves.
  * The first is estimated from the speed of the latest reads, the second from the fastest recent steps of prompts.
