@@ -143,7 +143,8 @@ static void add_serving(json_t *all, const engine *e, const device_stats *d)
 	metrics_add(all, "additive_engine_prefix_too_large_total", "counter",
 	            "States of prompts that were not kept: larger than the whole budget.", (double)s->prefix_too_large);
 	metrics_add(all, "additive_engine_prefix_thinned_total", "counter",
-	            "States of prompts that were not kept: copying or memory costs too much against reading.",
+	            "States of prompts that were not kept: copying or memory costs too much against reading, or they are "
+	            "copied in pieces and the generation ended or another such copy was in progress.",
 	            (double)s->prefix_thinned);
 	int64_t blocks, shared;
 	scheduler_block_bytes(&blocks, &shared);

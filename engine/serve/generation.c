@@ -334,7 +334,7 @@ void generation_discard(generation *g)
 
 bool generation_runnable(const generation *g)
 {
-	if ((g->held || g->session->kept.copies) && !g->cancelled)
+	if (g->session->kept.copies || (g->held && !g->cancelled))
 		return false;
 	if (g->beams && !g->cancelled)
 		return beams_runnable(g);

@@ -18,8 +18,8 @@ typedef struct found_file {
 	struct timespec used;
 } found_file;
 
-/* List the files of the folder, least recently used first; the caller frees *out and its entries. What is no state, or
- * is past PREFIX_DISK_MOST, is removed. */
+/* List the files of the folder, least recently used first. The caller frees *out; the index takes its entries. What is
+ * no state, or is past PREFIX_DISK_MOST, is removed. */
 size_t prefix_file_list(const char *folder, found_file **out);
 
 /* Return the bytes that a file system should keep free. */

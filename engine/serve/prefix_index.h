@@ -1,4 +1,4 @@
-/* prefix_index.h - which states prefix_disk.h has as files: a hash table by key, and an order by last use. The caller
+/* prefix_index.h - the states that prefix_disk.h has as files: a hash table by key, and an order by last use. The caller
  * locks it. */
 #ifndef ENGINE_SERVE_PREFIX_INDEX_H
 #define ENGINE_SERVE_PREFIX_INDEX_H

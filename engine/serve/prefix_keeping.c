@@ -37,14 +37,22 @@ int64_t prefixes_piece(const generation *g, int64_t n)
 	return smaller_of(n, next_kept(g, x->tokens + 1) - x->tokens);
 }
 
-/* True if a copy of x with so many bytes that it does not share is worth them. */
-static bool is_worth(const prefix_cache *c, const session *x, size_t bytes)
+/* True if copying `each` bytes for a token takes too long against reading it. The time of a byte is measured only
+ * while states are copied. So every refusal lowers it, and a slow period does not refuse states for good. */
+static bool takes_long(prefix_cache *c, const served_model *m, double each)
+{
+	const double fade = 0.98;
+	const bool is_long = m->prompt_ns > 0 && each * c->byte_ns * PREFIXES_COPY_SHARE > (double)m->prompt_ns;
+	c->byte_ns *= is_long ? fade : 1;
+	return is_long;
+}
+
+/* True if a copy of x is worth the `bytes` that it does not share. */
+static bool is_worth(prefix_cache *c, const session *x, size_t bytes)
 {
 	const double each = (double)bytes / (double)(x->tokens - x->kept.tokens);
-	const uint64_t read_ns = x->model->prompt_ns;
 	return bytes <= PREFIXES_AT_ONCE ||
-	       ((read_ns == 0 || each * c->byte_ns * PREFIXES_COPY_SHARE <= (double)read_ns) &&
-	        each * PREFIXES_ROOM <= (double)c->limit);
+	       (each * PREFIXES_ROOM <= (double)c->limit && !takes_long(c, x->model, each));
 }
 
 /* Add a copy of x, or begin one in pieces if x can wait. False: none is kept. */
@@ -137,7 +145,7 @@ status prefixes_copy(prefix_cache *c, session *x, size_t *room)
 		c->byte_ns += ((double)(clock_ns() - began) / (double)bytes - c->byte_ns) / SHARE;
 	const status result = k->entering ? s : STATUS_OK; /* nothing depends on a state that leaves */
 	if (done || s != STATUS_OK)
-		end_copy(c, x, done);
+		end_copy(c, x, done && s == STATUS_OK);
 	return result;
 }
 

@@ -4,8 +4,8 @@
  *
  *   after the tokens that it says others share, or that it has in common with a recent prompt
  *   after every PREFIXES_EVERY tokens of its prompt; on a device, after every step's worth
- *   before the last token of the prompt; on a device, after it
- *   when the generation ends: the next turn of a chat begins there
+ *   before the last token of the prompt; on a device, after it if a slot has at most PREFIXES_AT_ONCE bytes
+ *   when the generation ends, unless it is copied in pieces: the next turn of a chat begins there
  *
  * A later prompt of the same owner begins with a copy of the state after the most tokens that it has in common.
  *
@@ -20,9 +20,9 @@
  *
  * A state of more than PREFIXES_AT_ONCE bytes enters and leaves its slot in pieces, beside steps of others
  * (prefixes_copy); its prompt waits. Such a state is kept only if copying what it does not share takes little time
- * against reading the tokens since the last state, and if the budget has room for PREFIXES_ROOM tokens at as many bytes
- * for each. Otherwise one after more tokens may be. One state at a time leaves its slot in pieces; its bytes count once
- * it is complete. A state that leaves memory while it enters a slot is freed after that.
+ * against reading the tokens since the last state. The budget must also have room for PREFIXES_ROOM tokens at as many
+ * bytes for each. Otherwise one after more tokens may be. One state at a time leaves its slot in pieces; its bytes
+ * count once it is complete. A state that leaves memory while it enters a slot is freed after that.
  *
  * A state on the disk is read or written only if reading it takes less time than computing the tokens that it saves.
  * The first is estimated from the speed of the latest reads, the second from the fastest recent steps of prompts.
@@ -63,7 +63,8 @@ typedef struct prefix_cache {
 	served_model *read_model;              /* for this model */
 	session *leaving;                      /* the copy of the state that leaves its slot in pieces; NULL: none */
 	double byte_ns;                        /* recent time to copy a byte in pieces */
-	uint64_t too_large, thinned;           /* states that were not kept: larger than the budget; not worth it */
+	uint64_t too_large;                    /* states that were not kept: larger than the budget, */
+	uint64_t thinned; /* not worth it, or to be copied in pieces at a generation's end or beside another */
 } prefix_cache;
 
 /* Zero all and set limit, disk and program. */

@@ -186,7 +186,7 @@ status scheduler_session_export_step(scheduler *s, session *x, session_transfer 
  * STATUS_DEVICE: the device was lost, possibly between two calls. */
 status scheduler_session_import_step(scheduler *s, served_model *m, const char *id, session_transfer *t, session **out,
                                      error *err);
-/* Move a session out of its slot: copy about a megabyte more, but for what its snapshots and states of prompts have
+/* Move a session out of its slot: copy about a megabyte more, but for what its snapshots and forks have
  * (held_state.h). Once t->done, x is freed, its slot is free, *snapshots has its snapshots, and t->held the session. The
  * caller lets nothing else use x until then. It returns by an import, followed by scheduler_session_attach. After an
  * error x is as before and t is empty. STATUS_CONFLICT: x is busy. */
@@ -495,7 +495,7 @@ typedef struct scheduler_stats {
 	/* Since scheduler_new: tokens read from prompts, tokens generated, ticks, and rows of streams in all steps. */
 	uint64_t prompt_tokens, generated_tokens, ticks, batched_sequences;
 	uint64_t cached_tokens; /* tokens of prompts that were not read, because a state was kept */
-	uint64_t prefix_too_large, prefix_thinned; /* states that were not kept: larger than the budget; not worth it */
+	uint64_t prefix_too_large, prefix_thinned; /* states that were not kept (prefix_cache) */
 } scheduler_stats;
 void scheduler_stats_read(const scheduler *s, scheduler_stats *out);
 

@@ -115,6 +115,8 @@ status scheduler_copy_states(scheduler *s)
 		if (!g->session->kept.copies)
 			continue;
 		scheduler_begin(s, g);
+		if (s->ahead)
+			(void)step_wait(s, s->ahead); /* the copy's time does not contain it; its turn returns a failure */
 		const status result = prefixes_copy(&s->prefixes, g->session, &room);
 		if (result == STATUS_OK)
 			continue;

@@ -137,11 +137,11 @@ int64_t scheduler_divide_prompts(scheduler *s, const served_model *m, const shar
 	return number_in(ns, m->token_ns, SHARES_HOST_ROWS, INT64_MAX);
 }
 
-/* True if a generation or score task that is not in the background can run. */
+/* True if a generation or score task that is not in the background can run, or waits for a copy of its state. */
 static bool foreground_runs(const scheduler *s)
 {
 	for (const generation *g = s->first; g; g = g->following)
-		if (!g->background && generation_runnable(g))
+		if (!g->background && (g->session->kept.copies || generation_runnable(g)))
 			return true;
 	for (const score_task *x = s->score_tasks; x; x = x->next)
 		if (!x->request.background)

@@ -407,6 +407,27 @@ status session_blob_take(session_transfer *t, const void *blob, size_t bytes)
 	return STATUS_OK;
 }
 
+/* Begin to read a whole blob into x, which is empty. */
+static status read_begin(session *x, const blob_header *h, session_transfer *t, error *err)
+{
+	t->moved = header_bytes(h);
+	TRY(session_reserve(x, (int64_t)h->tokens, err));
+	if (h->source)
+		TRY(session_reserve_source(x, (int64_t)h->source, err));
+	if (blob_has(h, BLOB_WITH_SUMS) || !state_list_has_sums(model_states(x->model->model)))
+		return STATUS_OK;
+	const status s = move_logs(x, h, t);
+	return s == STATUS_OK ? s : error_set(err, s, NULL, "the state could not be written: %s", status_text(s));
+}
+
+/* Begin to bring x, which is empty, to the held session, which had no model meanwhile. */
+static status return_begin(session *x, session_transfer *t, error *err)
+{
+	t->moved = 0;
+	t->held->model = x->model;
+	return session_rollback_step(x, t->held, &t->moved, &(bool){false}, err);
+}
+
 status session_blob_open(session **out, served_model *m, const char *id, session_transfer *t, error *err)
 {
 	blob_header h;
@@ -416,16 +437,7 @@ status session_blob_open(session **out, served_model *m, const char *id, session
 	TRY(blob_fits(m, &h, t, &o, err));
 	o.durable &= !t->temporary;
 	TRY(session_new(out, m, id, &o, err));
-	status s = session_reserve(*out, (int64_t)h.tokens, err);
-	if (s == STATUS_OK && h.source)
-		s = session_reserve_source(*out, (int64_t)h.source, err);
-	t->moved = t->held ? 0 : header_bytes(&h);
-	if (s == STATUS_OK && t->held) {
-		t->held->model = m; /* it had none meanwhile */
-		s = session_rollback_step(*out, t->held, &t->moved, &(bool){false}, err);
-	} else if (s == STATUS_OK && !blob_has(&h, BLOB_WITH_SUMS) && state_list_has_sums(model_states(m->model)) &&
-	           (s = move_logs(*out, &h, t)) != STATUS_OK)
-		error_set(err, s, NULL, "the state could not be written: %s", status_text(s));
+	const status s = t->held ? return_begin(*out, t, err) : read_begin(*out, &h, t, err);
 	if (s != STATUS_OK) {
 		session_free(*out);
 		*out = NULL;

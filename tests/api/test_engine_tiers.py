@@ -62,6 +62,19 @@ def test_clients_of_many_sessions_get_the_texts_of_undisturbed_ones(own_daemon, 
     assert daemon.stop() == 0
 
 
+def test_host_memory_has_room_for_what_the_tokens_have_written_and_the_disk_for_whole_slots(own_daemon):
+    daemon = own_daemon("--max-sessions", 2, "--session-memory-bytes", 16000, "--session-disk-bytes", 0)
+    with daemon.connect() as engine:
+        model = train(engine, architecture="gpt2")
+        ids = [engine.call("session.create", {"model": model, "prompt": "9"})["id"] for _ in range(4)]
+        bytes = values(engine, "additive_engine_session_state_bytes")
+        assert 0 < bytes["memory"] <= 16000 < bytes["device"] / 2, bytes
+        assert values(engine, "additive_engine_session_states") == {"device": 2, "memory": 2, "disk": 0}
+        for s in ids:
+            engine.call("session.append", {"id": s, "text": "9"})
+    assert daemon.stop() == 0
+
+
 def test_a_killed_engine_has_lost_no_token_of_a_durable_session_in_any_place(own_daemon):
     daemon = own_daemon("--max-sessions", 2, "--session-memory-bytes", 20000)
     with daemon.connect() as engine:

@@ -72,6 +72,13 @@ static void come_back(session_away *away, session *x, uint64_t taken_ns)
 	*away = (session_away){.returned_ns = clock_ns() - taken_ns};
 }
 
+/* Let go of the state of `away`, which still has it. */
+static void leave_away(session_ticket *t)
+{
+	if (t->away && t->import.blob == t->away->blob)
+		t->import = (session_transfer){0};
+}
+
 /* Import the next step. After a failure `away` still has its state. */
 static void import(session_ticket *t, scheduler *s, served_model *m)
 {
@@ -80,10 +87,10 @@ static void import(session_ticket *t, scheduler *s, served_model *m)
 	status result = scheduler_session_import_step(s, m, t->id, &t->import, &x, &err);
 	if (result == STATUS_OK && !t->import.done)
 		return;
-	if (result != STATUS_OK)
+	if (result != STATUS_OK) {
 		session_ticket_blame(t, result, &err);
-	if (result != STATUS_OK && t->away && t->import.blob == t->away->blob)
-		t->import = (session_transfer){0};
+		leave_away(t);
+	}
 	scheduler_transfer_fini(&t->import);
 	if (result != STATUS_OK || !t->away)
 		return;
@@ -101,8 +108,10 @@ bool session_ticket_prepare(session_ticket *t, model_entry *c, device *d)
 		return true;
 	if (!catalog_prepare(c, d))
 		return false;
-	if (catalog_model(c, d, &m, &ignored) != STATUS_OK)
+	if (catalog_model(c, d, &m, &ignored) != STATUS_OK) {
+		leave_away(t); /* the device may have failed after the first steps */
 		return true;
+	}
 	scheduler *s = device_scheduler(d);
 	const bool live = scheduler_session_find(s, t->id);
 	if (!live && scheduler_slot_is_coming(s))

@@ -180,7 +180,7 @@ void tiers_discard(sessions *all, session_entry *e)
 	tiers_set_live(all, e, false);
 }
 
-/* Export the next step. Executor thread. */
+/* Copy the next step. Executor thread. */
 static bool prepare_move(task *t, device *d)
 {
 	eviction *x = (eviction *)t;
@@ -223,7 +223,7 @@ static void moved(task *t)
 	tiers_spill(all);
 }
 
-/* Bytes of the exported state. */
+/* Bytes of the state on the disk. In host memory it has snapshot_bytes. */
 static int64_t away_bytes(const session_entry *e)
 {
 	return e->export_bytes + BLOB_BYTES;
@@ -236,7 +236,7 @@ static void move(sessions *all, session_entry *e)
 	*x = (eviction){.task = {.prepare = prepare_move, .run = run_move, .done = moved},
 	                .all = all,
 	                .entry = e,
-	                .expected = away_bytes(e)};
+	                .expected = e->snapshot_bytes};
 	snprintf(x->id, sizeof x->id, "%s", e->id);
 	executor_control(fleet_executor(all->parts.fleet, e->device), &x->task);
 	e->moving = true;
@@ -250,8 +250,8 @@ static bool disk_fails(const sessions *all)
 	return all->disk_error.status != STATUS_OK && clock_ns() < all->disk_retry_ns;
 }
 
-/* Return how many bytes a session may have that moves to host memory, when `coming` leaves its place. *unwritten: the
- * same, if no other session is written to the disk. */
+/* Return how many bytes a session may have that moves to host memory or to the disk, when `coming` leaves its place.
+ * *unwritten: how many it may have in host memory if no other session is written to the disk. */
 static int64_t find_room(const sessions *all, const session_entry *coming, int64_t *unwritten)
 {
 	const session_parts *p = &all->parts;
@@ -267,15 +267,15 @@ static int64_t find_room(const sessions *all, const session_entry *coming, int64
 }
 
 /* Return the session that has been idle longest on an open device and may move, or on any device if none is open.
- * NULL: there is none. */
-static session_entry *find_longest_idle(const sessions *all, int64_t room)
+ * NULL: there is none. room, unwritten: of find_room. */
+static session_entry *find_longest_idle(const sessions *all, int64_t room, int64_t unwritten)
 {
 	const fleet *f = all->parts.fleet;
 	const bool open = fleet_is_open(f);
 	session_entry *best = NULL;
 	for (int i = 0; i < fleet_count(f); i++) {
 		session_entry *e = !open || device_is_open(fleet_device(f, i)) ? all->idle[i].first : NULL;
-		while (e && !e->options.durable && away_bytes(e) > room)
+		while (e && !e->options.durable && e->snapshot_bytes > unwritten && away_bytes(e) > room)
 			e = e->idle_next;
 		if (e && (!best || e->idle_since < best->idle_since))
 			best = e;
@@ -288,7 +288,7 @@ static status free_slot(sessions *all, session_entry *coming, error *err)
 {
 	int64_t unwritten;
 	const int64_t room = find_room(all, coming, &unwritten);
-	session_entry *e = find_longest_idle(all, room);
+	session_entry *e = find_longest_idle(all, room, unwritten);
 	if (!e && all->idle[coming->device].first && all->disk_error.status != STATUS_OK &&
 	    (disk_fails(all) || unwritten < -SPILL_BYTES))
 		return error_set(err, all->disk_error.status, NULL, "a session would have to move to the disk: %s",
@@ -296,7 +296,7 @@ static status free_slot(sessions *all, session_entry *coming, error *err)
 	if (!e)
 		return STATUS_OK;
 	coming->device = e->device;
-	if (e->options.durable && away_bytes(e) > unwritten) {
+	if (e->options.durable && e->snapshot_bytes > unwritten) {
 		all->stats.moves[TIER_DEVICE][TIER_DISK]++;
 		tiers_discard(all, e);
 	} else {

@@ -595,6 +595,23 @@ static void a_return_that_fails_leaves_the_session_where_it_was(void **state)
 	assert_places(d, RIG_SESSIONS, 1, 0);
 }
 
+/* There is no model after the first steps of a return. */
+static void a_return_without_a_model_leaves_the_state(void **state)
+{
+	(void)state;
+	error err;
+	session *x;
+	model_entry none = {.gate = MODEL_DELETED};
+	session_away away = {.blob = calloc(1, PLENTY), .bytes = PLENTY};
+	session_ticket t = {.away = &away, .import = {.blob = away.blob, .bytes = PLENTY, .moved = 1}};
+	assert_true(session_ticket_prepare(&t, &none, NULL));
+	assert_int_equal(session_ticket_redeem(&t, &none, NULL, &x, &err), STATUS_NOT_FOUND);
+	assert_null(t.import.blob);
+	session_ticket_fini(&t);
+	memset(away.blob, 1, PLENTY);
+	free(away.blob);
+}
+
 static void moves_and_returns_are_counted(void **state)
 {
 	rig *d = budget(state, 0, PLENTY);
@@ -641,6 +658,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(sessions_without_a_slot_survive_their_device, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_session_that_is_lost_when_it_would_move_is_removed, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_return_that_fails_leaves_the_session_where_it_was, setup, teardown),
+	    cmocka_unit_test(a_return_without_a_model_leaves_the_state),
 	    cmocka_unit_test_setup_teardown(moves_and_returns_are_counted, setup, teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,7 +9,7 @@ static const int64_t token_bytes = 16 * (64 + 64 + 1) * (int64_t)sizeof(float);
 
 static int32_t ids[PLACES];
 static client with, without, other;
-static double byte_ns; /* time to copy a byte, in place of the measured one */
+static double byte_ns; /* time to copy a byte, in place of the measured one; 0: as measured */
 
 static int setup_large(void **state)
 {
@@ -50,7 +50,7 @@ static prefix_cache *cache_of(const fixture *f)
 static void tick(fixture *f)
 {
 	f->scheduler->turn_ns = 0;
-	cache_of(f)->byte_ns = byte_ns;
+	cache_of(f)->byte_ns = byte_ns > 0 ? byte_ns : cache_of(f)->byte_ns;
 	assert_int_equal(scheduler_tick(f->scheduler), STATUS_OK);
 }
 
@@ -164,6 +164,42 @@ static void streams_continue_while_a_state_is_copied(void **state)
 	assert_int_equal(finish(f, PROMPT), KEPT);
 }
 
+/* The time of a copy does not contain that of the step. */
+static void a_copy_begins_after_the_step_in_flight(void **state)
+{
+	fixture *f = *state;
+	generation_request r = request(&other, ids + 1000, 3, 500);
+	start(f, NULL, &other, &r);
+	read_until_it_copies(f);
+	tick(f);
+	if (f->scheduler->ahead) {
+		assert_false(f->scheduler->ahead->waited);
+		assert_int_equal(scheduler_copy_states(f->scheduler), STATUS_OK);
+		assert_true(f->scheduler->ahead->waited);
+	}
+	generation_cancel(other.generation);
+	finish(f, PROMPT);
+}
+
+/* A request whose state is copied is not idle. */
+static void the_background_waits_for_a_copy(void **state)
+{
+	fixture *f = *state;
+	generation_request r = request(&other, ids + 1000, 3, 500);
+	r.background = true;
+	start(f, NULL, &other, &r);
+	while (other.n_tokens == 0)
+		tick(f);
+	read_until_it_copies(f);
+	const int before = other.n_tokens;
+	while (copies(&with)) {
+		tick(f);
+		assert_int_equal(other.n_tokens, before);
+	}
+	generation_cancel(other.generation);
+	finish(f, PROMPT);
+}
+
 /* The longer a turn takes, the more may be copied before the next one. */
 static void a_long_turn_allows_larger_pieces(void **state)
 {
@@ -187,6 +223,7 @@ static void a_cancelled_prompt_ends_its_copy(void **state)
 	read_until_it_copies(f);
 	tick(f);
 	generation_cancel(with.generation);
+	assert_false(generation_runnable(with.generation)); /* its state is not complete */
 	drain(f);
 	assert_int_equal(with.result.status, STATUS_CANCELLED);
 	assert_null(cache_of(f)->leaving);
@@ -293,6 +330,24 @@ static void what_costs_too_much_is_not_kept(void **state)
 	assert_int_equal(c->count, 1);
 }
 
+/* The time of a byte is measured only while states are copied. */
+static void a_slow_period_does_not_refuse_states_for_good(void **state)
+{
+	fixture *f = *state;
+	prefix_cache *c = cache_of(f);
+	byte_ns = 0;
+	c->byte_ns = 1e9;
+	f->model->prompt_ns = 1;
+	assert_int_equal(ask(f, PROMPT), 0);
+	assert_int_equal(c->thinned, 1);
+	assert_true(c->byte_ns < 1e9 && c->byte_ns > 0.9e9);
+	const double lower = c->byte_ns;
+	c->limit = (PREFIXES_ROOM - 1) * token_bytes; /* the time is not the reason */
+	assert_int_equal(ask(f, PROMPT), 0);
+	assert_int_equal(c->thinned, 2);
+	assert_true(c->byte_ns == lower);
+}
+
 static void a_scheduler_that_ends_frees_its_copies(void **state)
 {
 	fixture *f = *state;
@@ -336,8 +391,10 @@ int main(void)
 	    TEST(streams_continue_while_a_state_is_copied), TEST(a_long_turn_allows_larger_pieces),
 	    TEST(a_cancelled_prompt_ends_its_copy),         TEST(a_state_that_leaves_memory_still_enters),
 	    TEST(equal_prompts_at_once_keep_one_state),     TEST(another_state_does_not_wait_to_be_kept),
-	    TEST(what_costs_too_much_is_not_kept),          TEST(a_scheduler_that_ends_frees_its_copies),
-	    TEST(a_copy_that_fails_changes_no_token),       TEST(a_large_state_leaves_after_another_has_entered),
+	    TEST(what_costs_too_much_is_not_kept),          TEST(a_slow_period_does_not_refuse_states_for_good),
+	    TEST(a_scheduler_that_ends_frees_its_copies),   TEST(a_copy_that_fails_changes_no_token),
+	    TEST(a_copy_begins_after_the_step_in_flight),   TEST(the_background_waits_for_a_copy),
+	    TEST(a_large_state_leaves_after_another_has_entered),
 	};
 	return RUN_ALL_WAYS(tests);
 }
