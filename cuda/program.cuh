@@ -123,13 +123,13 @@ bool cuda_program_add(backend *b, const program_phase &phase, size_t shared,
                       status (*launch)(backend *b, const program_phase &phase));
 /* Add `count` phases that a program has all of, or none. */
 bool cuda_program_add_group(backend *b, const program_phase *phases, int count, size_t shared, const program_calls &calls);
-/* True if a program can have the product: few rows, whole packs of x, and whole steps; int8:
- * whole words of a lane. */
+/* True if a program can have the product: few rows, whole packs of x, and whole steps; int8: whole words of a lane. */
 bool cuda_program_streams(const panel_product &p);
 /* Set the phase of a call of additive_stream, and the shared memory of a piece; false if it cannot be a phase. */
 bool cuda_stream_phase(const op_call *call, program_phase *out, size_t *shared);
 /* Set the phase of a chain, likewise. */
 bool cuda_stream_chain_phase(const backend *b, const stream_chain *chain, program_phase *out, size_t *shared);
+/* Set the phase of a product with its chain, likewise. */
 bool cuda_panels_phase(const backend *b, const panel_chain_calls *calls, program_phase *out, size_t *shared);
 /* The phase of a product (linear_narrow.cu). */
 bool cuda_panels_phase_of(const panel_product &p, const panel_chain &c, dtype type, program_phase *out, size_t *shared);

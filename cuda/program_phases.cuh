@@ -1,9 +1,10 @@
 /* program_phases.cuh - the kernel of programs (program.cuh): phases, and the waits between them.
  *
  * A phase ends with a barrier of the block and an addition to memory. The next begins with a poll that sees it, a fence
- * and another barrier. Everything that does not depend on the previous phase comes before the poll: the phase's
- * arguments, the weights of layernorm, biases, and the ring's weights. Counters are 128 bytes apart. A poll is a relaxed
- * load, since an acquire would empty the first-level cache each time.
+ * and another barrier. What does not depend on the previous phase comes before the poll: the phase's arguments, the
+ * weights of layernorm, biases, and the ring's weights. If the blocks compute x of a product (program_source), its norm's
+ * weights and its biases come after the poll. Counters are 128 bytes apart. A poll is a relaxed load, since an acquire
+ * would empty the first-level cache each time.
  *
  * With one row a block makes the operands of x once per phase, also if it has several pieces; with more, the sums and
  * scales of layernorm and codes. */

@@ -16,9 +16,9 @@
  * added in order. With `uniform` a last kernel adds dy / S to dv for the queries that see nothing.
  *
  * mma (bf16): 4 warps of 16 keys (of sᵀ = k qᵀ) or 16 queries. The other side is loaded 64 rows at a time, while the
- * previous ones are used, and multiplied 32 at a time. p and ds are rounded to bf16 for the last products; every sum is
- * f32. Memory: qkv, y, dy and dqkv once, 16 D bytes per token in bf16. In addition each tile reads the tiles of the
- * other side, which are expected in the L2 cache.
+ * previous ones are used, and multiplied 32 at a time. p is exp2.approx of one fma of the score, here and by wgmma. p
+ * and ds are rounded to bf16 for the last products; every sum is f32. Memory: qkv, y, dy and dqkv once, 16 D bytes per
+ * token in bf16. In addition each tile reads the tiles of the other side, which are expected in the L2 cache.
  *
  * plain (f32, and wide heads): a block also takes 64 channels of the result, and recomputes the scores for each 64.
  *

@@ -16,7 +16,7 @@ template <class T> struct gradient {
 /* Compute dq, dk and dv by wgmma (softmax_wgmma_grad.cu), for a call that cuda_softmax_may_wgmma allows. */
 status cuda_softmax_wgmma_grad(backend *b, int64_t batch, const gradient<bf16> &g);
 
-/* Offset of head n among a sequence's queries, and of its keys. */
+/* Rows of a head in a sequence, and its dropout. */
 template <class T> struct of_head {
 	const T *q, *k, *v, *dy;
 	const float *level, *along;

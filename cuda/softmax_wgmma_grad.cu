@@ -6,8 +6,9 @@
  * Queries: a block has 128 queries, and the ring has the keys and values that they see:
  *   s = q kᵀ, t = dy vᵀ;  wait;  ds of s and t;  dq += ds k of tile i;  s and t of tile i + 1;  …
  * While one group waits for its products, the other computes exponentials. p and ds are operands in registers. The
- * registers of a group hold the sums and s and t. Heads of up to 64 channels also keep the block's own rows there, and
- * the products of two tiles run at once. With wider heads keys and values are operands in shared memory.
+ * registers of a group hold the sums and s and t; for queries also the block's own queries and dy. With heads of up to 64
+ * channels they also hold the block's own keys and values, and the products of two tiles run at once. With wider heads
+ * keys and values are operands in shared memory.
  *
  * The sums are added in the order of keys_mma and queries_mma, so the results have their bits. */
 #include "cuda/softmax_gradient.cuh"
@@ -21,7 +22,7 @@ __device__ __forceinline__ void narrow(unsigned (&p)[4][1][4], const float (&s)[
 		mma_narrow(p[n][0], s[2 * n], s[2 * n + 1]);
 }
 
-/* True if a group has the registers for the products of two tiles and for its own rows. */
+/* True if a group has the registers for the products of two tiles, and that of keys also for its own rows. */
 template <int W> static constexpr bool IS_NARROW = W <= 64;
 
 /* --- dk and dv -------------------------------------------------------------------------------------- */

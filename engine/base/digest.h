@@ -19,7 +19,7 @@ digest_stream *digest_stream_new(void);
 void digest_stream_add(digest_stream *d, const void *data, size_t bytes);
 /* Digest of all data added so far. */
 uint64_t digest_stream_value(const digest_stream *d);
-/* 128 bits for the same data, for counting: even among 2^40 texts two that differ hardly ever have the same. */
+/* 128 bits for the same data, for counting: collisions are negligible up to 2^40 texts. */
 typedef struct digest_wide {
 	uint64_t low, high;
 } digest_wide;

@@ -188,14 +188,14 @@ static void guard_pool_thread(uv_work_t *work)
 	running *r = work->data;
 	death_log_guard_thread();
 	atomic_fetch_add(&r->guarded, 1);
-	for (int ms = 0; atomic_load(&r->guarded) < pool_threads() && ms < WAIT_MS; ms++)
+	for (int ms = 0; atomic_load(&r->guarded) < r->engine.pool_threads && ms < WAIT_MS; ms++)
 		uv_sleep(1);
 }
 
 static status start_pool(running *r, error *err)
 {
 	engine *e = &r->engine;
-	const int n = pool_threads();
+	const int n = e->pool_threads;
 	r->first_work = memory_new((size_t)n, sizeof *r->first_work);
 	if (!r->first_work)
 		return STATUS_NOMEM;
@@ -212,7 +212,8 @@ static status start_pool(running *r, error *err)
 static status start_threads(running *r, error *err)
 {
 	engine *e = &r->engine;
-	TRY(thread_check(fleet_threads(e->fleet) + pool_threads(), err));
+	e->pool_threads = pool_threads();
+	TRY(thread_check(fleet_threads(e->fleet) + e->pool_threads, err));
 	TRY(fleet_start(e->fleet, &e->loop, err));
 	return start_pool(r, err);
 }

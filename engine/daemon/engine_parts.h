@@ -34,7 +34,8 @@ typedef struct engine {
 	job_machine *job_machine;
 	generation_room generation; /* contexts of two rooms; those of the others are `sessions` and `job_machine` */
 	library library;
-	int statistics; /* library.statistics points to it */
+	int statistics;   /* library.statistics points to it */
+	int pool_threads; /* size of libuv's pool */
 	struct storage *storage;
 	struct listener *listener;
 } engine;

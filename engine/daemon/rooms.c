@@ -34,7 +34,8 @@ void rooms_connect(engine *e)
 	                       .budget = o->data_budget,
 	                       .cache_folder = e->cache_folder,
 	                       .cache_budget = e->cache_budget,
-	                       .statistics = &e->statistics};
+	                       .statistics = &e->statistics,
+	                       .pool_threads = e->pool_threads};
 }
 
 session_parts rooms_sessions(engine *e)

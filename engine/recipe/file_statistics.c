@@ -20,10 +20,11 @@ enum { FORMAT = 1 /* a part of every key */, KEPT_BYTES = 1 << 20 };
 
 /* --- kept results ---------------------------------------------------------------------- */
 
-static status make_path(const file_statistics_source *from, uint64_t chat, char path[PATH_MAX], error *err)
+static status make_path(const file_statistics_source *from, uint64_t hash, uint64_t chat, char path[PATH_MAX],
+                        error *err)
 {
-	uint64_t words[5] = {FORMAT, tokenizer_digest(from->tokenizer), 0, chat, corpus_hint_of_file(from->path)};
-	TRY(job_check_hash(from->path, &words[2], err));
+	const uint64_t words[] = {FORMAT, tokenizer_digest(from->tokenizer), hash, chat,
+	                          corpus_hint_of_file(from->path)};
 	const int n = snprintf(path, PATH_MAX, "%s/%016llx.statistics", from->cache.folder,
 	                       (unsigned long long)digest_bytes(words, sizeof words));
 	return n < PATH_MAX ? STATUS_OK : error_set(err, STATUS_INVALID, NULL, "path too long");
@@ -75,7 +76,7 @@ static const char *kind_name(training_form form, bool data)
 	return data ? names[form] : "text";
 }
 
-/* NULL of no documents. */
+/* JSON null if there are no documents. */
 static json_t *lengths_object(const length_counts *c)
 {
 	return c->n == 0 ? json_null()
@@ -136,11 +137,12 @@ static status count_file(json_t **out, const file_statistics_source *from, const
 	return s;
 }
 
-/* Open the chat template and find where the result is kept. */
-static status begin(const file_statistics_source *from, corpus_chat *chat, char path[PATH_MAX], error *err)
+/* Open the chat template and find where the result is kept. hash: the file's. */
+static status begin(const file_statistics_source *from, uint64_t hash, corpus_chat *chat, char path[PATH_MAX],
+                    error *err)
 {
 	TRY(corpus_chat_open(chat, from->tokenizer, from->config, err));
-	status s = make_path(from, chat->digest, path, err);
+	status s = make_path(from, hash, chat->digest, path, err);
 	if (s != STATUS_OK)
 		corpus_chat_close(chat);
 	return s;
@@ -150,23 +152,37 @@ status file_statistics_find(json_t **out, const file_statistics_source *from, er
 {
 	corpus_chat chat;
 	char path[PATH_MAX];
+	uint64_t hash;
 	*out = NULL;
-	TRY(begin(from, &chat, path, err));
+	if (!job_check_known_hash(from->path, &hash))
+		return STATUS_OK;
+	TRY(begin(from, hash, &chat, path, err));
 	corpus_chat_close(&chat);
 	return read_kept(out, path, err);
+}
+
+static status count_and_keep(json_t **out, const file_statistics_source *from, const corpus_chat *chat,
+                             const char *path, error *err)
+{
+	status s = count_file(out, from, chat, err);
+	if (s == STATUS_OK)
+		keep(from, *out, path);
+	else if (s == STATUS_INVALID && !err->param[0])
+		snprintf(err->param, sizeof err->param, "id");
+	return s;
 }
 
 status file_statistics_make(json_t **out, const file_statistics_source *from, error *err)
 {
 	corpus_chat chat;
 	char path[PATH_MAX];
+	uint64_t hash;
 	*out = NULL;
-	TRY(begin(from, &chat, path, err));
-	status s = count_file(out, from, &chat, err);
+	TRY(job_check_hash(from->path, &hash, err));
+	TRY(begin(from, hash, &chat, path, err));
+	status s = read_kept(out, path, err);
+	if (s == STATUS_OK && !*out)
+		s = count_and_keep(out, from, &chat, path, err);
 	corpus_chat_close(&chat);
-	if (s == STATUS_OK)
-		keep(from, *out, path);
-	else if (s == STATUS_INVALID && !err->param[0])
-		snprintf(err->param, sizeof err->param, "id");
 	return s;
 }

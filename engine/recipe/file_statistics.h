@@ -29,11 +29,13 @@ typedef struct file_statistics_source {
 	const atomic_bool *cancel; /* set: end with STATUS_CANCELLED */
 } file_statistics_source;
 
-/* *out: the kept result, a new reference; NULL: there is none. */
+/* *out: the kept result, a new reference; NULL: there is none, or the file must be read to find it, since its manifest
+ * has no hash. */
 status file_statistics_find(json_t **out, const file_statistics_source *from, error *err);
-/* Read the file, and keep the result if there is room. *out: a new reference, {"kind", "tokenizer", "bytes",
- * "documents", "characters", "tokens", "lengths", "duplicates", "invalid_utf8_lines", "scripts"} as in the API. param:
- * "id", or "model" if its chat template cannot be used. STATUS_STORAGE: the stored file is damaged. */
+/* Read the file, unless a result is kept for its hash, and keep the result if there is room. *out: a new reference,
+ * {"kind", "tokenizer", "bytes", "documents", "characters", "tokens", "lengths", "duplicates", "invalid_utf8_lines",
+ * "scripts"} as in the API. param: "id", or "model" if its chat template cannot be used. STATUS_STORAGE: the stored
+ * file is damaged. */
 status file_statistics_make(json_t **out, const file_statistics_source *from, error *err);
 
 #endif

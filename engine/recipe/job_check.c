@@ -74,18 +74,23 @@ status job_check_folder(const char *folder, const char *name, error *err)
 	return error_settle(err, s);
 }
 
-status job_check_hash(const char *path, uint64_t *out, error *err)
+bool job_check_known_hash(const char *path, uint64_t *out)
 {
 	char beside[PATH_MAX + 16];
 	manifest *m = NULL;
-	file_map map;
 	snprintf(beside, sizeof beside, "%s" MANIFEST_SUFFIX, path);
 	const char *text = manifest_open(&m, beside, NULL) == STATUS_OK
 	                       ? json_string_value(json_object_get(manifest_about(m), "xxh3"))
 	                       : NULL;
-	bool known = text && strlen(text) == DIGEST_TEXT_BYTES - 1 && digest_read(text, out);
+	const bool known = text && strlen(text) == DIGEST_TEXT_BYTES - 1 && digest_read(text, out);
 	manifest_free(m);
-	if (known)
+	return known;
+}
+
+status job_check_hash(const char *path, uint64_t *out, error *err)
+{
+	file_map map;
+	if (job_check_known_hash(path, out))
 		return STATUS_OK;
 	TRY(file_map_open(&map, path, err));
 	*out = digest_bytes(map.data, map.bytes);

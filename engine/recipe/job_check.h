@@ -12,6 +12,8 @@
 
 /* The uploaded file `id` at `path`. */
 status job_check_file(const char *path, const char *id, error *err);
+/* Set *out to the hash that the manifest of a stored file has; false if an earlier version has written none. */
+bool job_check_known_hash(const char *path, uint64_t *out);
 /* The hash of a stored file, from its manifest, or from its bytes where an earlier version has written none. */
 status job_check_hash(const char *path, uint64_t *out, error *err);
 /* The folder of a model or checkpoint, called `name` in messages. */

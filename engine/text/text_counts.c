@@ -167,6 +167,21 @@ static status add_to_content(counting *c, const json_t *value, error *err)
 	return STATUS_OK;
 }
 
+static void count_string(counting *c, const json_t *text)
+{
+	if (json_is_string(text))
+		count_text(c, json_string_value(text), json_string_length(text), false);
+}
+
+/* Count the content of a message: a string or an array of text parts. */
+static void count_content(counting *c, const json_t *content)
+{
+	size_t i;
+	const json_t *part;
+	count_string(c, content);
+	json_array_foreach(content, i, part) count_string(c, json_object_get(part, "text"));
+}
+
 static status add_conversation(const void *context, const json_t *messages, const json_t *tools, long line,
                                document_piece each, void *to, error *err)
 {
@@ -174,12 +189,7 @@ static status add_conversation(const void *context, const json_t *messages, cons
 	size_t i;
 	json_t *message;
 	(void)each;
-	json_array_foreach(messages, i, message)
-	{
-		const json_t *content = json_object_get(message, "content");
-		if (json_is_string(content))
-			count_text(c, json_string_value(content), json_string_length(content), false);
-	}
+	json_array_foreach(messages, i, message) count_content(c, json_object_get(message, "content"));
 	digest_stream_reset(c->content);
 	TRY(add_to_content(c, messages, err));
 	TRY(add_to_content(c, tools, err));

@@ -154,10 +154,12 @@ def test_a_large_file_does_not_stop_a_stream(own_daemon, large):
     daemon.stop()
 
 
-def test_a_client_that_leaves_ends_the_reading_and_few_files_are_read_at_once(own_daemon, large):
+@pytest.mark.parametrize("threads,most", [(4, 2), (2, 1)])
+def test_a_client_that_leaves_ends_the_reading_and_few_files_are_read_at_once(own_daemon, large, monkeypatch, threads, most):
+    monkeypatch.setenv("UV_THREADPOOL_SIZE", str(threads))
     daemon = own_daemon()
     with daemon.connect() as engine:
-        files = [engine.add_file(large + bytes([65 + i]), f"{i}.txt") for i in range(2)]
+        files = [engine.add_file(large + bytes([65 + i]), f"{i}.txt") for i in range(most)]
         small = engine.add_file("a\n")
         kept = engine.add_file("b\n")
         first = statistics(engine, kept)

@@ -132,6 +132,7 @@ class Unreliable(http.server.BaseHTTPRequestHandler):
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.server.asked.append(self.headers)
         status, headers, body = self.server.answers.pop(0)
+        time.sleep(self.server.delay)
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
@@ -147,7 +148,7 @@ class Unreliable(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def unreliable():
     server = http.server.HTTPServer(("127.0.0.1", 0), Unreliable)
-    server.asked, server.answers = [], []
+    server.asked, server.answers, server.delay = [], [], 0
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     with additive_client.Client(f"http://127.0.0.1:{server.server_port}") as client:
@@ -175,6 +176,16 @@ def test_a_request_beyond_a_quota_is_not_sent_again(unreliable):
     with pytest.raises(additive_client.APIError):
         client.jobs.create("additive", "file-1")
     assert len(server.asked) == 1
+
+
+def test_statistics_are_waited_for_beyond_the_timeout_and_asked_once(unreliable):
+    server, _ = unreliable
+    server.delay = 0.5
+    server.answers += [(200, {}, b'{"tokens": 3}'), (200, {}, b"{}")]
+    with additive_client.Client(f"http://127.0.0.1:{server.server_port}", timeout=0.1) as client:
+        assert client.files.statistics("file-1") == {"tokens": 3} and len(server.asked) == 1
+        with pytest.raises(additive_client.ConnectionFailed):
+            client.jobs.cancel("ftjob-1")  # another call, not to be repeated
 
 
 def test_events_continue_after_the_last_one_when_the_stream_is_cut(unreliable):

@@ -37,7 +37,7 @@ class Sender:
             answer, failure = None, None
             with contextlib.ExitStack() as files:
                 try:
-                    answer = self.http.send(self.http.build_request(**arguments(call, files)), stream=True)
+                    answer = self.http.send(self.http.build_request(**arguments(call, files, self.http.timeout)), stream=True)
                     if answer.status_code != 200:
                         answer.read()
                 except httpx.TransportError as error:
@@ -146,7 +146,8 @@ class Files:
         return self._sender.bytes(get(calls.of(calls.FILES, file, "content"), accept="*/*"))
 
     def statistics(self, file: str, model: str | None = None) -> FileStatistics:
-        """Documents, tokens, lengths, duplicates and scripts of the file, with the tokenizer of the model; without one tokens are bytes."""
+        """Documents, tokens, lengths, duplicates and scripts of the file, with the tokenizer of the model; without one tokens are bytes.
+        The count of a large file takes long, so this call waits for its answer without a limit."""
         answer: FileStatistics = self._sender.json(calls.statistics(file, model))
         return answer
 
@@ -473,8 +474,8 @@ class Sessions:
 
 
 class Client:
-    """Not for several threads at once. Timeouts are seconds: to connect, and between two pieces of an answer. ca: a PEM file of
-    certificates that may sign an https service's, in place of SSL_CERT_FILE or the usual ones."""
+    """Not for several threads at once. Timeouts are seconds: to connect, and between two pieces of an answer, except that of
+    `files.statistics`. ca: a PEM file of certificates that may sign an https service's, in place of SSL_CERT_FILE or the usual ones."""
 
     def __init__(self, base_url: str = "http://127.0.0.1:8080", api_key: str | None = None, *, ca: str | pathlib.Path | None = None,
                  timeout: float = 600.0, connect_timeout: float = 5.0) -> None:

@@ -44,7 +44,7 @@ def upload(file: str | pathlib.Path | bytes, name: str | None, checksum: str | N
 
 
 def statistics(file: str, model: str | None) -> Call:
-    return get(of(FILES, file, "statistics"), given(model=model))
+    return Call("GET", of(FILES, file, "statistics"), query=given(model=model), repeatable=True, patient=True)
 
 
 def create_job(model: str, training_file: str, fields: dict[str, Any]) -> Call:

@@ -44,6 +44,7 @@ class Call:
     parts: tuple[Part, ...] = ()
     accept: str = "application/json"
     repeatable: bool = False  # sending it twice has the effect of sending it once
+    patient: bool = False  # without a read timeout, since the service may work longer and would begin again
     headers: dict[str, str] = field(default_factory=dict)
 
 
@@ -60,8 +61,8 @@ def given(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def arguments(call: Call, files: contextlib.ExitStack) -> dict[str, Any]:
-    """The arguments of the call for httpx. Files are opened again for each attempt, and closed by `files`."""
+def arguments(call: Call, files: contextlib.ExitStack, timeout: httpx.Timeout) -> dict[str, Any]:
+    """The arguments of the call for httpx. Files are opened again for each attempt, and closed by `files`. timeout: the client's."""
     headers = {"Accept": call.accept, **call.headers}
     kw: dict[str, Any] = given(params=call.query, json=call.body, content=call.content, data=call.form)
     if call.content is not None:
@@ -69,7 +70,9 @@ def arguments(call: Call, files: contextlib.ExitStack) -> dict[str, Any]:
     if call.parts:
         kw["files"] = [(p.field, (p.name, p.data if isinstance(p.data, bytes) else files.enter_context(p.data.open("rb"))))
                        for p in call.parts]
-    return {"method": call.method, "url": call.path, "headers": headers, **kw}
+    if call.patient:
+        timeout = httpx.Timeout(connect=timeout.connect, read=None, write=timeout.write, pool=timeout.pool)
+    return {"method": call.method, "url": call.path, "headers": headers, "timeout": timeout, **kw}
 
 
 def backoff(attempt: int) -> float:

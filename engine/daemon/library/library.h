@@ -20,6 +20,7 @@ typedef struct library {
 	const char *cache_folder; /* cached tokens and statistics */
 	int64_t cache_budget;     /* bytes of it that nothing uses */
 	int *statistics;          /* number of files that are being read for file.statistics */
+	int pool_threads;         /* size of libuv's pool */
 } library;
 
 static inline const library *library_of(const stream *s)

@@ -85,10 +85,18 @@ static void pool_find(uv_work_t *work)
 	error_settle(&r->error, file_statistics_find(&r->found, &r->source, &r->error));
 }
 
+/* Number of files that may be read at once. */
+static int statistics_limit(const library *lib)
+{
+	const int half = lib->pool_threads / 2;
+	return half < 1 ? 1 : half < STATISTICS_MAX ? half : STATISTICS_MAX;
+}
+
 static void looked_up(uv_work_t *work, int cancelled)
 {
 	statistics_request *r = work->data;
-	int *running = library_of(r->stream)->statistics;
+	const library *lib = library_of(r->stream);
+	const int limit = statistics_limit(lib);
 	(void)cancelled;
 	if (r->found) {
 		statistics_answer(r);
@@ -96,13 +104,13 @@ static void looked_up(uv_work_t *work, int cancelled)
 		statistics_refuse(r, r->error.status);
 	} else if (r->stream->cancelled) {
 		statistics_refuse(r, STATUS_CANCELLED);
-	} else if (*running == STATISTICS_MAX) {
-		error_set(&r->error, STATUS_BUSY, NULL, "the statistics of %d other files are being made",
-		          STATISTICS_MAX);
+	} else if (*lib->statistics == limit) {
+		error_set(&r->error, STATUS_BUSY, NULL,
+		          "the statistics of other files are being made, at most %d at once", limit);
 		statistics_refuse(r, STATUS_BUSY);
 	} else {
 		r->counted = true;
-		++*running;
+		++*lib->statistics;
 		if (uv_queue_work(r->stream->net->loop, &r->work, pool_count, made) != 0)
 			statistics_refuse(r, STATUS_NOMEM);
 	}

@@ -1,4 +1,4 @@
-/* Files that expire, in an engine without its sockets and its device. */
+/* Files that expire, and kept statistics, in an engine without its sockets and its device. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -15,6 +15,7 @@
 #include "engine/daemon/library/files.h"
 #include "engine/daemon/queue/job_machine.h"
 #include "engine/daemon/rooms.h"
+#include "engine/recipe/file_statistics.h"
 #include "tests/unit/support/folder.h"
 #include "tests/unit/support/parts.h"
 
@@ -125,12 +126,40 @@ static void a_rebuilt_ledger_keeps_the_expiry_of_files(void **state)
 	assert_false(is_there(f, &file));
 }
 
+static void statistics_of_a_file_without_a_hash_are_found_by_make_alone(void **state)
+{
+	fixture *f = *state;
+	char path[PATH_MAX];
+	tokenizer *bytes;
+	json_t *first, *second, *found;
+	atomic_bool cancel = false;
+	snprintf(path, sizeof path, "%s/text", f->folder);
+	assert_int_equal(file_write(path, &(file_part){"text", 4}, 1, NULL), STATUS_OK); /* no manifest */
+	assert_int_equal(tokenizer_new(&bytes, NULL, NULL), STATUS_OK);
+	const file_statistics_source from = {.path = path,
+	                                     .id = "text",
+	                                     .tokenizer = bytes,
+	                                     .cache = {f->folder, 1 << 20, INT64_MAX},
+	                                     .cancel = &cancel};
+	assert_int_equal(file_statistics_make(&first, &from, NULL), STATUS_OK);
+	assert_int_equal(file_statistics_find(&found, &from, NULL), STATUS_OK);
+	assert_null(found);
+	atomic_store(&cancel, true); /* ends a count */
+	assert_int_equal(file_statistics_make(&second, &from, NULL), STATUS_OK);
+	assert_true(json_equal(first, second));
+	json_decref(first);
+	json_decref(second);
+	tokenizer_free(bytes);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(an_expired_file_is_deleted_and_others_are_kept, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_file_is_kept_while_a_job_needs_it, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_rebuilt_ledger_keeps_the_expiry_of_files, setup, teardown),
+	    cmocka_unit_test_setup_teardown(statistics_of_a_file_without_a_hash_are_found_by_make_alone, setup,
+	                                    teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

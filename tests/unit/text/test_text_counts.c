@@ -325,7 +325,9 @@ static const char documents_text[] =
     "{\"messages\": [{\"content\": \"Hi\", \"role\": \"user\"}, {\"role\": \"assistant\", \"content\": "
     "\"\xc3\xa9\"}]}\n"
     "{\"messages\": [{\"role\": \"user\", \"content\": \"H\"}, {\"role\": \"assistant\", \"content\": "
-    "\"i\xc3\xa9\"}]}\n";
+    "\"i\xc3\xa9\"}]}\n"
+    "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"H\"}, {\"type\": \"text\", "
+    "\"text\": \"\xc3\xa9\"}]}, {\"role\": \"assistant\", \"content\": \"i\"}]}\n";
 
 static void documents_of_data_have_the_tokens_of_a_dataset(void **state)
 {
@@ -333,7 +335,7 @@ static void documents_of_data_have_the_tokens_of_a_dataset(void **state)
 	for (int i = 0; i < TOKENIZERS; i++) {
 		tokenizer *t = open_tokenizer(tokenizers[i]);
 		text_counts c = count_text(documents_text, t, RECORD_BLOCK);
-		assert_true(c.data && c.documents == 6 && c.characters == 15);
+		assert_true(c.data && c.documents == 7 && c.characters == 18);
 		assert_int_equal(duplicates(&c),
 		                 2); /* not the pair, and not the conversation that is divided otherwise */
 		assert_true(c.lengths[0].least == 2 && c.lengths[0].most == 3);
