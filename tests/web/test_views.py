@@ -4,6 +4,7 @@ import http.client
 import http.server
 import re
 import threading
+import time
 
 import pytest
 
@@ -109,6 +110,20 @@ def test_a_service_that_went_away_is_announced_until_it_is_back(engine, front, o
     page.locator("#banner").wait_for(state="hidden")
     page.get_by_role("heading", name="Files").wait_for()
     assert page.locator(".rows td").first.text_content() == "name" and page.locator(".card.failed").count() == 0
+
+
+def test_a_view_that_fails_while_the_service_is_ready_is_asked_for_with_pauses(engine, front, open_page):
+    scripted(engine)
+    asked, page = [], open_page(address(front) + "/#/models")
+
+    def refuse(route):
+        asked.append(time.monotonic())
+        route.fulfill(status=503, json={"error": {"code": "engine_unavailable", "message": "away"}})
+
+    page.route("**/v1/files?*", refuse)
+    page.get_by_role("link", name="Files").click()
+    wait_until(page, lambda: len(asked) >= 3)
+    assert asked[2] - asked[1] > 1.5
 
 
 def test_a_key_is_asked_for_kept_and_forgotten(engine, start, open_page, tmp_path):
