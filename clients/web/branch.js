@@ -89,11 +89,21 @@ export function isRenewable(branch) {
 	return knownOf(branch).every(token => token.id !== undefined);
 }
 
+/* Read these tokens in a new session, which is removed if that fails. */
+async function append(session, tokens) {
+	try {
+		if (tokens.length) await post(path('v1/sessions', session, 'append'), {text: tokens.map(token => token.id), add_special_tokens: false});
+	} catch (error) {
+		await remove(path('v1/sessions', session)).catch(() => {});
+		throw error;
+	}
+}
+
 /** Read the text again in a new session, as the one that the branch had is gone. A turn that was not settled is left out.
  * Returns what the reader typed in it. */
 export async function renew(branch) {
 	const known = knownOf(branch), {unsettled} = branch, session = await open(branch);
-	if (known.length) await post(path('v1/sessions', session, 'append'), {text: known.map(token => token.id), add_special_tokens: false});
+	await append(session, known);
 	Object.assign(branch, {session, unsettled: null, tokens: known.map(token => ({...token, turn: null}))}); /* the snapshots are gone, too */
 	return unsettled ? unsettled.turn.typed : '';
 }
@@ -168,9 +178,9 @@ export async function runTurn(branch, input, {typed, shown}, settings, {put, set
 /** Fork before token i. The fork begins at the snapshot of the token's turn, in the session that has it, and reads the
  * turn's tokens again up to this one. */
 export async function forkBefore(branch, i) {
-	const {turn} = branch.tokens[i], kept = branch.tokens.slice(0, i), again = kept.slice(turn.start).map(token => token.id);
+	const {turn} = branch.tokens[i], kept = branch.tokens.slice(0, i);
 	const made = await post(path('v1/sessions', turn.session, 'fork'), {snapshot: turn.snapshot});
-	if (again.length) await post(path('v1/sessions', made.id, 'append'), {text: again, add_special_tokens: false});
+	await append(made.id, kept.slice(turn.start));
 	const read = i ? await tokensOf(made.id) : [];
 	if (read.length !== i || read.some((token, k) => token.id !== kept[k].id)) {
 		await remove(path('v1/sessions', made.id));

@@ -212,6 +212,40 @@ def test_a_turn_that_is_settled_late_is_settled_once(engine, front, open_page):
     assert generated(page) == [4, 5, 6, 7, 12, 13, 14, 15]
 
 
+def test_a_new_session_has_no_note_of_the_one_before(engine, front, open_page):
+    Script(engine, CD, received=1)
+    page = open_play(open_page, front)
+    send(page)
+    page.locator(".strip [role=option]").nth(1).wait_for()
+    page.get_by_role("button", name="New session").click()
+    wait_until(page, lambda: len(engine.called("session.alpha")) == 3)
+    flush(page)
+    assert page.locator(".note").first.text_content() == "\u00a0" and tokens(page) == []
+
+
+def test_a_session_that_cannot_replace_one_is_removed(engine, front, open_page):
+    script = Script(engine, CD)
+    page = open_play(open_page, front)
+    send(page)
+    page.get_by_text("8 tokens", exact=True).wait_for()
+
+    @engine.on("session.append")
+    async def _(call):
+        call.error(500, "internal_error", "no memory")
+
+    @engine.on("session.delete")
+    async def _(call):
+        call.result({"id": call.params["id"], "object": "session", "deleted": True})
+
+    script.refused = [(404, "session_not_found", "it is gone")]
+    send(page)
+    page.get_by_role("button", name="Continue in a new session").click()
+    page.get_by_text("no memory").wait_for()
+    assert [call.params["id"] for call in engine.called("session.delete")] == ["s1"]
+    page.get_by_role("button", name="New session", exact=True).click()
+    assert page.get_by_role("button", name="Continue in a new session").count() == 0
+
+
 def test_what_a_token_read_is_shaded_at_its_id(engine, front, open_page):
     Script(engine, CD, alpha=[{"token": {"id": IDS.index(name), "text": text, "offset": 0}, "weight": weight} for name, text, weight in (("a", "a", 0.75), ("<end>", "", 0.25))])
     page = open_play(open_page, front)
