@@ -159,11 +159,11 @@ const wait = (ms, signal) => new Promise((resolve, reject) => {
 
 const PAUSE = 2000; /* ms between two reads of what changes by itself */
 
-/** Call read() again and again while it returns true or the service is away, until signal aborts. */
+/** Call read() again and again while it returns true or fails for a reason of the service's own, until signal aborts. */
 export async function repeat(read, signal) {
 	for (let again = true; again && !signal.aborted;) {
 		await wait(PAUSE, signal).catch(() => {});
-		if (!signal.aborted) again = await read().catch(error => !!error.away);
+		if (!signal.aborted) again = await read().catch(error => error.away || error.status === 429 || error.status >= 500);
 	}
 }
 

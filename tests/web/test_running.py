@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from web_support import NARROW, beside, browser, open_page
+from web_support import NARROW, beside, browser, flush, open_page, wait_until
 from conftest import TEXT, service
 from explanation_samples import EVALUATION, JOB
 from http_support import engine, front, start
@@ -92,6 +92,30 @@ def test_pages_are_read_until_every_running_row_was_seen(engine, front, open_pag
     page.clock.fast_forward(60000)
     page.evaluate("fetch('readyz')")
     assert [call.params.get("after") for call in engine.called("evaluation.list")] == [None, "new-99"] * 2
+
+
+def test_a_list_is_read_again_after_an_answer_that_does_not_last(engine, front, open_page):
+    scripted(engine)
+    refused = [(404, "not_found", "there is no such row", "after"), (500, "internal_error", "no memory"), (429, "rate_limited", "too many")]
+
+    @engine.on("evaluation.list")
+    async def _(call):
+        reads = len(engine.called("evaluation.list")) // 2  # two pages each
+        if "after" not in call.params:
+            call.result({**listed([evaluation("new", "succeeded", 4)]), "has_more": True, "last_id": "new"})
+        elif 1 < reads < 5:
+            call.error(*refused[reads - 2])
+        else:
+            call.result(listed([evaluation("old", "running" if reads == 1 else "succeeded", 2)]))
+
+    page = with_clock(open_page, front, "evaluations")
+    page.locator(".status.running").wait_for()
+    for reads in range(2, 6):
+        page.clock.fast_forward(PAUSE)
+        wait_until(page, lambda: len(engine.called("evaluation.list")) == 2 * reads)
+        flush(page)
+    page.locator(".status.running").wait_for(state="detached")
+    assert page.locator(".status.succeeded").count() == 2
 
 
 def test_a_list_continues_after_the_engine_was_away(engine, front, open_page):
