@@ -1,5 +1,5 @@
 /* Batches: a list, a form for a new one, and one batch as it runs. */
-import {changing, element, facts, replace} from './dom.js';
+import {changing, element, facts, goTo, replace} from './dom.js';
 import {all, get, path, post, repeat} from './api.js';
 import {choice, fields, schema} from './form.js';
 import {dropField} from './files_view.js';
@@ -40,7 +40,7 @@ async function showNew(main, route) {
 		event.preventDefault();
 		act(start, async () => {
 			const made = await post('v1/batches', {input_file_id: file.select.value, completion_window: WINDOW, ...form.values()});
-			location.hash = `#/batches/${encodeURIComponent(made.id)}`;
+			goTo(route, `#/batches/${encodeURIComponent(made.id)}`);
 		}, form);
 	}}, element('div', {}, file.node), dropField('batch', made => {
 		file.select.append(element('option', {value: made.id}, made.filename));
@@ -52,7 +52,7 @@ async function showOne(main, route, id) {
 	const where = path('v1/batches', id), change = changing(['title', 'state']);
 	async function draw() {
 		const row = await get(where, null, route), {total, completed, failed} = row.request_counts, {error} = row.additive;
-		change('title', [row.status, row.output_file_id, row.error_file_id], () => element('div', {class: 'title'}, element('h1', {}, id), status(row), outputs(row), end(row, () => { location.hash = '#/batches'; }, draw)));
+		change('title', [row.status, row.output_file_id, row.error_file_id], () => element('div', {class: 'title'}, element('h1', {}, id), status(row), outputs(row), end(row, () => goTo(route, '#/batches'), draw)));
 		change('state', row, () => [element('progress', {max: 1, value: total ? (completed + failed) / total : 0, 'aria-label': 'Requests done'}),
 			facts([['Endpoint', row.endpoint], ['Requests', total ? count(total) : NONE], ['With a result', count(completed)], ['Failed', count(failed)], ['Input file', row.input_file_id],
 				['Created', time(row.created_at)], [changes(row) ? 'Runs until' : 'Window', changes(row) ? time(row.expires_at) : row.completion_window]]),

@@ -1,5 +1,5 @@
 /* Evaluations of models and of their explanations: a form and a list for each kind, and the report of the second. */
-import {changing, element, replace, save} from './dom.js';
+import {changing, element, goTo, replace, save} from './dom.js';
 import {all, get, path, post, repeat, send} from './api.js';
 import {choice, fields, schema} from './form.js';
 import {changes, deleteButton, showList, status, stopButton} from './list.js';
@@ -50,7 +50,7 @@ async function showReport(main, route, kind, id) {
 		const job = await get(where, null, route);
 		change('title', [job.status, job.model], () => element('div', {class: 'title'}, element('h1', {}, `How faithful the explanations of ${job.model} are`),
 			element('button', {type: 'button', class: 'quiet', onclick: event => act(event.currentTarget, async () => save(`${id}.html`, 'text/html', await (await send('GET', where, {accept: 'text/html'})).text()))}, 'Save page'),
-			changes(job) ? stopButton('this evaluation', where, 'What it has measured is lost.', draw) : deleteButton('this evaluation', where, 'Its report is lost.', () => { location.hash = kind.address; })));
+			changes(job) ? stopButton('this evaluation', where, 'What it has measured is lost.', draw) : deleteButton('this evaluation', where, 'Its report is lost.', () => goTo(route, kind.address))));
 		change('report', job, () => {
 			const drawn = element('div');
 			drawFaithfulness(drawn, job);

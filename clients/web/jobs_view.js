@@ -1,5 +1,5 @@
 /* Training jobs: a list with curves of several jobs in one plot, a form for a new one, and one job as it runs. */
-import {changing, element, facts, oncePerFrame, replace} from './dom.js';
+import {changing, element, facts, goTo, oncePerFrame, replace} from './dom.js';
 import {all, follow, get, path, post} from './api.js';
 import {choice, fields, schema} from './form.js';
 import {dropField} from './files_view.js';
@@ -78,7 +78,7 @@ async function showNew(main, route) {
 	const soon = () => { clearTimeout(timer); timer = setTimeout(check, 300); };
 	const form = element('form', {oninput: soon, onchange: soon, onsubmit: event => {
 		event.preventDefault();
-		act(start, async () => { location.hash = `#/jobs/${encodeURIComponent((await post('v1/fine_tuning/jobs', body())).id)}`; });
+		act(start, async () => goTo(route, `#/jobs/${encodeURIComponent((await post('v1/fine_tuning/jobs', body())).id)}`));
 	}},
 	element('fieldset', {}, element('legend', {}, 'What to train, and on what'), element('div', {class: 'fields'},
 		element('div', {class: 'field'}, element('label', {for: 'from'}, 'Model'), from), element('div', {class: 'field'}, file.node),

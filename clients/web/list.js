@@ -121,7 +121,7 @@ function decideButton(verb, what, consequence, call, done) {
 			await done(await call());
 		} catch (error) {
 			button.disabled = false;
-			tell(error);
+			if (error.name !== 'AbortError') tell(error);
 		}
 	}}, verb);
 }

@@ -1,6 +1,7 @@
 """Lists of jobs, evaluations and batches: they follow what runs, stop it, and lead to its results."""
 
 import json
+import re
 
 import pytest
 
@@ -166,6 +167,27 @@ def test_stopping_asks_first(engine, front, open_page, view):
     page.locator(".status.cancelled").wait_for()
     assert [call.params["id"] for call in engine.called(f"{methods}.cancel")] == ["x", "x"]
     assert page.locator(".rows button", has_text="Delete").count() == 1 and stop.count() == 0
+
+
+@pytest.mark.parametrize("verb,state", [("Stop", "in_progress"), ("Delete", "completed")])
+def test_a_decision_that_ends_later_leaves_the_next_view_alone(engine, front, open_page, verb, state):
+    scripted(engine)
+
+    @engine.on("batch.get")
+    async def _(call):
+        call.result(batch("b", state, 4))
+
+    held, page = [], open_page(f"{address(front)}/#/batches/b")
+    page.get_by_role("button", name=verb).click()
+    page.route(re.compile("/v1/batches/b(/cancel)?$"), lambda route: held.append(route) if route.request.method != "GET" else route.continue_())
+    page.get_by_role("dialog").get_by_role("button", name=verb).click()
+    wait_until(page, lambda: held)
+    page.get_by_role("link", name="Sessions").click()
+    page.get_by_role("heading", name="Sessions").wait_for()
+    with page.expect_response(re.compile("/v1/batches/b(/cancel)?$")):
+        held[0].fulfill(json=batch("b", "cancelled"))
+    flush(page)
+    assert page.locator("h1").text_content() == "Sessions" and page.get_by_role("dialog").count() == 0
 
 
 def test_a_batch_that_is_being_stopped_has_no_button_for_it(engine, front, open_page):
