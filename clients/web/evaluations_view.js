@@ -49,7 +49,7 @@ async function showReport(main, route, kind, id) {
 	async function draw() {
 		const job = await get(where, null, route);
 		change('title', [job.status, job.model], () => element('div', {class: 'title'}, element('h1', {}, `How faithful the explanations of ${job.model} are`),
-			element('button', {type: 'button', class: 'quiet', onclick: event => act(event.currentTarget, async () => save(`${id}.html`, 'text/html', await (await send('GET', where, {accept: 'text/html'})).text()))}, 'Save page'),
+			changes(job) ? null : element('button', {type: 'button', class: 'quiet', onclick: event => act(event.currentTarget, async () => save(`${id}.html`, 'text/html', await (await send('GET', where, {accept: 'text/html'})).text()))}, 'Save page'),
 			changes(job) ? stopButton('this evaluation', where, 'What it has measured is lost.', draw) : deleteButton('this evaluation', where, 'Its report is lost.', () => goTo(route, kind.address))));
 		change('report', job, () => {
 			const drawn = element('div');
