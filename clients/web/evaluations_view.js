@@ -14,7 +14,7 @@ const share = (done, total) => total ? percent(done / total) : NONE;
 const KINDS = [
 	{title: 'Evaluations', name: 'Of models', address: '#/evaluations', path: 'v1/evaluations', create: 'v1/evaluations', request: 'EvaluationRequest', asked: ['context', 'length', 'stride', 'reset_at_document', 'top'],
 		says: 'An evaluation measures a model on every token of a file.', link: row => row.model,
-		done: row => share(row.progress.tokens, row.progress.total_tokens), columns: [{title: 'Perplexity', number: true, cell: row => significant(row.result && row.result.perplexity)}]},
+		done: row => share(row.progress.tokens, row.progress.total_tokens), columns: [{title: 'Loss', number: true, cell: row => significant(row.result && row.result.nats_per_token)}, {title: 'Perplexity', number: true, cell: row => significant(row.result && row.result.perplexity)}]},
 	{title: 'Evaluations of explanations', name: 'Of explanations', address: '#/evaluations/explanations', path: 'v1/explain/evaluations', create: 'v1/explain/evaluate', request: 'ExplainEvaluateRequest', asked: ['texts', 'max_tokens', 'spread', 'far', 'soft', 'bootstrap', 'seed'],
 		says: 'It measures how faithful the explanations of a model are, on the texts of a file.', link: row => element('a', {href: `#/evaluations/explanations/${encodeURIComponent(row.id)}`}, row.model),
 		done: row => share(row.texts.done, row.texts.total), columns: []},
@@ -34,7 +34,7 @@ async function showAll(main, route, kind) {
 		columns: [
 			{title: 'Model', wide: true, cell: kind.link},
 			{title: 'File', cell: row => (files.find(f => f.id === row.file) || {filename: row.file}).filename},
-			{title: 'Status', cell: status},
+			{title: 'Status', cell: row => [status(row), row.error ? element('small', {class: 'reason', title: row.error.message}, ` ${row.error.message}`) : null]},
 			{title: 'Done', number: true, cell: kind.done}, ...kind.columns,
 			{title: 'Created', cell: row => time(row.created_at)},
 			{title: '', cell: (row, forget, renew) => changes(row) ? stopButton('this evaluation', path(kind.path, row.id), 'What it has measured is lost.', fresh => renew(row, fresh))

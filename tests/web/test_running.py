@@ -303,6 +303,20 @@ def test_explanations_are_evaluated_with_the_options_of_the_form(engine, front, 
     assert engine.called("faithfulness.create")[1].params == {"model": "name", "file": "file-0", "texts": 5}
 
 
+def test_an_evaluation_says_its_result_or_why_it_failed(engine, front, open_page):
+    scripted(engine)
+
+    @engine.on("evaluation.list")
+    async def _(call):
+        call.result(listed([{**evaluation("x", "failed"), "error": {"code": "x", "message": "no <b>text</b>"}}, {**evaluation("y", "succeeded", 4), "result": {"nats_per_token": 1.5, "perplexity": 4.48}}]))
+
+    page = open_page(f"{address(front)}/#/evaluations")
+    reason = page.locator(".rows td", has=page.locator(".status.failed")).get_by_text("no <b>text</b>")
+    reason.wait_for()
+    assert reason.get_attribute("title") == "no <b>text</b>"
+    assert page.locator(".rows tr", has=page.locator(".status.succeeded")).locator("td.number").all_text_contents()[1:] == ["1.500", "4.480"]
+
+
 def test_a_report_of_explanations_has_an_address_and_is_drawn_when_it_is_finished(engine, front, open_page):
     scripted(engine)
 
