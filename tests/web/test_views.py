@@ -215,7 +215,7 @@ def test_an_address_asks_for_the_object_that_it_names_and_for_no_other(engine, f
         page.locator(".card.failed").wait_for()
     for part in ("..", ".", "%2e%2e"):
         page.evaluate("part => { location.hash = `#/models/${part}`; }", part)
-        page.get_by_text(f'Nothing has the name "{part.replace("%2e", ".")}"').wait_for()
+        page.get_by_text(f'"{part.replace("%2e", ".")}" is not a valid name').wait_for()
         page.evaluate("location.hash = '#/nothing'")
         page.get_by_text("no page").wait_for()
     assert {path for path in asked if not path.startswith("/web/")} == {f"/v1/models/{name}{files}" for name in ("%25", "%25E0%25A4", "a%2Fb", "%3Cb%3E") for files in ("", "/files")}
