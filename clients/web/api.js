@@ -93,11 +93,11 @@ export async function remove(path) {
  * they are encoded, so no object can have these names. */
 export function path(...parts) {
 	const step = parts.find(part => part === '.' || part === '..');
-	if (step) throw new ServiceError(404, {message: `Nothing has the name "${step}"`});
+	if (step) throw new ServiceError(404, {message: `"${step}" is not a valid name`});
 	return parts.map((part, i) => i ? encodeURIComponent(part) : part).join('/');
 }
 
-/* A stream that was waiting is read for at most TURN ms before a frame can be drawn. */
+/* Handle events for at most TURN ms, then let a frame be drawn. */
 const TURN = 8;
 
 /* Resolves in another task: frames and input come first. */
@@ -159,11 +159,11 @@ const wait = (ms, signal) => new Promise((resolve, reject) => {
 
 const PAUSE = 2000; /* ms between two reads of what changes by itself */
 
-/** Call read() again and again while it returns true or the service is away, until signal aborts. */
+/** Call read() again and again while it returns true or fails for a reason of the service's own, until signal aborts. */
 export async function repeat(read, signal) {
 	for (let again = true; again && !signal.aborted;) {
 		await wait(PAUSE, signal).catch(() => {});
-		if (!signal.aborted) again = await read().catch(error => !!error.away);
+		if (!signal.aborted) again = await read().catch(error => error.away || error.status === 429 || error.status >= 500);
 	}
 }
 
@@ -226,7 +226,7 @@ export function upload(path, body, {query, progress, signal} = {}) {
 			if (error) reject(error);
 			else resolve(request.response);
 		});
-		request.addEventListener('error', () => reject(noAnswer('the upload broke off: the service does not answer, or the file cannot be read')));
+		request.addEventListener('error', () => reject(noAnswer('the upload was interrupted: the service does not answer, or the file cannot be read')));
 		if (signal) signal.addEventListener('abort', () => { request.abort(); reject(signal.reason); }, {once: true});
 		request.send(body);
 	});

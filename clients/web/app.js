@@ -67,10 +67,13 @@ async function showRoute() {
 
 /* --- the service's state: asked often while something is wrong --------------------------------------------------- */
 
-let timer = 0;
+const AGAIN = 2000; /* ms between two checks, at least, while something is wrong */
+
+let timer = 0, checked = 0; /* checked: when the latest check began */
 
 async function check() {
 	clearTimeout(timer);
+	checked = performance.now();
 	let wrong = null;
 	try {
 		const ready = await get('readyz');
@@ -86,13 +89,15 @@ async function check() {
 	if (wrong) banner.textContent = `${wrong.message}. Trying again every two seconds.`;
 	if (returned) events.dispatchEvent(new Event('returned'));
 	if (returned && main.querySelector(':scope > .card.failed')) showRoute();
-	timer = setTimeout(check, wrong ? 2000 : 5000);
+	clearTimeout(timer);
+	timer = setTimeout(check, wrong ? AGAIN : 5000);
 }
 
 events.addEventListener('answer', ({detail}) => {
 	if (detail && detail.away && !latest) {
 		latest = detail;
-		setTimeout(check, 0);
+		clearTimeout(timer);
+		timer = setTimeout(check, checked + AGAIN - performance.now()); /* A request sent on "returned" may fail again at once. */
 	}
 });
 

@@ -1,8 +1,8 @@
 /* Batches: a list, a form for a new one, and one batch as it runs. */
-import {changing, element, facts, replace} from './dom.js';
+import {changing, element, facts, goTo, replace} from './dom.js';
 import {all, get, path, post, repeat} from './api.js';
-import {choice, fields, schema} from './form.js';
-import {dropField} from './files_view.js';
+import {fields, schema} from './form.js';
+import {fileChoice} from './files_view.js';
 import {changes, deleteButton, showList, status, stopButton} from './list.js';
 import {act, message} from './notice.js';
 import {saveButton} from './transfer.js';
@@ -34,25 +34,22 @@ function showAll(main, route) {
 async function showNew(main, route) {
 	const [request, files] = await Promise.all([schema('BatchRequest'), all('v1/files', null, route.signal)]), {properties} = request;
 	const form = fields({...request, properties: {...properties, completion_window: {...properties.completion_window, 'x-default': WINDOW}}}, ['endpoint', 'completion_window'], 'batch');
-	const file = choice('Input file', files.filter(row => row.purpose === 'batch'), route.query.get('file'), row => `${row.filename} (${time(row.created_at)})`, 'choose, or drop one below'), start = element('button', {class: 'primary'}, 'Run');
+	const file = fileChoice('Input file', 'batch', files, route.query.get('file')), start = element('button', {class: 'primary'}, 'Run');
 	file.select.required = true;
 	replace(main, element('div', {class: 'title'}, element('h1', {}, 'New batch'), element('a', {class: 'button', href: '#/batches'}, 'All batches')), element('form', {class: 'spaced', onsubmit: event => {
 		event.preventDefault();
 		act(start, async () => {
 			const made = await post('v1/batches', {input_file_id: file.select.value, completion_window: WINDOW, ...form.values()});
-			location.hash = `#/batches/${encodeURIComponent(made.id)}`;
+			goTo(route, `#/batches/${encodeURIComponent(made.id)}`);
 		}, form);
-	}}, element('div', {}, file.node), dropField('batch', made => {
-		file.select.append(element('option', {value: made.id}, made.filename));
-		file.select.value = made.id;
-	}), element('p', {class: 'note'}, 'Each line of the file is a request: {"custom_id", "method": "POST", "url", "body"}.'), form.node, element('p', {class: 'buttons'}, start)));
+	}}, element('div', {}, file.node), file.drop, element('p', {class: 'note'}, 'Each line of the file is a request: {"custom_id", "method": "POST", "url", "body"}.'), form.node, element('p', {class: 'buttons'}, start)));
 }
 
 async function showOne(main, route, id) {
 	const where = path('v1/batches', id), change = changing(['title', 'state']);
 	async function draw() {
 		const row = await get(where, null, route), {total, completed, failed} = row.request_counts, {error} = row.additive;
-		change('title', [row.status, row.output_file_id, row.error_file_id], () => element('div', {class: 'title'}, element('h1', {}, id), status(row), outputs(row), end(row, () => { location.hash = '#/batches'; }, draw)));
+		change('title', [row.status, row.output_file_id, row.error_file_id], () => element('div', {class: 'title'}, element('h1', {}, id), status(row), outputs(row), end(row, () => goTo(route, '#/batches'), draw)));
 		change('state', row, () => [element('progress', {max: 1, value: total ? (completed + failed) / total : 0, 'aria-label': 'Requests done'}),
 			facts([['Endpoint', row.endpoint], ['Requests', total ? count(total) : NONE], ['With a result', count(completed)], ['Failed', count(failed)], ['Input file', row.input_file_id],
 				['Created', time(row.created_at)], [changes(row) ? 'Runs until' : 'Window', changes(row) ? time(row.expires_at) : row.completion_window]]),

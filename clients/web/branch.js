@@ -10,9 +10,9 @@ import {generate, get, path, post, remove, ServiceError} from './api.js';
 const BUSY = 250, TRIES = 40; /* ms between two attempts to read a session that another request uses; attempts */
 
 /** Make a branch; no session exists before the first turn. session: an existing one to continue. unsettled: the turn, and
- * the `end` of settle(), whose text the session could not say. */
+ * the `end` of placeOf(), whose text could not be read yet. late: the promise of settle() while it reads that text. */
 export function makeBranch(model, session = null) {
-	return {model, session, tokens: [], running: null, refused: new Set(), unsettled: null};
+	return {model, session, tokens: [], running: null, refused: new Set(), unsettled: null, late: null};
 }
 
 async function tokensOf(session) {
@@ -58,10 +58,10 @@ function placeOf(made, read, turn, end) {
 
 /* After a turn the service knows each token that was read, those of the prompt and of a chat's template among them.
  * Returns the index of the first token whose text is another one than before. */
-async function settle(branch, turn, end) {
-	branch.unsettled = {turn, end};
-	const read = await tokensOf(branch.session).catch(error => {
-		if (error.code === 'conflict') branch.unsettled = null; /* it was opened without `explain` and never says it */
+async function settle(branch) {
+	const {turn, end} = branch.unsettled, read = await tokensOf(branch.session).catch(error => {
+		/* its text cannot be read, as that of a session without `explain` */
+		if (error.status >= 400 && error.status < 500 && ![401, 403, 404, 429].includes(error.status) && error.code !== 'session_busy') branch.unsettled = null;
 		throw error;
 	});
 	branch.unsettled = null;
@@ -75,9 +75,10 @@ async function settle(branch, turn, end) {
 	return other < 0 ? read.length : other;
 }
 
-/** Settle a turn that could not be settled at its end, if there is one. */
+/** Settle the unsettled turn, if there is one. Calls at the same time share one settle(), so none places an old turn in a
+ * newer text. */
 export async function settleLate(branch, settled) {
-	if (branch.unsettled) settled(await settle(branch, branch.unsettled.turn, branch.unsettled.end));
+	if (branch.unsettled) settled(await (branch.late ||= settle(branch).finally(() => { branch.late = null; })));
 }
 
 /* The tokens that the session has read for certain. */
@@ -88,11 +89,21 @@ export function isRenewable(branch) {
 	return knownOf(branch).every(token => token.id !== undefined);
 }
 
+/* Read these tokens in a new session, which is removed if that fails. */
+async function append(session, tokens) {
+	try {
+		if (tokens.length) await post(path('v1/sessions', session, 'append'), {text: tokens.map(token => token.id), add_special_tokens: false});
+	} catch (error) {
+		await remove(path('v1/sessions', session)).catch(() => {});
+		throw error;
+	}
+}
+
 /** Read the text again in a new session, as the one that the branch had is gone. A turn that was not settled is left out.
  * Returns what the reader typed in it. */
 export async function renew(branch) {
 	const known = knownOf(branch), {unsettled} = branch, session = await open(branch);
-	if (known.length) await post(path('v1/sessions', session, 'append'), {text: known.map(token => token.id), add_special_tokens: false});
+	await append(session, known);
 	Object.assign(branch, {session, unsettled: null, tokens: known.map(token => ({...token, turn: null}))}); /* the snapshots are gone, too */
 	return unsettled ? unsettled.turn.typed : '';
 }
@@ -141,7 +152,7 @@ export async function runTurn(branch, input, {typed, shown}, settings, {put, set
 	const add = token => { branch.tokens.push(token); put(token); }, {signal} = branch.running = new AbortController();
 	let turn = null, k = 0, end = 0;
 	try {
-		await settleLate(branch, settled);
+		await settleLate(branch, settled).catch(error => { if (branch.unsettled) throw error; });
 		turn = {start: branch.tokens.length, session: null, snapshot: null, typed};
 		branch.session ||= await open(branch, signal);
 		turn.session = branch.session;
@@ -157,16 +168,19 @@ export async function runTurn(branch, input, {typed, shown}, settings, {put, set
 		}
 	} finally {
 		branch.running = null;
-		if (turn && branch.session && (end || branch.tokens.length > turn.start)) settled(await settle(branch, turn, end).catch(() => turn.start));
+		if (turn && branch.session && (end || branch.tokens.length > turn.start)) {
+			branch.unsettled = {turn, end};
+			await settleLate(branch, settled).catch(() => settled(turn.start));
+		}
 	}
 }
 
 /** Fork before token i. The fork begins at the snapshot of the token's turn, in the session that has it, and reads the
  * turn's tokens again up to this one. */
 export async function forkBefore(branch, i) {
-	const {turn} = branch.tokens[i], kept = branch.tokens.slice(0, i), again = kept.slice(turn.start).map(token => token.id);
+	const {turn} = branch.tokens[i], kept = branch.tokens.slice(0, i);
 	const made = await post(path('v1/sessions', turn.session, 'fork'), {snapshot: turn.snapshot});
-	if (again.length) await post(path('v1/sessions', made.id, 'append'), {text: again, add_special_tokens: false});
+	await append(made.id, kept.slice(turn.start));
 	const read = i ? await tokensOf(made.id) : [];
 	if (read.length !== i || read.some((token, k) => token.id !== kept[k].id)) {
 		await remove(path('v1/sessions', made.id));

@@ -88,6 +88,11 @@ export function copyText(text) {
 	return navigator.clipboard ? navigator.clipboard.writeText(text) : Promise.reject(new Error('the browser gives no clipboard to pages without TLS'));
 }
 
+/** Show another view, unless the reader has left that of this route. */
+export function goTo(route, hash) {
+	if (!route.signal.aborted) location.hash = hash;
+}
+
 /** Let the reader save a file. */
 export function save(name, type, ...parts) {
 	const url = URL.createObjectURL(new Blob(parts, {type}));

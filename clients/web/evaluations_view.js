@@ -1,5 +1,5 @@
 /* Evaluations of models and of their explanations: a form and a list for each kind, and the report of the second. */
-import {changing, element, replace, save} from './dom.js';
+import {changing, element, goTo, replace, save} from './dom.js';
 import {all, get, path, post, repeat, send} from './api.js';
 import {choice, fields, schema} from './form.js';
 import {changes, deleteButton, showList, status, stopButton} from './list.js';
@@ -14,7 +14,7 @@ const share = (done, total) => total ? percent(done / total) : NONE;
 const KINDS = [
 	{title: 'Evaluations', name: 'Of models', address: '#/evaluations', path: 'v1/evaluations', create: 'v1/evaluations', request: 'EvaluationRequest', asked: ['context', 'length', 'stride', 'reset_at_document', 'top'],
 		says: 'An evaluation measures a model on every token of a file.', link: row => row.model,
-		done: row => share(row.progress.tokens, row.progress.total_tokens), columns: [{title: 'Perplexity', number: true, cell: row => significant(row.result && row.result.perplexity)}]},
+		done: row => share(row.progress.tokens, row.progress.total_tokens), columns: [{title: 'Loss', number: true, cell: row => significant(row.result && row.result.nats_per_token)}, {title: 'Perplexity', number: true, cell: row => significant(row.result && row.result.perplexity)}]},
 	{title: 'Evaluations of explanations', name: 'Of explanations', address: '#/evaluations/explanations', path: 'v1/explain/evaluations', create: 'v1/explain/evaluate', request: 'ExplainEvaluateRequest', asked: ['texts', 'max_tokens', 'spread', 'far', 'soft', 'bootstrap', 'seed'],
 		says: 'It measures how faithful the explanations of a model are, on the texts of a file.', link: row => element('a', {href: `#/evaluations/explanations/${encodeURIComponent(row.id)}`}, row.model),
 		done: row => share(row.texts.done, row.texts.total), columns: []},
@@ -34,7 +34,7 @@ async function showAll(main, route, kind) {
 		columns: [
 			{title: 'Model', wide: true, cell: kind.link},
 			{title: 'File', cell: row => (files.find(f => f.id === row.file) || {filename: row.file}).filename},
-			{title: 'Status', cell: status},
+			{title: 'Status', cell: row => [status(row), row.error ? element('small', {class: 'reason', title: row.error.message}, ` ${row.error.message}`) : null]},
 			{title: 'Done', number: true, cell: kind.done}, ...kind.columns,
 			{title: 'Created', cell: row => time(row.created_at)},
 			{title: '', cell: (row, forget, renew) => changes(row) ? stopButton('this evaluation', path(kind.path, row.id), 'What it has measured is lost.', fresh => renew(row, fresh))
@@ -49,8 +49,8 @@ async function showReport(main, route, kind, id) {
 	async function draw() {
 		const job = await get(where, null, route);
 		change('title', [job.status, job.model], () => element('div', {class: 'title'}, element('h1', {}, `How faithful the explanations of ${job.model} are`),
-			element('button', {type: 'button', class: 'quiet', onclick: event => act(event.currentTarget, async () => save(`${id}.html`, 'text/html', await (await send('GET', where, {accept: 'text/html'})).text()))}, 'Save page'),
-			changes(job) ? stopButton('this evaluation', where, 'What it has measured is lost.', draw) : deleteButton('this evaluation', where, 'Its report is lost.', () => { location.hash = kind.address; })));
+			changes(job) ? null : element('button', {type: 'button', class: 'quiet', onclick: event => act(event.currentTarget, async () => save(`${id}.html`, 'text/html', await (await send('GET', where, {accept: 'text/html'})).text()))}, 'Save page'),
+			changes(job) ? stopButton('this evaluation', where, 'What it has measured is lost.', draw) : deleteButton('this evaluation', where, 'Its report is lost.', () => goTo(route, kind.address))));
 		change('report', job, () => {
 			const drawn = element('div');
 			drawFaithfulness(drawn, job);

@@ -1,12 +1,13 @@
 /* Files: upload, list, delete, train on one. */
 import {element} from './dom.js';
 import {path, upload} from './api.js';
+import {choice} from './form.js';
 import {deleteButton, showList} from './list.js';
 import {fileField, saveButton, sent} from './transfer.js';
 import {size, time} from './format.js';
 
-/** A field that takes a file by choice or by drop, and uploads it. done(file) gets the service's object. */
-export function dropField(purpose, done) {
+/* A field that takes a file by choice or by drop, and uploads it. done(file) gets the service's object. */
+function dropField(purpose, done) {
 	const field = fileField({label: 'File to upload', hint: 'Drop a file here, or choose one.', take: async ([file]) => {
 		const form = new FormData();
 		form.append('purpose', purpose);
@@ -16,6 +17,18 @@ export function dropField(purpose, done) {
 		done(made);
 	}});
 	return field.node;
+}
+
+/** A choice of one of the `files` with this purpose, and a field that uploads another one and chooses it; changed() is called
+ * then. Returns {node, select, drop}. */
+export function fileChoice(label, purpose, files, chosen, changed) {
+	const {node, select} = choice(label, files.filter(row => row.purpose === purpose), chosen, row => `${row.filename} (${time(row.created_at)})`, 'choose, or drop one below');
+	const drop = dropField(purpose, made => {
+		select.append(element('option', {value: made.id}, made.filename));
+		select.value = made.id;
+		if (changed) changed();
+	});
+	return {node, select, drop};
 }
 
 /* The next step with a file of this purpose. */

@@ -1,8 +1,8 @@
 /* Training jobs: a list with curves of several jobs in one plot, a form for a new one, and one job as it runs. */
-import {changing, element, facts, oncePerFrame, replace} from './dom.js';
+import {changing, element, facts, goTo, oncePerFrame, replace} from './dom.js';
 import {all, follow, get, path, post} from './api.js';
-import {choice, fields, schema} from './form.js';
-import {dropField} from './files_view.js';
+import {fields, schema} from './form.js';
+import {fileChoice} from './files_view.js';
 import {showList, status} from './list.js';
 import {act, message} from './notice.js';
 import {plot} from './plot.js';
@@ -47,7 +47,7 @@ async function showNew(main, route) {
 	const [options, sizes, files, models] = await Promise.all([schema('TrainingOptions'), schema('ModelSize'), all('v1/files', null, route.signal), all('v1/models', null, route.signal)]);
 	const from = element('select', {id: 'from'}, element('optgroup', {label: 'A new model'}, ARCHITECTURES.map(name => element('option', {}, name))),
 		element('optgroup', {label: 'Train further'}, models.map(row => element('option', {selected: row.id === route.query.get('model')}, row.id))));
-	const file = choice('Training file', files.filter(row => row.purpose === 'fine-tune'), route.query.get('file'), row => `${row.filename} (${time(row.created_at)})`, 'choose, or drop one below');
+	const file = fileChoice('Training file', 'fine-tune', files, route.query.get('file'), check);
 	const size = fields(sizes, ['hidden', 'layers', 'heads', 'dropout'], 'size'), main_ = fields(options, FIRST, 'option'), more = fields(options, MORE, 'option');
 	const suffix = element('input', {id: 'suffix', maxlength: 64, placeholder: 'by default the job\u2019s id'}), seed = element('input', {id: 'seed', type: 'number', step: 1});
 	const report = element('div', {role: 'status'}), start = element('button', {class: 'primary'}, 'Train'), sizeSet = element('fieldset', {}, element('legend', {}, 'Size of the new model'), size.node);
@@ -78,16 +78,12 @@ async function showNew(main, route) {
 	const soon = () => { clearTimeout(timer); timer = setTimeout(check, 300); };
 	const form = element('form', {oninput: soon, onchange: soon, onsubmit: event => {
 		event.preventDefault();
-		act(start, async () => { location.hash = `#/jobs/${encodeURIComponent((await post('v1/fine_tuning/jobs', body())).id)}`; });
+		act(start, async () => goTo(route, `#/jobs/${encodeURIComponent((await post('v1/fine_tuning/jobs', body())).id)}`));
 	}},
 	element('fieldset', {}, element('legend', {}, 'What to train, and on what'), element('div', {class: 'fields'},
 		element('div', {class: 'field'}, element('label', {for: 'from'}, 'Model'), from), element('div', {class: 'field'}, file.node),
 		element('div', {class: 'field'}, element('label', {for: 'suffix'}, 'Name'), suffix), element('div', {class: 'field'}, element('label', {for: 'seed'}, 'Seed'), seed)),
-	dropField('fine-tune', made => {
-		file.select.append(element('option', {value: made.id}, made.filename));
-		file.select.value = made.id;
-		check();
-	})), sizeSet, element('fieldset', {}, element('legend', {}, 'Training'), main_.node, element('details', {}, element('summary', {}, 'More options'), more.node)), report, element('p', {class: 'buttons'}, start));
+	file.drop), sizeSet, element('fieldset', {}, element('legend', {}, 'Training'), main_.node, element('details', {}, element('summary', {}, 'More options'), more.node)), report, element('p', {class: 'buttons'}, start));
 	replace(main, element('div', {class: 'title'}, element('h1', {}, 'New job')), form);
 	check();
 }

@@ -80,7 +80,13 @@ export async function showList(main, {signal}, options) {
 		if (note.textContent !== said) note.textContent = said;
 	};
 
-	/* Read pages until every changing row was seen. One that no page has was deleted elsewhere. */
+	/* The row at which a page ended was deleted before the next page was read: true. */
+	const again = error => {
+		if (error.status === 404 && error.param === 'after') return true;
+		throw error;
+	};
+
+	/* Read pages until every changing row was seen. Remove rows that no page has. */
 	async function refresh() {
 		const left = new Map(all.filter(changes).map(row => [row.id, row]));
 		for await (const page of pages(options.path, options.query, signal)) {
@@ -102,7 +108,7 @@ export async function showList(main, {signal}, options) {
 		draw();
 	}
 	if (!all.length) replace(main, element('div', {class: 'title'}, element('h1', {}, options.title), options.actions), explainEmpty(`No ${options.title.toLowerCase()} yet`, options.empty));
-	else if (all.some(changes)) repeat(refresh, signal);
+	else if (all.some(changes)) repeat(() => refresh().catch(again), signal);
 }
 
 /* A button that asks before it acts. done gets the answer of call(). */
@@ -115,7 +121,7 @@ function decideButton(verb, what, consequence, call, done) {
 			await done(await call());
 		} catch (error) {
 			button.disabled = false;
-			tell(error);
+			if (error.name !== 'AbortError') tell(error);
 		}
 	}}, verb);
 }

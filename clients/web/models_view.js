@@ -1,5 +1,5 @@
 /* Models: a list, the import of one, and one model with its files, its weights' type and what can be done with it. */
-import {element, facts, replace} from './dom.js';
+import {element, facts, goTo, replace} from './dom.js';
 import {get, path, post, upload} from './api.js';
 import {fields, openapi} from './form.js';
 import {deleteButton, showList} from './list.js';
@@ -56,7 +56,7 @@ async function showImport(main, route) {
 		drop.input.disabled = true;
 		try {
 			const made = await upload('v1/models', body, {signal: stopped.signal, progress: (bytes, total) => drop.say(sent(about, bytes, total))});
-			if (!route.signal.aborted) location.hash = `#/models/${encodeURIComponent(made.id)}`;
+			goTo(route, `#/models/${encodeURIComponent(made.id)}`);
 		} catch (error) {
 			drop.say(stopped.signal.aborted ? 'Stopped. Nothing was kept.' : form.refuse(error) ? `${about}: not imported.` : message(error));
 		} finally {
@@ -96,7 +96,7 @@ async function showOne(main, route, id) {
 	element('p', {class: 'buttons'}, dtype,
 		element('button', {type: 'button', onclick: event => act(event.currentTarget, () => post(`${where}/load`, {dtype: dtype.value}).then(again))}, about.loaded ? 'Load as this type' : 'Load'),
 		about.loaded ? element('button', {type: 'button', onclick: event => act(event.currentTarget, () => post(`${where}/unload`).then(again))}, 'Unload') : null,
-		deleteButton(`the model ${id}`, where, 'Its weights are removed from the disk. While a session uses it, it cannot be deleted.', () => { location.hash = '#/models'; })),
+		deleteButton(`the model ${id}`, where, 'Its weights are removed from the disk. While a session uses it, it cannot be deleted.', () => goTo(route, '#/models'))),
 	files, element('details', {}, element('summary', {}, 'Configuration'), element('pre', {}, JSON.stringify(about.config, null, 2))));
 	drawFiles(files, where, route);
 }

@@ -60,6 +60,7 @@ export async function show(main, route) {
 			text.set(0, branch.tokens.map(column.shown));
 		};
 		column.settled = from => {
+			if (!columns.includes(column)) return;
 			text.set(from, branch.tokens.slice(from).map(column.shown));
 			note.textContent = `${branch.tokens.length} tokens`;
 		};
@@ -82,6 +83,7 @@ export async function show(main, route) {
 		if (column.branch.running) column.branch.running.abort();
 		columns = columns.filter(each => each !== column);
 		column.node.remove();
+		note.textContent = '\u00a0';
 		columns.forEach(each => each.drawHead());
 		activate(columns[columns.length - 1]);
 	}
@@ -90,6 +92,7 @@ export async function show(main, route) {
 		columns.forEach(column => column.branch.running && column.branch.running.abort());
 		columns = [];
 		replace(area);
+		note.textContent = '\u00a0';
 		unpin();
 		addColumn(makeBranch(model.select.value));
 	}
@@ -200,6 +203,7 @@ export async function show(main, route) {
 	/* Say why a turn failed. A session that is gone can be replaced by one that reads the same text. */
 	function explainTurn(column, error) {
 		const {branch} = column, gone = error.status === 404 && branch.session;
+		if (!columns.includes(column)) return;
 		replace(note, message(gone ? new Error('The session is gone: the engine was started again, or the session was deleted.') : error),
 			gone && isRenewable(branch) ? element('button', {type: 'button', onclick: event => act(event.currentTarget, async () => {
 				const typed = await renew(branch);
@@ -215,6 +219,7 @@ export async function show(main, route) {
 		if (column.branch.running) return;
 		await settleLate(column.branch, from => {
 			column.settled(from);
+			if (!columns.includes(column)) return;
 			note.textContent = `The turn was cut off. The session has read ${column.branch.tokens.length} tokens.`;
 		}).catch(error => error.away || explainTurn(column, error));
 	}

@@ -1,5 +1,5 @@
 /* Sessions: a list, the import of one, and one session with its tree of forks and snapshots. */
-import {element, facts, replace} from './dom.js';
+import {element, facts, goTo, replace} from './dom.js';
 import {all, get, path, post, upload} from './api.js';
 import {choice} from './form.js';
 import {deleteButton, showList} from './list.js';
@@ -29,7 +29,7 @@ async function showImport(main, route) {
 	const model = choice('Model', await all('v1/models', null, route.signal), null, row => row.id);
 	const drop = fileField({label: 'State of a session', hint: 'Drop the saved state of a session here, or choose it. It belongs to the model that it was made with.', take: async ([file]) => {
 		const made = await upload('v1/sessions', file, {query: {model: model.select.value}, progress: (bytes, total) => drop.say(sent(file.name, bytes, total))});
-		if (!route.signal.aborted) location.hash = `#/sessions/${encodeURIComponent(made.id)}`;
+		goTo(route, `#/sessions/${encodeURIComponent(made.id)}`);
 	}});
 	replace(main, element('div', {class: 'title'}, element('h1', {}, 'Import a session'), element('a', {class: 'button', href: '#/sessions'}, 'All sessions')), model.node, drop.node);
 }
@@ -53,7 +53,7 @@ async function showOne(main, route, id) {
 		element('form', {class: 'buttons', onsubmit: event => { event.preventDefault(); act(event.submitter, () => post(`${where}/snapshots`, name.value ? {name: name.value} : {}).then(again)); }}, name, element('button', {}, 'Take a snapshot'),
 			element('button', {type: 'button', onclick: event => act(event.currentTarget, () => post(`${where}/fork`, {}).then(again))}, 'Fork'),
 			saveButton('Save its state', `${where}/state`, `${id}.state`, {small: true, kind: null}),
-			deleteButton(`the session ${id}`, where, 'Its state and its snapshots are lost.', () => { location.hash = '#/sessions'; })),
+			deleteButton(`the session ${id}`, where, 'Its state and its snapshots are lost.', () => goTo(route, '#/sessions'))),
 		element('h2', {}, 'Tree'), element('ul', {class: 'tree'}, root ? drawBranch(root, tree.data, id, again) : element('li', {}, NONE)),
 		tree.has_more ? element('p', {class: 'note'}, 'The tree has more branches than are shown.') : null);
 }

@@ -88,7 +88,7 @@ export function strip({label, current, chosen, made}) {
 		while (end > first && end + change > first && same(end - 1, end - 1 + change)) end--;
 		items = next;
 		if (end < boxes.length && end + change - first <= PIECE) {
-			const after = boxes[end], some = items.slice(first, end + change).map((_, k) => after.parentNode.insertBefore(makeBox(first + k), after));
+			const after = boxes[end > first ? first : end], some = items.slice(first, end + change).map((_, k) => after.parentNode.insertBefore(makeBox(first + k), after));
 			removeBoxes(first, end - first, ...some);
 		} else if (first < boxes.length) removeBoxes(first, boxes.length - first);
 		const renew = (i, before) => { if (boxes[i] && before.kind !== items[i].kind) boxes[i].className = items[i].kind || ''; };

@@ -1,10 +1,10 @@
-/* Files to the service and from it. The browser reads and writes them; no script holds their content. */
+/* Upload and download files. The browser reads and writes them; no script holds their content. */
 import {element, replace, save} from './dom.js';
 import {address, getKey, send} from './api.js';
 import {message, tell} from './notice.js';
 import {size} from './format.js';
 
-/* The files of a drop. Of a folder those directly in it, with its name. */
+/* The files of a drop. For a folder: the files directly in it, and its name. */
 async function filesOf(transfer) {
 	const folder = [...transfer.items].map(item => item.webkitGetAsEntry()).find(entry => entry && entry.isDirectory);
 	if (!folder) return {files: [...transfer.files], folder: ''};

@@ -46,6 +46,19 @@ def test_a_long_list_has_elements_for_the_rows_in_the_window_alone(engine, front
     assert page.locator("tbody a").all_text_contents() == ["s-4321"]
 
 
+def test_a_token_at_the_end_of_a_block_is_replaced_there(engine, front, open_page):
+    scripted(engine)
+    page = open_page(address(front) + "/")
+    page.locator("h1").wait_for()
+    assert page.evaluate("""async n => {
+        const {strip} = await import(new URL('strip.js', document.querySelector('script').src));
+        const {node, set, boxes} = strip({label: 'text'}), tokens = Array.from({length: n + 5}, (_, i) => ({text: i === n - 1 ? '\\n' : `t${i} `, kind: null}));
+        set(0, tokens);
+        set(0, tokens.map((token, i) => i === n - 1 ? {text: 'x\\n', kind: null} : token));
+        return [...node.children].map(block => block.childElementCount).concat(boxes.indexOf(node.firstChild.lastChild));
+    }""", BLOCK) == [BLOCK, 5, BLOCK - 1]
+
+
 def wait_for_tokens(page, n):
     page.wait_for_function("n => document.querySelectorAll('.strip [role=option]').length === n", arg=n)
 

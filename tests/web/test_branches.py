@@ -165,7 +165,8 @@ def test_a_conversation_outlives_an_explanation_that_failed(engine, front, open_
     assert len(tokens(page)) == 8 and page.locator("textarea").input_value() == "x"
 
 
-def test_a_session_that_was_opened_without_explain_is_continued(engine, front, open_page):
+@pytest.mark.parametrize("error", [(409, "conflict", "the session was not opened with explain"), (400, "invalid_request", "it is too long")])
+def test_a_session_whose_text_cannot_be_read_is_continued(engine, front, open_page, error):
     script = Script(engine, CD)
     script.sessions["old"] = list(PROMPT)
 
@@ -175,13 +176,74 @@ def test_a_session_that_was_opened_without_explain_is_continued(engine, front, o
 
     @engine.on("session.alpha")
     async def _(call):
-        call.error(409, "conflict", "the session was not opened with explain")
+        call.error(*error)
 
     page = open_page(f"{address(front)}/#/play?session=old")
     page.get_by_text("4 tokens were read before.").wait_for()
     send(page)
     page.get_by_text("5 tokens", exact=True).wait_for()  # the typed text is one
-    assert [text for text, _ in tokens(page)] == ["ab", "c", "d", "c", "c"] and "alpha" not in script.bodies[0]
+    send(page)
+    page.get_by_text("10 tokens", exact=True).wait_for()
+    assert [text for text, _ in tokens(page)] == 2 * ["ab", "c", "d", "c", "c"] and "alpha" not in script.bodies[0]
+
+
+def test_a_turn_that_is_settled_late_is_settled_once(engine, front, open_page):
+    script = Script(engine, CD)
+    page, asked, read = open_play(open_page, front), [], []
+
+    def answer(route):
+        asked.append(route)
+        if len(asked) == 1:
+            route.fulfill(status=503, json={"error": {"code": "engine_unavailable", "message": "away"}})
+        elif len(asked) == 2:
+            read.append(route.fetch())
+        else:
+            route.continue_()
+
+    page.route("**/alpha?*", answer)
+    send(page)
+    wait_until(page, lambda: read)  # the page saw that the service is back
+    send(page)
+    flush(page)
+    assert len(asked) == 2 and len(script.bodies) == 1
+    asked[1].fulfill(response=read[0])
+    page.get_by_text("16 tokens", exact=True).wait_for()
+    assert [text for text, _ in tokens(page)] == 2 * ["·", "a", "b", "·", "c", "d", "c", "c"]
+    assert generated(page) == [4, 5, 6, 7, 12, 13, 14, 15]
+
+
+def test_a_new_session_has_no_note_of_the_one_before(engine, front, open_page):
+    Script(engine, CD, received=1)
+    page = open_play(open_page, front)
+    send(page)
+    page.locator(".strip [role=option]").nth(1).wait_for()
+    page.get_by_role("button", name="New session").click()
+    wait_until(page, lambda: len(engine.called("session.alpha")) == 3)
+    flush(page)
+    assert page.locator(".note").first.text_content() == "\u00a0" and tokens(page) == []
+
+
+def test_a_session_that_cannot_replace_one_is_removed(engine, front, open_page):
+    script = Script(engine, CD)
+    page = open_play(open_page, front)
+    send(page)
+    page.get_by_text("8 tokens", exact=True).wait_for()
+
+    @engine.on("session.append")
+    async def _(call):
+        call.error(500, "internal_error", "no memory")
+
+    @engine.on("session.delete")
+    async def _(call):
+        call.result({"id": call.params["id"], "object": "session", "deleted": True})
+
+    script.refused = [(404, "session_not_found", "it is gone")]
+    send(page)
+    page.get_by_role("button", name="Continue in a new session").click()
+    page.get_by_text("no memory").wait_for()
+    assert [call.params["id"] for call in engine.called("session.delete")] == ["s1"]
+    page.get_by_role("button", name="New session", exact=True).click()
+    assert page.get_by_role("button", name="Continue in a new session").count() == 0
 
 
 def test_what_a_token_read_is_shaded_at_its_id(engine, front, open_page):

@@ -125,7 +125,7 @@ def test_names_of_files(service, views):
     views.page.get_by_text(f"{len(TEXTS) + len(HARMLESS)} in all").wait_for()
     listed = [row["filename"] for row in service.ok("GET", "/v1/files?limit=1000")["data"]]
     assert views.page.locator(".rows td.wide").all_text_contents() == listed and sorted(listed) == sorted(HARMLESS + names)
-    assert set(views.page.locator(".rows button").evaluate_all("nodes => nodes.map(node => node.getAttribute('aria-label'))")) == {f"Delete the file {name}" for name in listed}
+    assert set(views.page.locator(".rows button").evaluate_all("nodes => nodes.map(node => node.getAttribute('aria-label'))")) == {f"{verb}{name}" for verb in ("Save ", "Delete the file ") for name in listed}
     views.check()
     for view, options in (("jobs/new", "Training file"), ("evaluations", "File")):
         views.show(f"{service.url}/#/{view}", "select")

@@ -1,10 +1,11 @@
 """Lists of jobs, evaluations and batches: they follow what runs, stop it, and lead to its results."""
 
 import json
+import re
 
 import pytest
 
-from web_support import NARROW, beside, browser, open_page
+from web_support import NARROW, beside, browser, flush, open_page, wait_until
 from conftest import TEXT, service
 from explanation_samples import EVALUATION, JOB
 from http_support import engine, front, start
@@ -94,6 +95,30 @@ def test_pages_are_read_until_every_running_row_was_seen(engine, front, open_pag
     assert [call.params.get("after") for call in engine.called("evaluation.list")] == [None, "new-99"] * 2
 
 
+def test_a_list_is_read_again_after_an_answer_that_does_not_last(engine, front, open_page):
+    scripted(engine)
+    refused = [(404, "not_found", "there is no such row", "after"), (500, "internal_error", "no memory"), (429, "rate_limited", "too many")]
+
+    @engine.on("evaluation.list")
+    async def _(call):
+        reads = len(engine.called("evaluation.list")) // 2  # two pages each
+        if "after" not in call.params:
+            call.result({**listed([evaluation("new", "succeeded", 4)]), "has_more": True, "last_id": "new"})
+        elif 1 < reads < 5:
+            call.error(*refused[reads - 2])
+        else:
+            call.result(listed([evaluation("old", "running" if reads == 1 else "succeeded", 2)]))
+
+    page = with_clock(open_page, front, "evaluations")
+    page.locator(".status.running").wait_for()
+    for reads in range(2, 6):
+        page.clock.fast_forward(PAUSE)
+        wait_until(page, lambda: len(engine.called("evaluation.list")) == 2 * reads)
+        flush(page)
+    page.locator(".status.running").wait_for(state="detached")
+    assert page.locator(".status.succeeded").count() == 2
+
+
 def test_a_list_continues_after_the_engine_was_away(engine, front, open_page):
     scripted(engine)
     done = [1]
@@ -142,6 +167,27 @@ def test_stopping_asks_first(engine, front, open_page, view):
     page.locator(".status.cancelled").wait_for()
     assert [call.params["id"] for call in engine.called(f"{methods}.cancel")] == ["x", "x"]
     assert page.locator(".rows button", has_text="Delete").count() == 1 and stop.count() == 0
+
+
+@pytest.mark.parametrize("verb,state", [("Stop", "in_progress"), ("Delete", "completed")])
+def test_a_decision_that_ends_later_leaves_the_next_view_alone(engine, front, open_page, verb, state):
+    scripted(engine)
+
+    @engine.on("batch.get")
+    async def _(call):
+        call.result(batch("b", state, 4))
+
+    held, page = [], open_page(f"{address(front)}/#/batches/b")
+    page.get_by_role("button", name=verb).click()
+    page.route(re.compile("/v1/batches/b(/cancel)?$"), lambda route: held.append(route) if route.request.method != "GET" else route.continue_())
+    page.get_by_role("dialog").get_by_role("button", name=verb).click()
+    wait_until(page, lambda: held)
+    page.get_by_role("link", name="Sessions").click()
+    page.get_by_role("heading", name="Sessions").wait_for()
+    with page.expect_response(re.compile("/v1/batches/b(/cancel)?$")):
+        held[0].fulfill(json=batch("b", "cancelled"))
+    flush(page)
+    assert page.locator("h1").text_content() == "Sessions" and page.get_by_role("dialog").count() == 0
 
 
 def test_a_batch_that_is_being_stopped_has_no_button_for_it(engine, front, open_page):
@@ -257,6 +303,20 @@ def test_explanations_are_evaluated_with_the_options_of_the_form(engine, front, 
     assert engine.called("faithfulness.create")[1].params == {"model": "name", "file": "file-0", "texts": 5}
 
 
+def test_an_evaluation_says_its_result_or_why_it_failed(engine, front, open_page):
+    scripted(engine)
+
+    @engine.on("evaluation.list")
+    async def _(call):
+        call.result(listed([{**evaluation("x", "failed"), "error": {"code": "x", "message": "no <b>text</b>"}}, {**evaluation("y", "succeeded", 4), "result": {"nats_per_token": 1.5, "perplexity": 4.48}}]))
+
+    page = open_page(f"{address(front)}/#/evaluations")
+    reason = page.locator(".rows td", has=page.locator(".status.failed")).get_by_text("no <b>text</b>")
+    reason.wait_for()
+    assert reason.get_attribute("title") == "no <b>text</b>"
+    assert page.locator(".rows tr", has=page.locator(".status.succeeded")).locator("td.number").all_text_contents()[1:] == ["1.500", "4.480"]
+
+
 def test_a_report_of_explanations_has_an_address_and_is_drawn_when_it_is_finished(engine, front, open_page):
     scripted(engine)
 
@@ -272,6 +332,7 @@ def test_a_report_of_explanations_has_an_address_and_is_drawn_when_it_is_finishe
     page.get_by_role("link", name="m<1>").click()
     page.get_by_text("3 of 4").wait_for()
     assert page.url.endswith("/#/evaluations/explanations/e-1") and page.locator("#overview").count() == 0
+    assert page.get_by_role("button", name="Save page").count() == 0  # the saved page of a running one loads itself again
     page.clock.fast_forward(PAUSE)
     page.locator("#overview").wait_for()
     assert page.locator("h1").text_content() == "How faithful the explanations of m<1> are" and page.get_by_role("button", name="Delete").count() == 1

@@ -4,6 +4,7 @@ import http.client
 import http.server
 import re
 import threading
+import time
 
 import pytest
 
@@ -111,6 +112,20 @@ def test_a_service_that_went_away_is_announced_until_it_is_back(engine, front, o
     assert page.locator(".rows td").first.text_content() == "name" and page.locator(".card.failed").count() == 0
 
 
+def test_a_view_that_fails_while_the_service_is_ready_is_asked_for_with_pauses(engine, front, open_page):
+    scripted(engine)
+    asked, page = [], open_page(address(front) + "/#/models")
+
+    def refuse(route):
+        asked.append(time.monotonic())
+        route.fulfill(status=503, json={"error": {"code": "engine_unavailable", "message": "away"}})
+
+    page.route("**/v1/files?*", refuse)
+    page.get_by_role("link", name="Files").click()
+    wait_until(page, lambda: len(asked) >= 3)
+    assert asked[2] - asked[1] > 1.5
+
+
 def test_a_key_is_asked_for_kept_and_forgotten(engine, start, open_page, tmp_path):
     (tmp_path / "keys").write_text("secret\n")
     scripted(engine)
@@ -200,10 +215,10 @@ def test_an_address_asks_for_the_object_that_it_names_and_for_no_other(engine, f
         page.locator(".card.failed").wait_for()
     for part in ("..", ".", "%2e%2e"):
         page.evaluate("part => { location.hash = `#/models/${part}`; }", part)
-        page.get_by_text(f'Nothing has the name "{part.replace("%2e", ".")}"').wait_for()
+        page.get_by_text(f'"{part.replace("%2e", ".")}" is not a valid name').wait_for()
         page.evaluate("location.hash = '#/nothing'")
         page.get_by_text("no page").wait_for()
-    assert {path for path in asked if not path.startswith("/web/")} == {f"/v1/models/{name}{files}" for name in ("%25", "%25E0%25A4", "a%2Fb", "%3Cb%3E") for files in ("", "/files")}
+    assert {path for path in asked if not path.startswith("/web/")} == {f"/v1/models/{name}" for name in ("%25", "%25E0%25A4", "a%2Fb", "%3Cb%3E")}
 
 
 def test_a_job_is_followed_on_after_its_engine_died(engine, front, open_page):
