@@ -129,17 +129,19 @@ static void a_rebuilt_ledger_keeps_the_expiry_of_files(void **state)
 static void statistics_of_a_file_without_a_hash_are_found_by_make_alone(void **state)
 {
 	fixture *f = *state;
-	char path[PATH_MAX];
+	char path[PATH_MAX], cache[PATH_MAX];
 	tokenizer *bytes;
 	json_t *first, *second, *found;
 	atomic_bool cancel = false;
 	snprintf(path, sizeof path, "%s/text", f->folder);
+	snprintf(cache, sizeof cache, "%s/cache", f->folder);
+	assert_int_equal(file_make_folders(cache, NULL), STATUS_OK);
 	assert_int_equal(file_write(path, &(file_part){"text", 4}, 1, NULL), STATUS_OK); /* no manifest */
 	assert_int_equal(tokenizer_new(&bytes, NULL, NULL), STATUS_OK);
 	const file_statistics_source from = {.path = path,
 	                                     .id = "text",
 	                                     .tokenizer = bytes,
-	                                     .cache = {f->folder, 1 << 20, INT64_MAX},
+	                                     .cache = {cache, 1 << 20, INT64_MAX},
 	                                     .cancel = &cancel};
 	assert_int_equal(file_statistics_make(&first, &from, NULL), STATUS_OK);
 	assert_int_equal(file_statistics_find(&found, &from, NULL), STATUS_OK);
