@@ -11,9 +11,9 @@ static status admit(scheduler *s, served_model *m, const char *id, error *err)
 	if ((int64_t)s->sessions.count >= s->limits.max_sessions)
 		return error_set(
 		    err, STATUS_BUSY, NULL,
-		    "all %d slots of the device are in use, and no idle session has another place: delete some, give "
-		    "them a shorter ttl_seconds, make them durable, or start the service with a larger --max-sessions, "
-		    "--session-memory-bytes or --session-disk-bytes",
+		    "all %d slots of the device are in use: try again when requests have ended; if idle sessions use "
+		    "them, delete some, give them a shorter ttl_seconds, make them durable, or start the service with "
+		    "a larger --max-sessions, --session-memory-bytes or --session-disk-bytes",
 		    s->limits.max_sessions);
 	if (strlen(id) < 1 || strlen(id) >= SCHEDULER_ID_BYTES)
 		return error_set(err, STATUS_INVALID, "id", "a session's id has 1 to %d bytes", SCHEDULER_ID_BYTES - 1);

@@ -11,6 +11,7 @@ typedef struct division {
 	const json_t *messages;
 	chat_text whole;
 	size_t done;         /* bytes that were handed over */
+	size_t passed;       /* trusted ranges of the whole that end before them */
 	byte_range *trusted; /* room for those of a piece */
 	document_piece each;
 	void *to;
@@ -22,12 +23,14 @@ static status hand_over(division *d, size_t end, int kind, error *err)
 	encode_options how = {.trusted = d->trusted};
 	if (end <= d->done && !(kind & DOCUMENT_LAST))
 		return STATUS_OK;
-	for (size_t i = 0; i < d->whole.n_trusted; i++) {
-		const byte_range *r = &d->whole.trusted[i];
+	const byte_range *r = d->whole.trusted + d->passed;
+	for (; d->passed < d->whole.n_trusted && r->first < end; d->passed++, r++) {
 		size_t first = r->first > d->done ? r->first : d->done;
 		size_t last = r->first + r->bytes < end ? r->first + r->bytes : end;
 		if (first < last)
 			d->trusted[how.n_trusted++] = (byte_range){first - d->done, last - first};
+		if (r->first + r->bytes > end)
+			break; /* the rest of it follows */
 	}
 	size_t begin = d->done;
 	d->done = end > begin ? end : begin;

@@ -106,7 +106,7 @@ static void looked_up(uv_work_t *work, int cancelled)
 		statistics_refuse(r, STATUS_CANCELLED);
 	} else if (*lib->statistics == limit) {
 		error_set(&r->error, STATUS_BUSY, NULL,
-		          "the statistics of other files are being made, at most %d at once", limit);
+		          "statistics are being made for %d other requests, the most at once", limit);
 		statistics_refuse(r, STATUS_BUSY);
 	} else {
 		r->counted = true;
