@@ -2,7 +2,7 @@
 import {element, facts, goTo, replace} from './dom.js';
 import {all, get, path, post, upload} from './api.js';
 import {choice} from './form.js';
-import {deleteButton, showList} from './list.js';
+import {decideButton, deleteButton, showList} from './list.js';
 import {act} from './notice.js';
 import {fileField, saveButton, sent} from './transfer.js';
 import {count, duration, NONE, size, time} from './format.js';
@@ -36,7 +36,7 @@ async function showImport(main, route) {
 
 function drawBranch(branch, children, session, again) {
 	const marks = branch.snapshots.map(snapshot => element('li', {}, element('span', {class: 'mark'}, snapshot.name || snapshot.id), ` at ${count(snapshot.tokens)} tokens, ${time(snapshot.created_at)} `,
-		branch.id === session ? element('button', {type: 'button', class: 'quiet', onclick: event => act(event.currentTarget, () => post(path('v1/sessions', session, 'rollback'), {snapshot: snapshot.id}).then(again))}, 'Roll back') : null, ' ',
+		branch.id === session ? decideButton('Roll back', `to ${snapshot.name || snapshot.id}`, 'What the session has read since then is lost, unless a later snapshot has it.', () => post(path('v1/sessions', session, 'rollback'), {snapshot: snapshot.id}), again) : null, ' ',
 		element('button', {type: 'button', class: 'quiet', onclick: event => act(event.currentTarget, () => post(path('v1/sessions', branch.id, 'fork'), {snapshot: snapshot.id}).then(again))}, 'Fork here')));
 	return element('li', {}, branch.id === session ? element('strong', {}, branch.id) : link(branch.id), `, ${count(branch.tokens)} tokens`,
 		branch.parent ? ` (from ${count(branch.parent.tokens)})` : null,

@@ -146,6 +146,23 @@ def test_a_key_is_asked_for_kept_and_forgotten(engine, start, open_page, tmp_pat
     other.locator(".rows td", has_text="name").first.wait_for()
 
 
+@pytest.mark.parametrize("view,verb,method", [("jobs/j", "Stop", "job.cancel"), ("sessions/s", "Roll back", "session.rollback")])
+def test_what_cannot_be_undone_asks_first(engine, front, open_page, view, verb, method):
+    scripted(engine)
+
+    @engine.on(method)
+    async def _(call):
+        call.result(answers(["name"])[f"{method.split('.')[0]}.get"])
+
+    page = open_page(f"{address(front)}/#/{view}")
+    for answer in ("Cancel", verb):
+        page.get_by_role("button", name=verb).click()
+        assert engine.called(method) == []
+        page.get_by_role("dialog").get_by_role("button", name=answer).click()
+        page.get_by_role("dialog").wait_for(state="detached")
+    wait_until(page, lambda: engine.called(method))
+
+
 def test_a_service_without_the_page_says_so(start, open_page):
     page = open_page(address(start("--no-web")) + "/")
     assert "--no-web" in page.locator("body").text_content()
