@@ -5,7 +5,7 @@ import {choice} from './form.js';
 import {decideButton, deleteButton, showList} from './list.js';
 import {act} from './notice.js';
 import {fileField, saveButton, sent} from './transfer.js';
-import {count, duration, NONE, size, time} from './format.js';
+import {count, duration, NONE, plural, size, time} from './format.js';
 
 const link = id => element('a', {href: `#/sessions/${encodeURIComponent(id)}`}, id);
 
@@ -35,10 +35,10 @@ async function showImport(main, route) {
 }
 
 function drawBranch(branch, children, session, again) {
-	const marks = branch.snapshots.map(snapshot => element('li', {}, element('span', {class: 'mark'}, snapshot.name || snapshot.id), ` at ${count(snapshot.tokens)} tokens, ${time(snapshot.created_at)} `,
+	const marks = branch.snapshots.map(snapshot => element('li', {}, element('span', {class: 'mark'}, snapshot.name || snapshot.id), ` at ${plural(snapshot.tokens, 'token')}, ${time(snapshot.created_at)} `,
 		branch.id === session ? decideButton('Roll back', `to ${snapshot.name || snapshot.id}`, 'What the session has read since then is lost, unless a later snapshot has it.', () => post(path('v1/sessions', session, 'rollback'), {snapshot: snapshot.id}), again) : null, ' ',
 		element('button', {type: 'button', class: 'quiet', onclick: event => act(event.currentTarget, () => post(path('v1/sessions', branch.id, 'fork'), {snapshot: snapshot.id}).then(again))}, 'Fork here')));
-	return element('li', {}, branch.id === session ? element('strong', {}, branch.id) : link(branch.id), `, ${count(branch.tokens)} tokens`,
+	return element('li', {}, branch.id === session ? element('strong', {}, branch.id) : link(branch.id), `, ${plural(branch.tokens, 'token')}`,
 		branch.parent ? ` (from ${count(branch.parent.tokens)})` : null,
 		element('ul', {class: 'tree'}, marks, children.filter(child => child.parent && child.parent.session === branch.id).map(child => drawBranch(child, children, session, again))));
 }

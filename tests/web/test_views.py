@@ -146,6 +146,23 @@ def test_a_key_is_asked_for_kept_and_forgotten(engine, start, open_page, tmp_pat
     other.locator(".rows td", has_text="name").first.wait_for()
 
 
+def test_one_is_no_plural(engine, front, open_page):
+    scripted(engine)
+
+    @engine.on("session.get")
+    async def _(call):
+        call.result({**answers(["name"])["session.get"], "state_bytes": 1, "expires_at": time.time() + 1.5 * DAY})
+
+    @engine.on("session.tree")
+    async def _(call):
+        call.result(listed([{"id": "s", "tokens": 1, "parent": None, "snapshots": []}]))
+
+    page = open_page(f"{address(front)}/#/sessions/s")
+    page.locator(".facts", has_text="in 1 day").wait_for()
+    said = page.locator("main").text_content()
+    assert "1 byteKept" in said and "in 1 day" in said and "days" not in said and "1 token" in said and "1 tokens" not in said
+
+
 @pytest.mark.parametrize("view,verb,method", [("jobs/j", "Stop", "job.cancel"), ("sessions/s", "Roll back", "session.rollback")])
 def test_what_cannot_be_undone_asks_first(engine, front, open_page, view, verb, method):
     scripted(engine)
