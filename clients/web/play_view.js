@@ -29,7 +29,7 @@ export async function show(main, route) {
 	const mode = element('select', {'aria-label': 'What the prompt is', onchange: () => label()}, element('option', {value: 'text'}, 'Text'), element('option', {value: 'chat'}, 'Chat'));
 	const colours = element('select', {'aria-label': 'Colours', onchange: () => columns.forEach(column => column.paint())}, element('option', {value: 'probability'}, 'Colour: probability'), element('option', {value: 'weights'}, 'Colour: what a token read'), element('option', {value: 'none'}, 'No colours'));
 	const prompt = element('textarea', {rows: 3, 'aria-label': 'Prompt'}), go = element('button', {class: 'primary'}, 'Generate');
-	const stop = element('button', {type: 'button', hidden: true, onclick: () => active.branch.running && active.branch.running.abort()}, 'Stop'), fresh = element('button', {type: 'button', onclick: () => restart()}, 'New session');
+	const stop = element('button', {type: 'button', hidden: true, onclick: () => active.branch.running && active.branch.running.abort()}, 'Stop'), fresh = element('button', {type: 'button', onclick: () => beginAgain()}, 'New session');
 	const detail = element('aside', {class: 'detail', 'aria-label': 'The token'}), area = element('div', {class: 'branches'}), note = element('p', {class: 'note', role: 'status'}, '\u00a0');
 	const form = element('form', {class: 'prompt-form', onsubmit: event => { event.preventDefault(); run(); }}, prompt, element('p', {class: 'buttons'}, go, stop, fresh, mode, colours), element('details', {}, element('summary', {}, 'Sampling'), sampling.node));
 	const shaded = [];
@@ -77,6 +77,7 @@ export async function show(main, route) {
 		columns.forEach(each => each.node.classList.toggle('active', each === column && columns.length > 1));
 		go.disabled = !!column.branch.running;
 		stop.hidden = !column.branch.running;
+		if (column.branch.session && !route.signal.aborted) history.replaceState(null, '', `#/play?session=${encodeURIComponent(column.branch.session)}`);
 	}
 
 	function close(column) {
@@ -95,6 +96,12 @@ export async function show(main, route) {
 		note.textContent = '\u00a0';
 		unpin();
 		addColumn(makeBranch(model.select.value));
+	}
+
+	/* The address names the session, so a link, a reload or Back shows it. */
+	function beginAgain() {
+		history.replaceState(null, '', `#/play?model=${encodeURIComponent(model.select.value)}`);
+		restart();
 	}
 
 	/* --- one token ------------------------------------------------------------------------------------------------------ */
@@ -228,7 +235,7 @@ export async function show(main, route) {
 
 	replace(main, element('div', {class: 'title'}, element('h1', {}, 'Playground'), model.node), element('div', {class: 'play'}, element('div', {}, area, note, form), detail));
 	prompt.addEventListener('keydown', event => { if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) { event.preventDefault(); form.requestSubmit(); } });
-	model.select.addEventListener('change', restart);
+	model.select.addEventListener('change', beginAgain);
 	events.addEventListener('returned', () => columns.forEach(settleAgain), {signal: route.signal});
 	route.signal.addEventListener('abort', () => columns.forEach(column => column.branch.running && column.branch.running.abort()), {once: true});
 	label();
