@@ -139,7 +139,7 @@ def test_a_key_is_asked_for_kept_and_forgotten(engine, start, open_page, tmp_pat
         if key == "secret":
             page.locator(".rows td", has_text="name").first.wait_for()
         else:
-            page.get_by_role("heading", name="This service has keys.").wait_for()
+            page.get_by_role("heading", name="The key in use is wrong, revoked or expired." if key else "This service has keys.").wait_for()
     page.reload()
     page.locator(".rows td", has_text="name").first.wait_for()
     other = open_page(address(front) + "/#/models", context=page.context)
@@ -301,6 +301,25 @@ def test_a_new_key_is_shown_until_the_reader_has_it(engine, front, open_page):
     assert page.locator("pre", has_text="sk-only-now").is_visible()
     page.get_by_role("button", name="I have it").click()
     page.locator("pre", has_text="sk-only-now").wait_for(state="detached")
+
+
+def test_the_first_key_is_an_admins_and_the_page_uses_it(engine, front, open_page):
+    scripted(engine)
+
+    @engine.on("key.list")
+    async def _(call):
+        call.result(listed([]))
+
+    @engine.on("key.create")
+    async def _(call):
+        call.result({"id": "key-9", "object": "key", "name": "n", "role": call.params["role"], "secret": "sk-first"})
+
+    page = open_page(address(front) + "/#/operate")
+    page.locator("summary", has_text="New key").click()
+    page.get_by_role("button", name="Create").click()
+    with page.expect_request(lambda request: "v1/keys" in request.url and request.headers.get("authorization") == "Bearer sk-first"):
+        page.get_by_role("button", name="I have it").click()
+    assert engine.called("key.create")[0].params["role"] == "admin"
 
 
 def test_the_skip_link_leads_to_the_content_of_the_view(engine, front, open_page):
