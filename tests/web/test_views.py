@@ -13,7 +13,7 @@ from http_support import engine, front, start
 
 pytestmark = pytest.mark.slow
 HOSTILE = ["<b class=planted>x</b><img class=planted src=//planted.invalid/x onerror=planted()>", "</script><script class=planted>planted()</script>", "\"'`${planted()}&lt;", "\u202eRTL\u2066\u200f", "a\0b\n\tc", "x" * 10000]
-VIEWS = ["play", "jobs", "jobs/new", "jobs/j", "explain", "models", "models/m", "models?import=1", "sessions", "sessions/s", "sessions?import=1", "files", "evaluations", "evaluations/explanations",
+VIEWS = ["play", "jobs", "jobs/new", "jobs/j", "explain", "models", "models/m", "models?import=1", "sessions", "sessions/s", "sessions?import=1", "files", "files/f", "evaluations", "evaluations/explanations",
          "evaluations/explanations/e", "batches", "batches/new", "batches/b", "operate"]
 DAY = 86400
 
@@ -39,6 +39,10 @@ def answers(texts):
     return {
         "model.list": listed([model(text) for text in texts]), "model.get": model(texts[0]), "model.files": listed([{"name": text, "bytes": 3} for text in texts]),
         "file.list": listed([{"id": f"file-{i}", "object": "file", "filename": text, "purpose": ["fine-tune", "batch"][i % 2], "bytes": 3, "created_at": DAY} for i, text in enumerate(texts)]),
+        "file.get": {"id": "f", "object": "file", "filename": texts[0], "purpose": "fine-tune", "bytes": 3, "created_at": DAY},
+        "file.statistics": {"object": "file.statistics", "id": "f", "model": None, "kind": texts[0], "tokenizer": texts[0], "bytes": 3, "documents": 12345, "characters": 67890, "tokens": 70000,
+                            "lengths": {"characters": None, "tokens": {"min": 1, "p50": 20, "p90": 300, "p99": 4000, "max": 56789}}, "duplicates": {"count": 7, "estimated": True}, "invalid_utf8_lines": 9,
+                            "scripts": [{"script": text, "characters": 5, "share": 0.5} for text in texts]},
         "job.list": listed([job(i, text) for i, text in enumerate(texts)]), "job.get": job(0, texts[0]),
         "job.create": {"resolved": {"parameters": 5, "max_steps": 4, "batch_size": 2, "sequence_length": 8, "estimated_seconds": 3, "objective": texts[0]}, "tokens": 99},
         "job.checkpoints": listed([{"id": text, "step_number": 2, "fine_tuned_model_checkpoint": text, "metrics": {"valid_loss": 1.0}} for text in texts]),
@@ -144,6 +148,24 @@ def test_a_key_is_asked_for_kept_and_forgotten(engine, start, open_page, tmp_pat
     page.locator(".rows td", has_text="name").first.wait_for()
     other = open_page(address(front) + "/#/models", context=page.context)
     other.locator(".rows td", has_text="name").first.wait_for()
+
+
+def test_a_file_has_its_statistics_or_why_it_has_none(engine, front, open_page):
+    scripted(engine)
+    page = open_page(f"{address(front)}/#/files", size=NARROW)
+    page.get_by_role("link", name="name", exact=True).click()
+    page.locator(".facts div", has_text="Duplicates").get_by_text("about 7", exact=True).wait_for()
+    said = [row.evaluate("node => [...node.cells].map(cell => cell.textContent)") for row in page.locator("tbody tr").all()]
+    assert said == [["Length in characters", *["\u2013"] * 5], ["Length in tokens", "1", "20", "300", "4,000", "56,789"], ["name", "5", "50.0 %"]]
+    assert page.locator(".facts").last.locator("dd").all_text_contents() == ["name", "12,345", "67,890", "70,000", "about 7", "9"] and beside(page) == []
+
+    @engine.on("file.statistics")
+    async def _(call):
+        call.error(400, "invalid_value", "line 3: <b>no text</b>", "id")
+
+    page.reload()
+    page.locator("section .card.failed", has_text="line 3: <b>no text</b>").wait_for()
+    assert page.locator(".facts div", has_text="Purpose").is_visible() and beside(page) == []
 
 
 def test_one_is_no_plural(engine, front, open_page):
