@@ -177,12 +177,14 @@ def test_one_is_no_plural(engine, front, open_page):
 
     @engine.on("session.tree")
     async def _(call):
-        call.result(listed([{"id": "s", "tokens": 1, "parent": None, "snapshots": []}]))
+        call.result(listed([{"id": "s", "tokens": 1, "parent": None, "snapshots": []},
+                            {"id": "f", "tokens": 30, "parent": {"session": "s", "snapshot": "snap-0", "tokens": 0}, "snapshots": []}, {"id": "g", "tokens": 1, "parent": {"session": "s", "snapshot": None, "tokens": 1}, "snapshots": []}]))
 
     page = open_page(f"{address(front)}/#/sessions/s")
     page.locator(".facts", has_text="in 1 day").wait_for()
     said = page.locator("main").text_content()
-    assert "1 byteKept" in said and "in 1 day" in said and "days" not in said and "1 token" in said and "1 tokens" not in said
+    assert "1 byteKept" in said and "in 1 day" in said and "days" not in said and "1 tokens" not in said
+    assert "f, 30 tokens (forked at the snapshot of 0 tokens)" in said and "g, 1 token (forked after 1 token)" in said
 
 
 @pytest.mark.parametrize("view,verb,method", [("jobs/j", "Stop", "job.cancel"), ("sessions/s", "Roll back", "session.rollback")])
