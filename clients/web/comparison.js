@@ -1,6 +1,6 @@
 /* Two explanations side by side: an explanation whose member `compare` is the second one. Tokens that both texts have
  * in the same order share a column, and their numbers have a difference. */
-import {element, replace, visible} from './dom.js';
+import {element, replace, tokenCell, visible} from './dom.js';
 import {logits, percent} from './format.js';
 import {legend, likelihoodOf, quotedToken, readerOf, sumsOf, titleOf, views} from './explanation.js';
 import {colour} from './strip.js';
@@ -33,7 +33,7 @@ const box = (side, i, scale) => {
 	return made;
 };
 
-const cell = (side, i, number) => i === null ? [element('td', {}, 'none'), element('td')] : [element('td', {class: 'token'}, visible(side.tokens[i].text), i === side.reader ? ' (reader)' : null), element('td', {class: 'number'}, number(side.values[i]))];
+const cell = (side, i, number) => i === null ? [element('td', {}, 'none'), element('td')] : [tokenCell(side.tokens[i].text, i === side.reader ? ' (reader)' : null), element('td', {class: 'number'}, number(side.values[i]))];
 
 function sumsTable(a, b) {
 	const one = new Map(sumsOf(a.parts, a.reader)), two = new Map(sumsOf(b.parts, b.reader)), names = [...new Set([...one.keys(), ...two.keys()])].filter(name => name !== 'score');
@@ -64,7 +64,7 @@ export function drawComparison(node, answer, tools) {
 		!comparable ? element('p', {}, 'One has contributions and the other weights: they have no differences.') : a.parts && !sameTarget ? element('p', {}, 'The two explain different outputs; ', element('code', {}, 'target'), ' asks both for one.') : null,
 		legend(!!a.parts), element('p', {class: 'note'}, 'Above the first, below the second; the lowest line is their difference, on the same scale.'), text, readout, element('div', {class: 'columns'}, a.parts && b.parts ? sumsTable(a, b) : null,
 			best.length ? element('table', {class: 'top'}, element('caption', {}, 'The same tokens with the largest differences'), element('thead', {}, element('tr', {}, ['Positions', 'Token', 'First', 'Second', 'Difference'].map((title, i) => element('th', {scope: 'col', class: i > 1 ? 'number' : null}, title)))),
-				element('tbody', {}, best.map(column => element('tr', {}, element('td', {}, `${column.first}, ${column.second}`), element('td', {class: 'token'}, visible(a.tokens[column.first].text)), [a.values[column.first], b.values[column.second], column.difference].map(x => element('td', {class: 'number'}, number(x))))))) : null,
+				element('tbody', {}, best.map(column => element('tr', {}, element('td', {}, `${column.first}, ${column.second}`), tokenCell(a.tokens[column.first].text), [a.values[column.first], b.values[column.second], column.difference].map(x => element('td', {class: 'number'}, number(x))))))) : null,
 			others.length ? element('table', {class: 'top'}, element('caption', {}, 'The tokens that differ, the largest numbers first'), element('thead', {}, element('tr', {}, ['First', 'Its number', 'Second', 'Its number'].map(title => element('th', {scope: 'col'}, title)))),
 				element('tbody', {}, others.map(column => element('tr', {}, cell(a, column.first, number), cell(b, column.second, number))))) : null));
 }

@@ -34,6 +34,11 @@ export function visible(text) {
 	return text ? text.replaceAll('\n', '\u21b5\n').replace(/[\u0000-\u0008\u000b-\u001f]/g, c => String.fromCharCode(0x2400 + c.charCodeAt(0))) : '\u00b7';
 }
 
+/** Likewise the cell of a token in a table, where a space at an end could not be seen. */
+export function tokenCell(text, ...more) {
+	return element('td', {class: 'token'}, visible(text).replace(/^ +| +$/g, spaces => '\u2423'.repeat(spaces.length)), more);
+}
+
 /** A text in quotation marks, on one line. */
 export function quoted(text) {
 	return `\u201c${visible(text).replaceAll('\n', '')}\u201d`;

@@ -1,6 +1,6 @@
 /* An explanation as the service answers it: which tokens argued for the prediction and which against it, or what
  * attention read. */
-import {element, oncePerFrame, quoted, replace, save, svg, visible} from './dom.js';
+import {element, oncePerFrame, quoted, replace, save, svg, tokenCell} from './dom.js';
 import {logits, percent, significant} from './format.js';
 import {colour, strip} from './strip.js';
 
@@ -153,7 +153,7 @@ function asCSV(explanation, values) {
 function topTable(caption, tokens, values, belongs, number) {
 	const best = [...values.keys()].filter(i => belongs(i) && values[i] !== 0).sort((a, b) => Math.abs(values[b]) - Math.abs(values[a]) || a - b).slice(0, TOP);
 	return element('table', {class: 'top'}, element('caption', {}, caption), element('thead', {}, element('tr', {}, element('th', {scope: 'col', class: 'number'}, 'Position'), element('th', {scope: 'col'}, 'Token'), element('th', {scope: 'col', class: 'number'}, 'Number'))),
-		element('tbody', {}, best.map(i => element('tr', {}, element('td', {class: 'number'}, i), element('td', {class: 'token'}, visible(tokens[i].text)), element('td', {class: 'number'}, number(values[i]))))));
+		element('tbody', {}, best.map(i => element('tr', {}, element('td', {class: 'number'}, i), tokenCell(tokens[i].text), element('td', {class: 'number'}, number(values[i]))))));
 }
 
 /** The key to the colours. */

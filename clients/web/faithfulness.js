@@ -1,6 +1,6 @@
 /* An evaluation of explanations: the means of all methods, their curves, then a chart and a table for each metric. */
 import {element, facts, replace, svg} from './dom.js';
-import {NONE, significant} from './format.js';
+import {NONE, plural, significant} from './format.js';
 import {plot} from './plot.js';
 
 const METRICS = {
@@ -60,7 +60,7 @@ function curves(methods, which, says) {
 
 function drawResult(e) {
 	const confidence = e.settings.confidence;
-	return [element('p', {}, `${e.positions} predictions of ${e.texts} ${e.texts === 1 ? 'text' : 'texts'}${confidence ? `; intervals of ${significant(100 * confidence, 3)} % by a bootstrap over ${e.resampled}` : ''}. The mean log-probability of what is explained is ${significant(e.log_probability)}, and ${significant(e.empty)} without all tokens but the reader. ${e.readings} readings of ${e.tokens_read} tokens in all took ${significant(e.seconds)} s.`),
+	return [element('p', {}, `${plural(e.positions, 'prediction')} of ${plural(e.texts, 'text')}${confidence ? `; intervals of ${significant(100 * confidence, 3)} % by a bootstrap over ${e.resampled}` : ''}. The mean log-probability of what is explained is ${significant(e.log_probability)}, and ${significant(e.empty)} without all tokens but the reader. ${plural(e.readings, 'reading')} of ${plural(e.tokens_read, 'token')} in all took ${significant(e.seconds)} s.`),
 		element('h2', {}, 'Means of all methods'), overview(e), element('h2', {}, 'Curves'),
 		curves(e.methods, 'deletion', 'The mean log-probability without the first part of the tokens, in the order of each method. A steep fall is better.'),
 		curves(e.methods, 'insertion', 'The same with only the first part of the tokens. A steep rise is better.'),

@@ -10,6 +10,11 @@ export function count(n) {
 	return n === null || n === undefined ? NONE : number.format(n);
 }
 
+/** "1 day", "1,234 days". */
+export function plural(n, name) {
+	return `${count(n)} ${name}${n === 1 ? '' : 's'}`;
+}
+
 /** 1,234 as "1.23 k", 1,300,000,000 as "1.30 G". */
 export function short(n) {
 	if (n === null || n === undefined) return NONE;
@@ -28,7 +33,7 @@ export function size(bytes) {
 		bytes /= 1024;
 		unit++;
 	}
-	return unit ? `${bytes.toPrecision(3)} ${UNITS[unit]}` : `${bytes} bytes`;
+	return unit ? `${bytes.toPrecision(3)} ${UNITS[unit]}` : plural(bytes, 'byte');
 }
 
 export function significant(x, digits = 4) {
@@ -44,14 +49,14 @@ export function logits(x) {
 	return (x < 0 ? '\u2212' : '+') + (size > 0 && size < 1e-4 ? size.toExponential(2) : size.toPrecision(4));
 }
 
-/** Seconds as "3 s", "4 min 5 s", "2 h 3 min", "5 days". */
+/** Seconds as "3 s", "4 min 5 s", "2 h 3 min", "1 day". */
 export function duration(seconds) {
 	if (seconds === null || seconds === undefined) return NONE;
 	const s = Math.round(seconds);
 	if (s < 60) return `${s} s`;
 	if (s < 3600) return `${Math.floor(s / 60)} min ${s % 60} s`;
 	if (s < 86400) return `${Math.floor(s / 3600)} h ${Math.floor(s % 3600 / 60)} min`;
-	return `${Math.floor(s / 86400)} days`;
+	return plural(Math.floor(s / 86400), 'day');
 }
 
 /** Unix seconds as local time. */

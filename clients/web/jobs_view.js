@@ -3,7 +3,7 @@ import {changing, element, facts, goTo, oncePerFrame, replace} from './dom.js';
 import {all, follow, get, path, post} from './api.js';
 import {fields, schema} from './form.js';
 import {fileChoice} from './files_view.js';
-import {showList, status} from './list.js';
+import {showList, status, stopButton} from './list.js';
 import {act, message} from './notice.js';
 import {plot} from './plot.js';
 import {count, duration, NONE, short, significant, time} from './format.js';
@@ -129,7 +129,7 @@ function buttons(job, where, again) {
 	const call = (title, action, kind) => element('button', {type: 'button', class: kind, onclick: event => act(event.currentTarget, () => post(`${where}/${action}`).then(again))}, title);
 	const ended = ENDED.includes(job.status);
 	return element('p', {class: 'buttons'}, job.status === 'succeeded' && job.fine_tuned_model ? element('a', {class: 'button primary', href: `#/play?model=${encodeURIComponent(job.fine_tuned_model)}`}, 'Talk to it') : null,
-		job.status === 'running' || job.status === 'queued' ? call('Pause', 'pause') : null, job.status === 'paused' ? call('Resume', 'resume', 'primary') : null, ended ? null : call('Cancel', 'cancel', 'danger'));
+		job.status === 'running' || job.status === 'queued' ? call('Pause', 'pause') : null, job.status === 'paused' ? call('Resume', 'resume', 'primary') : null, ended ? null : stopButton('this job', where, 'It cannot be resumed. Its checkpoints are kept.', again));
 }
 
 async function showOne(main, route, id) {

@@ -111,8 +111,8 @@ export async function showList(main, {signal}, options) {
 	else if (all.some(changes)) repeat(() => refresh().catch(again), signal);
 }
 
-/* A button that asks before it acts. done gets the answer of call(). */
-function decideButton(verb, what, consequence, call, done) {
+/** A button that asks before it acts. done gets the answer of call(). */
+export function decideButton(verb, what, consequence, call, done) {
 	return element('button', {type: 'button', class: 'quiet', 'aria-label': `${verb} ${what}`, onclick: async event => {
 		const button = event.currentTarget;
 		if (!await ask(`${verb} ${what}?`, verb, element('p', {}, consequence), true)) return;

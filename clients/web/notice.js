@@ -1,6 +1,6 @@
 /* Questions, errors and empty states: each says what to do next. */
 import {element} from './dom.js';
-import {ServiceError} from './api.js';
+import {getKey, ServiceError} from './api.js';
 
 function open(title, content, ...buttons) {
 	return new Promise(resolve => {
@@ -26,9 +26,11 @@ const NEXT = {
 	403: ['The key in use may not do this.', 'Use another key'],
 };
 
+const WRONG = ['The key in use is wrong, revoked or expired.', 'Enter another key'];
+
 /** A card for an error. retry: called by its button, whose text is `name`. */
 export function explainError(error, retry, name) {
-	const [reason, action] = error instanceof ServiceError && NEXT[error.status] || [null, null];
+	const [reason, action] = error instanceof ServiceError && (error.status === 401 && getKey() ? WRONG : NEXT[error.status]) || [null, null];
 	const away = error instanceof ServiceError && error.away;
 	return element('section', {class: 'card failed', role: 'alert'},
 		element('h2', {}, reason || (away ? 'The service cannot answer now.' : 'That did not work.')),

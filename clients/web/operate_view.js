@@ -1,6 +1,6 @@
 /* Operate: the disk, the keys, the service's metrics. Parts that the key in use may not see say so. */
 import {copyText, element, facts, replace} from './dom.js';
-import {all, get, path, post, send} from './api.js';
+import {all, get, getKey, path, post, send, setKey} from './api.js';
 import {fields, schema} from './form.js';
 import {deleteButton} from './list.js';
 import {act, explainError} from './notice.js';
@@ -16,14 +16,17 @@ async function storage(route) {
 
 async function keys(route, again) {
 	const form = fields(await schema('KeyCreateRequest'), ['name', 'role', 'project', 'requests_per_minute', 'tokens_per_minute', 'max_sessions', 'max_jobs', 'weight'], 'key'), rows = await all('v1/keys', null, route.signal);
+	const first = !rows.length && !getKey(); /* each request after it needs a key */
+	if (!rows.length) form.node.querySelector('#key-role').value = 'admin'; /* no other can be the first */
+	const take = secret => { if (first) setKey(secret, false); return again(); };
 	const shown = element('div', {role: 'status'}); /* stays until the reader has the key */
 	const create = event => {
 		event.preventDefault();
 		act(event.submitter, async () => {
 			const made = await post('v1/keys', form.values());
-			replace(shown, element('p', {}, 'The new key. It is shown only now.'), element('pre', {}, made.secret), element('p', {class: 'buttons'},
+			replace(shown, element('p', {}, 'The new key. It is shown only now.', first ? ' The service now answers only requests with a key; \u201cI have it\u201d lets this page use this one until its tab is closed.' : null), element('pre', {}, made.secret), element('p', {class: 'buttons'},
 				element('button', {type: 'button', onclick: event => act(event.currentTarget, () => copyText(made.secret))}, 'Copy it'),
-				element('button', {type: 'button', onclick: again}, 'I have it')));
+				element('button', {type: 'button', onclick: () => take(made.secret)}, 'I have it')));
 		});
 	};
 	return [element('table', {}, element('thead', {}, element('tr', {}, ['Name', 'Role', 'Project', 'Created', 'Last used', 'State', ''].map(title => element('th', {scope: 'col'}, title)))),

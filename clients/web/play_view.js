@@ -1,6 +1,6 @@
 /* The playground: branches of a conversation side by side. Each generated token is coloured by its probability or by
  * what it read, shows its alternatives, and can be explained or forked at. */
-import {element, oncePerFrame, quoted, replace, visible} from './dom.js';
+import {element, oncePerFrame, quoted, replace, tokenCell} from './dom.js';
 import {all, events, get, path, post} from './api.js';
 import {forkBefore, isRenewable, makeBranch, questionFor, readBranch, renew, runTurn, settleLate} from './branch.js';
 import {choice, fields, schema} from './form.js';
@@ -29,7 +29,7 @@ export async function show(main, route) {
 	const mode = element('select', {'aria-label': 'What the prompt is', onchange: () => label()}, element('option', {value: 'text'}, 'Text'), element('option', {value: 'chat'}, 'Chat'));
 	const colours = element('select', {'aria-label': 'Colours', onchange: () => columns.forEach(column => column.paint())}, element('option', {value: 'probability'}, 'Colour: probability'), element('option', {value: 'weights'}, 'Colour: what a token read'), element('option', {value: 'none'}, 'No colours'));
 	const prompt = element('textarea', {rows: 3, 'aria-label': 'Prompt'}), go = element('button', {class: 'primary'}, 'Generate');
-	const stop = element('button', {type: 'button', hidden: true, onclick: () => active.branch.running && active.branch.running.abort()}, 'Stop'), fresh = element('button', {type: 'button', onclick: () => restart()}, 'New session');
+	const stop = element('button', {type: 'button', hidden: true, onclick: () => active.branch.running && active.branch.running.abort()}, 'Stop'), fresh = element('button', {type: 'button', onclick: () => beginAgain()}, 'New session');
 	const detail = element('aside', {class: 'detail', 'aria-label': 'The token'}), area = element('div', {class: 'branches'}), note = element('p', {class: 'note', role: 'status'}, '\u00a0');
 	const form = element('form', {class: 'prompt-form', onsubmit: event => { event.preventDefault(); run(); }}, prompt, element('p', {class: 'buttons'}, go, stop, fresh, mode, colours), element('details', {}, element('summary', {}, 'Sampling'), sampling.node));
 	const shaded = [];
@@ -77,6 +77,7 @@ export async function show(main, route) {
 		columns.forEach(each => each.node.classList.toggle('active', each === column && columns.length > 1));
 		go.disabled = !!column.branch.running;
 		stop.hidden = !column.branch.running;
+		if (column.branch.session && !route.signal.aborted) history.replaceState(null, '', `#/play?session=${encodeURIComponent(column.branch.session)}`);
 	}
 
 	function close(column) {
@@ -95,6 +96,12 @@ export async function show(main, route) {
 		note.textContent = '\u00a0';
 		unpin();
 		addColumn(makeBranch(model.select.value));
+	}
+
+	/* The address names the session, so a link, a reload or Back shows it. */
+	function beginAgain() {
+		history.replaceState(null, '', `#/play?model=${encodeURIComponent(model.select.value)}`);
+		restart();
 	}
 
 	/* --- one token ------------------------------------------------------------------------------------------------------ */
@@ -123,7 +130,7 @@ export async function show(main, route) {
 		if (kindOf(token) === 'given') return;
 		const best = Object.entries(token.top || {}).sort((a, b) => b[1] - a[1]), settled = token.position !== undefined;
 		replace(detail, element('h2', {}, quoted(token.text)), element('p', {}, `Probability ${percent(Math.exp(token.logprob))}`),
-			element('table', {}, element('caption', {}, 'The likeliest'), element('tbody', {}, best.map(([name, x]) => element('tr', {class: name === token.name ? 'chosen' : null}, element('td', {class: 'token'}, visible(name)), element('td', {class: 'number'}, percent(Math.exp(x))),
+			element('table', {}, element('caption', {}, 'The likeliest'), element('tbody', {}, best.map(([name, x]) => element('tr', {class: name === token.name ? 'chosen' : null}, tokenCell(name), element('td', {class: 'number'}, percent(Math.exp(x))),
 				element('td', {}, element('meter', {min: 0, max: 1, value: Math.exp(x), 'aria-hidden': true})),
 				element('td', {}, settled && name !== token.name && !name.startsWith('bytes:') ? element('button', {type: 'button', class: 'quiet', 'aria-label': `Why not ${quoted(name)}`, onclick: () => explainToken(column, i, name)}, 'Why not?') : null))))),
 			settled ? element('p', {class: 'buttons'}, element('button', {type: 'button', onclick: () => explainToken(column, i)}, 'Explain'),
@@ -228,7 +235,7 @@ export async function show(main, route) {
 
 	replace(main, element('div', {class: 'title'}, element('h1', {}, 'Playground'), model.node), element('div', {class: 'play'}, element('div', {}, area, note, form), detail));
 	prompt.addEventListener('keydown', event => { if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) { event.preventDefault(); form.requestSubmit(); } });
-	model.select.addEventListener('change', restart);
+	model.select.addEventListener('change', beginAgain);
 	events.addEventListener('returned', () => columns.forEach(settleAgain), {signal: route.signal});
 	route.signal.addEventListener('abort', () => columns.forEach(column => column.branch.running && column.branch.running.abort()), {once: true});
 	label();

@@ -2,10 +2,10 @@
 import {element, facts, goTo, replace} from './dom.js';
 import {all, get, path, post, upload} from './api.js';
 import {choice} from './form.js';
-import {deleteButton, showList} from './list.js';
+import {decideButton, deleteButton, showList} from './list.js';
 import {act} from './notice.js';
 import {fileField, saveButton, sent} from './transfer.js';
-import {count, duration, NONE, size, time} from './format.js';
+import {count, duration, NONE, plural, size, time} from './format.js';
 
 const link = id => element('a', {href: `#/sessions/${encodeURIComponent(id)}`}, id);
 
@@ -34,12 +34,15 @@ async function showImport(main, route) {
 	replace(main, element('div', {class: 'title'}, element('h1', {}, 'Import a session'), element('a', {class: 'button', href: '#/sessions'}, 'All sessions')), model.node, drop.node);
 }
 
+/* A fork may have read on since: parent.tokens is where it was made, and that is a snapshot's place if it began at one. */
+const origin = ({snapshot, tokens}) => snapshot ? `forked at the snapshot of ${plural(tokens, 'token')}` : `forked after ${plural(tokens, 'token')}`;
+
 function drawBranch(branch, children, session, again) {
-	const marks = branch.snapshots.map(snapshot => element('li', {}, element('span', {class: 'mark'}, snapshot.name || snapshot.id), ` at ${count(snapshot.tokens)} tokens, ${time(snapshot.created_at)} `,
-		branch.id === session ? element('button', {type: 'button', class: 'quiet', onclick: event => act(event.currentTarget, () => post(path('v1/sessions', session, 'rollback'), {snapshot: snapshot.id}).then(again))}, 'Roll back') : null, ' ',
+	const marks = branch.snapshots.map(snapshot => element('li', {}, element('span', {class: 'mark'}, snapshot.name || snapshot.id), ` at ${plural(snapshot.tokens, 'token')}, ${time(snapshot.created_at)} `,
+		branch.id === session ? decideButton('Roll back', `to ${snapshot.name || snapshot.id}`, 'What the session has read since then is lost, unless a later snapshot has it.', () => post(path('v1/sessions', session, 'rollback'), {snapshot: snapshot.id}), again) : null, ' ',
 		element('button', {type: 'button', class: 'quiet', onclick: event => act(event.currentTarget, () => post(path('v1/sessions', branch.id, 'fork'), {snapshot: snapshot.id}).then(again))}, 'Fork here')));
-	return element('li', {}, branch.id === session ? element('strong', {}, branch.id) : link(branch.id), `, ${count(branch.tokens)} tokens`,
-		branch.parent ? ` (from ${count(branch.parent.tokens)})` : null,
+	return element('li', {}, branch.id === session ? element('strong', {}, branch.id) : link(branch.id), `, ${plural(branch.tokens, 'token')}`,
+		branch.parent ? ` (${origin(branch.parent)})` : null,
 		element('ul', {class: 'tree'}, marks, children.filter(child => child.parent && child.parent.session === branch.id).map(child => drawBranch(child, children, session, again))));
 }
 

@@ -294,6 +294,24 @@ def test_two_branches_are_read_one_below_the_other_in_a_narrow_window(engine, fr
     assert second["y"] + second["height"] - first["y"] <= NARROW[1] and beside(page) == []
 
 
+def test_the_address_names_the_session(engine, front, open_page):
+    script = Script(engine, CD)
+
+    @engine.on("session.get")
+    async def _(call):
+        call.result(script.session(call.params["id"]))
+
+    page = open_play(open_page, front)
+    send(page)
+    page.wait_for_function("location.hash === '#/play?session=s0'")
+    page.get_by_role("link", name="Files").click()
+    page.get_by_role("heading", name="Files").wait_for()
+    page.go_back()
+    page.locator(".strip [role=option]").nth(7).wait_for()
+    page.get_by_role("button", name="New session").click()
+    assert page.url.endswith("#/play?model=name") and page.locator(".strip [role=option]").count() == 0
+
+
 def test_a_turn_without_tokens_ends(engine, front, open_page):
     script = Script(engine, [])
     page = open_play(open_page, front)

@@ -84,6 +84,11 @@ def test_a_row_of_the_grid_names_the_token_that_its_position_read_most_of(draw):
     assert percent(math.exp(scores[3] - norms[5])) in button.get_attribute("title")
 
 
+def test_a_space_at_an_end_of_a_token_is_seen_in_a_table(draw):
+    page = draw({**SIGNED, "tokens": [{**token, "text": " a b" if token["text"] == "<!--" else token["text"]} for token in SIGNED["tokens"]]})
+    assert "\u2423a b" in [text for _, text, _ in table(page, "The tokens with the largest numbers")]
+
+
 def test_contributions_have_signs_and_sums_and_a_scale_without_the_reader(draw):
     page, sums = draw(SIGNED), SIGNED["contributions"]["sums"]
     assert [share for _, share in tokens(page)] == pytest.approx([max(-1, min(1, x / 2)) for x in PARTS], abs=1e-3)
@@ -245,7 +250,7 @@ def test_tokens_that_differ_are_listed(draw):
     parts = {**SIGNED["contributions"], "tokens": [0.0, 0.5, -0.25, 3.0]}
     first = {**SIGNED, "tokens": words, "position": 3, "contributions": parts}
     second = {**first, "tokens": [*words[1:3], {"id": 9, "text": " dog", "offset": 0}], "position": 2, "contributions": {**parts, "tokens": [0.5, -0.25, 2.0]}}
-    assert table(draw(first, second), "The tokens that differ") == [[" cat (reader)", "+3.000", " dog (reader)", "+2.000"], ["It", "+0.000", "none", ""]]
+    assert table(draw(first, second), "The tokens that differ") == [["\u2423cat (reader)", "+3.000", "\u2423dog (reader)", "+2.000"], ["It", "+0.000", "none", ""]]
 
 
 @pytest.mark.parametrize("second", [SIGNED, MEAN], ids=["equal", "weights"])

@@ -28,7 +28,8 @@ def test_a_curve_has_each_step_once_whatever_was_killed(own_service, open_page, 
         return document.querySelector('.status.running') && Number(fact('Step').split(' of ')[0].replace(',', '')) > step && fact('Left') !== '\u2013'
             && document.querySelector('.plot path').getAttribute('d').split('L').length >= n + 2;
     }}""", arg=[killed_at, before])
-    page.get_by_role("button", name="Cancel", exact=True).click()
+    page.get_by_role("button", name="Stop").click()
+    page.get_by_role("dialog").get_by_role("button", name="Stop").click()
     page.locator(".status.cancelled").wait_for()
     assert page.evaluate(FACT, "Left") == "\u2013" and page.locator("#banner").is_hidden()
 

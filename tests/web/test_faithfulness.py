@@ -42,7 +42,8 @@ def test_the_overview_says_which_methods_are_better_than_recency(draw):
         assert [cell.split()[1:] for cell in line[1:]] == [["▲"], [], ["▼"], []]
         assert float(line[1].split()[0]) == (-1.5 if metric["better"] == "lower" else 1.5)
     said = page.locator("main").text_content()
-    assert "12 predictions of 3 texts; intervals of 95.0 % by a bootstrap over texts." in said and "321 readings of 12345 tokens" in said
+    assert "12 predictions of 3 texts; intervals of 95.0 % by a bootstrap over texts." in said and "321 readings of 12,345 tokens" in said
+    assert "1 prediction of 1 text;" in draw({**EVALUATION, "positions": 1, "texts": 1}).locator("main").text_content()
     assert page.locator("h1").text_content() == "How faithful the explanations of m<1> are"
     settings = page.locator(".facts").last.locator("div").all_text_contents()
     assert settings == ['methods["contributions","alpha"]', "seed7", "confidence0.95", 'replacement"</script>"']

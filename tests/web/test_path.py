@@ -127,6 +127,7 @@ def test_from_a_text_to_the_reason_of_a_token(service, open_page, size, dark, ki
     page.reload()
     page.get_by_text("39 tokens").first.wait_for()
     page.locator("li", has=page.locator("> .mark", has_text="after thirty")).last.get_by_role("button", name="Roll back").click()
+    page.get_by_role("dialog").get_by_role("button", name="Roll back").click()
     page.locator(".facts div", has_text="Tokens read").get_by_text("30", exact=True).wait_for()
     assert service.ok("GET", f"/v1/sessions/{session}")["tokens"] == 30 and page.locator(f"a[href='#/sessions/{fork}']").count() == 1
     assert beside(page) == []

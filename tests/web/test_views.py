@@ -13,7 +13,7 @@ from http_support import engine, front, start
 
 pytestmark = pytest.mark.slow
 HOSTILE = ["<b class=planted>x</b><img class=planted src=//planted.invalid/x onerror=planted()>", "</script><script class=planted>planted()</script>", "\"'`${planted()}&lt;", "\u202eRTL\u2066\u200f", "a\0b\n\tc", "x" * 10000]
-VIEWS = ["play", "jobs", "jobs/new", "jobs/j", "explain", "models", "models/m", "models?import=1", "sessions", "sessions/s", "sessions?import=1", "files", "evaluations", "evaluations/explanations",
+VIEWS = ["play", "jobs", "jobs/new", "jobs/j", "explain", "models", "models/m", "models?import=1", "sessions", "sessions/s", "sessions?import=1", "files", "files/f", "evaluations", "evaluations/explanations",
          "evaluations/explanations/e", "batches", "batches/new", "batches/b", "operate"]
 DAY = 86400
 
@@ -39,6 +39,10 @@ def answers(texts):
     return {
         "model.list": listed([model(text) for text in texts]), "model.get": model(texts[0]), "model.files": listed([{"name": text, "bytes": 3} for text in texts]),
         "file.list": listed([{"id": f"file-{i}", "object": "file", "filename": text, "purpose": ["fine-tune", "batch"][i % 2], "bytes": 3, "created_at": DAY} for i, text in enumerate(texts)]),
+        "file.get": {"id": "f", "object": "file", "filename": texts[0], "purpose": "fine-tune", "bytes": 3, "created_at": DAY},
+        "file.statistics": {"object": "file.statistics", "id": "f", "model": None, "kind": texts[0], "tokenizer": texts[0], "bytes": 3, "documents": 12345, "characters": 67890, "tokens": 70000,
+                            "lengths": {"characters": None, "tokens": {"min": 1, "p50": 20, "p90": 300, "p99": 4000, "max": 56789}}, "duplicates": {"count": 7, "estimated": True}, "invalid_utf8_lines": 9,
+                            "scripts": [{"script": text, "characters": 5, "share": 0.5} for text in texts]},
         "job.list": listed([job(i, text) for i, text in enumerate(texts)]), "job.get": job(0, texts[0]),
         "job.create": {"resolved": {"parameters": 5, "max_steps": 4, "batch_size": 2, "sequence_length": 8, "estimated_seconds": 3, "objective": texts[0]}, "tokens": 99},
         "job.checkpoints": listed([{"id": text, "step_number": 2, "fine_tuned_model_checkpoint": text, "metrics": {"valid_loss": 1.0}} for text in texts]),
@@ -139,11 +143,65 @@ def test_a_key_is_asked_for_kept_and_forgotten(engine, start, open_page, tmp_pat
         if key == "secret":
             page.locator(".rows td", has_text="name").first.wait_for()
         else:
-            page.get_by_role("heading", name="This service has keys.").wait_for()
+            page.get_by_role("heading", name="The key in use is wrong, revoked or expired." if key else "This service has keys.").wait_for()
     page.reload()
     page.locator(".rows td", has_text="name").first.wait_for()
     other = open_page(address(front) + "/#/models", context=page.context)
     other.locator(".rows td", has_text="name").first.wait_for()
+
+
+def test_a_file_has_its_statistics_or_why_it_has_none(engine, front, open_page):
+    scripted(engine)
+    page = open_page(f"{address(front)}/#/files", size=NARROW)
+    page.get_by_role("link", name="name", exact=True).click()
+    page.locator(".facts div", has_text="Duplicates").get_by_text("about 7", exact=True).wait_for()
+    said = [row.evaluate("node => [...node.cells].map(cell => cell.textContent)") for row in page.locator("tbody tr").all()]
+    assert said == [["Length in characters", *["\u2013"] * 5], ["Length in tokens", "1", "20", "300", "4,000", "56,789"], ["name", "5", "50.0 %"]]
+    assert page.locator(".facts").last.locator("dd").all_text_contents() == ["name", "12,345", "67,890", "70,000", "about 7", "9"] and beside(page) == []
+
+    @engine.on("file.statistics")
+    async def _(call):
+        call.error(400, "invalid_value", "line 3: <b>no text</b>", "id")
+
+    page.reload()
+    page.locator("section .card.failed", has_text="line 3: <b>no text</b>").wait_for()
+    assert page.locator(".facts div", has_text="Purpose").is_visible() and beside(page) == []
+
+
+def test_one_is_no_plural(engine, front, open_page):
+    scripted(engine)
+
+    @engine.on("session.get")
+    async def _(call):
+        call.result({**answers(["name"])["session.get"], "state_bytes": 1, "expires_at": time.time() + 1.5 * DAY})
+
+    @engine.on("session.tree")
+    async def _(call):
+        call.result(listed([{"id": "s", "tokens": 1, "parent": None, "snapshots": []},
+                            {"id": "f", "tokens": 30, "parent": {"session": "s", "snapshot": "snap-0", "tokens": 0}, "snapshots": []}, {"id": "g", "tokens": 1, "parent": {"session": "s", "snapshot": None, "tokens": 1}, "snapshots": []}]))
+
+    page = open_page(f"{address(front)}/#/sessions/s")
+    page.locator(".facts", has_text="in 1 day").wait_for()
+    said = page.locator("main").text_content()
+    assert "1 byteKept" in said and "in 1 day" in said and "days" not in said and "1 tokens" not in said
+    assert "f, 30 tokens (forked at the snapshot of 0 tokens)" in said and "g, 1 token (forked after 1 token)" in said
+
+
+@pytest.mark.parametrize("view,verb,method", [("jobs/j", "Stop", "job.cancel"), ("sessions/s", "Roll back", "session.rollback")])
+def test_what_cannot_be_undone_asks_first(engine, front, open_page, view, verb, method):
+    scripted(engine)
+
+    @engine.on(method)
+    async def _(call):
+        call.result(answers(["name"])[f"{method.split('.')[0]}.get"])
+
+    page = open_page(f"{address(front)}/#/{view}")
+    for answer in ("Cancel", verb):
+        page.get_by_role("button", name=verb).click()
+        assert engine.called(method) == []
+        page.get_by_role("dialog").get_by_role("button", name=answer).click()
+        page.get_by_role("dialog").wait_for(state="detached")
+    wait_until(page, lambda: engine.called(method))
 
 
 def test_a_service_without_the_page_says_so(start, open_page):
@@ -267,6 +325,25 @@ def test_a_new_key_is_shown_until_the_reader_has_it(engine, front, open_page):
     assert page.locator("pre", has_text="sk-only-now").is_visible()
     page.get_by_role("button", name="I have it").click()
     page.locator("pre", has_text="sk-only-now").wait_for(state="detached")
+
+
+def test_the_first_key_is_an_admins_and_the_page_uses_it(engine, front, open_page):
+    scripted(engine)
+
+    @engine.on("key.list")
+    async def _(call):
+        call.result(listed([]))
+
+    @engine.on("key.create")
+    async def _(call):
+        call.result({"id": "key-9", "object": "key", "name": "n", "role": call.params["role"], "secret": "sk-first"})
+
+    page = open_page(address(front) + "/#/operate")
+    page.locator("summary", has_text="New key").click()
+    page.get_by_role("button", name="Create").click()
+    with page.expect_request(lambda request: "v1/keys" in request.url and request.headers.get("authorization") == "Bearer sk-first"):
+        page.get_by_role("button", name="I have it").click()
+    assert engine.called("key.create")[0].params["role"] == "admin"
 
 
 def test_the_skip_link_leads_to_the_content_of_the_view(engine, front, open_page):
