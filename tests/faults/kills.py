@@ -48,8 +48,8 @@ class Trial:
     def start(self):
         self.service = Service(self.folder / "data", listen=f"127.0.0.1:{self.port}")
 
-    def load(self, name, options, seconds):
-        """A load whose texts to compare with are known."""
+    def load(self, name, options, seconds, tries=5):
+        """A load whose texts to compare with are known. It begins again if it could not, as while a killed program starts."""
         history = self.folder / f"{name}.jsonl"
         history.unlink(missing_ok=True)
         command = [BIN / "additive", "load", self.model, *options, "--seconds", str(seconds), "--allow-failures", "--max-tokens", "4,16,64",
@@ -58,7 +58,11 @@ class Trial:
         self.loads.append(process)
         while not history.exists() or not history.stat().st_size:
             if process.poll() is not None:
-                raise SystemExit(f"the load {name} ended with status {process.returncode} before it began")
+                self.loads.remove(process)
+                if tries == 1:
+                    raise SystemExit(f"the load {name} ended with status {process.returncode} before it began")
+                time.sleep(1)
+                return self.load(name, options, seconds, tries - 1)
             time.sleep(0.05)
         return process
 
