@@ -48,8 +48,8 @@ class Trial:
     def start(self):
         self.service = Service(self.folder / "data", listen=f"127.0.0.1:{self.port}")
 
-    def load(self, name, options, seconds, tries=5):
-        """A load whose texts to compare with are known. It begins again if it could not, as while a killed program starts."""
+    def load(self, name, options, seconds, tries=20):
+        """A load whose texts to compare with are known. It begins again if it could not: a killed program starts, or the service is full."""
         history = self.folder / f"{name}.jsonl"
         history.unlink(missing_ok=True)
         command = [BIN / "additive", "load", self.model, *options, "--seconds", str(seconds), "--allow-failures", "--max-tokens", "4,16,64",
