@@ -165,7 +165,7 @@ def test_a_client_that_leaves_ends_the_reading_and_few_files_are_read_at_once(ow
         calls = [engine.begin("file.statistics", {"id": f}) for f in files]
 
         def is_refused():
-            small.append(engine.add_file(f"{len(small)}\n"))  # what is kept is not refused
+            small.append(engine.add_file(f"{len(small)}\n"))  # a kept result is not refused
             try:
                 statistics(engine, small[-1])
             except EngineError as e:
