@@ -104,10 +104,9 @@ class Client(threading.Thread):
             self.link.close()
 
     def content(self):
-        # The engine refuses a request during which it died three times, so each try asks for another position.
+        # The engine refuses a request during which it died three times, so a try asks for another layer or head.
         def ask(engine):
-            position = self.random.randrange(max(1, len(self.tokens)))
-            return engine.call("session.alpha", {"id": self.session, "layers": [0], "heads": [0], "position": position})
+            return engine.call("session.alpha", {"id": self.session, "layers": [self.random.randrange(2)], "heads": [self.random.randrange(2)]})
 
         return [t["id"] for t in self.link.until_answered(ask)["tokens"]]
 
