@@ -1,9 +1,9 @@
 /* duplicate_count.h - count the texts that are equal to an earlier one, in bounded memory.
  *
  * The texts are given by hashes. A table has those that have occurred, with the repetitions of each. When it is full,
- * it drops half of them, by a bit of the hash. From then on it takes only hashes with the same bit: 1 of 2, then 1
- * of 4. All copies of a text have the same hash, so they are kept or dropped together. The count is then an estimate:
- * the repetitions of the hashes that are kept × 2, 4, …. */
+ * it drops half of them, by a bit of the hash. From then on it takes only hashes with the same bit: a half,
+ * then a quarter. All copies of a text have the same hash, so they are kept or dropped together. The count is then an
+ * estimate: the repetitions of the hashes that are kept × 2, 4, …. */
 #ifndef ENGINE_TEXT_DUPLICATE_COUNT_H
 #define ENGINE_TEXT_DUPLICATE_COUNT_H
 

@@ -1,6 +1,6 @@
 /* Layers of additive2 (cuda/program_layer.cu) and of additive (cuda/program_rounds.cu) as phases of a program give the
- * outputs and states of the kernels, bit for bit, and have four waits each. Types of weights, numbers of rows and orders
- * of blocks vary. Some tokens are masked, some rows read nothing. */
+ * outputs and states of the kernels, bit for bit, and have four waits each. The tests vary the types of weights, the
+ * number of rows and the order of blocks. Some tokens are masked, some rows read nothing. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -187,4 +187,14 @@ static inline int count_files(const disk_fixture *x, int64_t *bytes)
 	return n;
 }
 
+/* A model whose states take more than a turn to copy. */
+static inline int setup_large(void **state)
+{
+	open_with(state, write_deep_gpt2);
+	disk_fixture *x = *state;
+	x->memory = 32 << 20;
+	restart(x);
+	return 0;
+}
+
 #endif

@@ -25,15 +25,6 @@ static void a_state_of_whole_pieces_returns(void **state)
 	assert_int_equal(stats_of(x).reads, 1);
 }
 
-static int setup_large(void **state)
-{
-	open_with(state, write_deep_gpt2);
-	disk_fixture *x = *state;
-	x->memory = 32 << 20;
-	restart(x);
-	return 0;
-}
-
 /* Return the bytes of all blocks in memory. */
 static int64_t block_bytes(void)
 {

@@ -2,15 +2,6 @@
 #include "tests/unit/serve/disk_fixture.h"
 #include "tests/unit/support/allocations.h"
 
-static int setup_large(void **state)
-{
-	open_with(state, write_deep_gpt2);
-	disk_fixture *x = *state;
-	x->memory = 32 << 20;
-	restart(x);
-	return 0;
-}
-
 static void tick(const disk_fixture *x)
 {
 	x->f.scheduler->turn_ns = 0;

@@ -253,14 +253,21 @@ static void a_snapshot_takes_no_place_of_a_session(void **state)
 	assert_int_equal(f->model->users, 0);
 }
 
+/* Serve a model on a device that can fail. */
+static fault_backend *serve_faulty(fixture *f)
+{
+	fixture_folder(f);
+	fault_backend *fault = fault_backend_new(f->backend);
+	f->backend = &fault->base;
+	fixture_serve(f, &roomy);
+	return fault;
+}
+
 static void a_device_that_fails_during_a_rollback_loses_the_session(void **state)
 {
 	(void)state;
 	fixture f;
-	fixture_folder(&f);
-	fault_backend *fault = fault_backend_new(f.backend);
-	f.backend = &fault->base;
-	fixture_serve(&f, &roomy);
+	fault_backend *fault = serve_faulty(&f);
 	int32_t ids[BEFORE];
 	size_t moved = 0;
 	bool done;
@@ -555,10 +562,7 @@ static void a_device_that_fails_leaves_a_session_in_its_place(void **state)
 {
 	(void)state;
 	fixture f;
-	fixture_folder(&f);
-	fault_backend *fault = fault_backend_new(f.backend);
-	f.backend = &fault->base;
-	fixture_serve(&f, &roomy);
+	fault_backend *fault = serve_faulty(&f);
 	int32_t ids[BEFORE];
 	random_tokens(ids, BEFORE, 38);
 	session *x = open_session(&f, "x", POSITION_ERROR, false), *y = open_session(&f, "y", POSITION_ERROR, false);
