@@ -125,11 +125,18 @@ static size_t chunk_size(const char *text)
 	return digits && strncmp(text + 2 + digits, "\r\n", 2) == 0 ? digits + 4 : 0;
 }
 
-/* Remove digits, hexadecimal ids and chunk sizes, which differ from one answer to the next. */
+/* Length of the date at `text`, whose day and month are words; 0 if there is none. */
+static size_t date_size(const char *text)
+{
+	return strncmp(text, "\r\nDate: ", 8) == 0 ? 2 + strcspn(text + 2, "\r") : 0;
+}
+
+/* Remove dates, digits, hexadecimal ids and chunk sizes, which differ from one answer to the next. */
 static size_t without_numbers(char *text)
 {
 	char *out = text;
 	for (const char *in = text; *in; in++) {
+		in += date_size(in);
 		in += chunk_size(in);
 		if (!*in)
 			break;
