@@ -155,7 +155,8 @@ template <int LANES, bool GATED, class WAIT>
 static __device__ __forceinline__ void make_round(const stream_call &c, const WAIT &wait, bool stores, float *out,
                                                   float *space)
 {
-	enum { HELD_HEADS = 2 /* per thread */, EACH = PROGRAM_THREADS / LANES };
+	/* Heads per thread. Two whose lanes have several quads would need more registers than there are. */
+	enum { HELD_HEADS = LANES < WARP ? 2 : 1, EACH = PROGRAM_THREADS / LANES };
 	const int warps = row_warps(c.norm), rows = (int)c.rows;
 	const unsigned all = (unsigned)(c.rows * c.heads);
 	narrow_space sums = {};
