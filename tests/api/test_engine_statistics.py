@@ -154,6 +154,17 @@ def test_a_large_file_does_not_stop_a_stream(own_daemon, large):
     daemon.stop()
 
 
+def test_a_limit_of_time_ends_the_reading(own_daemon, large):
+    daemon = own_daemon()
+    with daemon.connect() as engine:
+        file = engine.add_file(large, "a.txt")
+        with pytest.raises(EngineError) as e:
+            engine.begin("file.statistics", {"id": file}, context={"request_id": "a", "timeout": 0.001}).result()
+        assert (e.value.status, e.value.code) == (504, "timeout")
+        assert not list((daemon.folder / "cache").glob(KEPT))
+    daemon.stop()
+
+
 @pytest.mark.parametrize("threads,most", [(4, 2), (2, 1)])
 def test_a_client_that_leaves_ends_the_reading_and_few_files_are_read_at_once(own_daemon, large, monkeypatch, threads, most):
     monkeypatch.setenv("UV_THREADPOOL_SIZE", str(threads))
