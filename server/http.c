@@ -37,7 +37,7 @@ enum {
 	HTTP_OTHER_DESCRIPTORS = 63, /* settings.c leaves 64 beside the connections' */
 	HTTP_STEP_MS = 1000,
 	HTTP_DRAINING_STEP_MS = 50,
-	HTTP_FORCE_MS = 2000, /* after the grace: what still is open is cut */
+	HTTP_LAST_MS = 500,   /* for the errors of requests that a stop has ended; then their connections are cut */
 	HTTP_EXCESS_MS = 2000 /* for the request of a connection that is only there to be refused */
 };
 
@@ -74,8 +74,8 @@ struct http {
 	bool loopback;         /* the listener's address */
 	void (*drained)(void *context);
 	void *drained_context;
-	uint64_t drain_began, grace_end; /* loop time; draining only */
-	bool aborted;
+	uint64_t drain_began, abort_at; /* loop time; draining only */
+	uint64_t cut_at;                /* UINT64_MAX until requests are aborted */
 };
 
 /* --- the listener --------------------------------------------------------------------- */
@@ -359,19 +359,21 @@ static void http_sweep_peer(http_peer *p, uint64_t now)
 		reply_tick(p->request, takes);
 }
 
-/* Draining: end idle connections and endless streams at once, after the grace time everything; then report the end. */
+/* Draining: end idle connections and endless streams at once, at abort_at everything; then report the end. A client
+ * that has not read its error HTTP_LAST_MS later is cut off. */
 static void http_sweep_draining(http *h, uint64_t now)
 {
-	bool abort_now = now >= h->grace_end && !h->aborted;
+	const bool abort_now = now >= h->abort_at && h->cut_at == UINT64_MAX;
+	if (abort_now)
+		h->cut_at = now + HTTP_LAST_MS;
 	for (http_peer *p = h->peers, *next; p; p = next) {
 		next = p->next;
 		const bool endless = p->request && p->request->endless;
-		if (!p->request || now >= (endless ? h->drain_began : h->grace_end) + HTTP_FORCE_MS)
+		if (!p->request || now >= (endless ? h->drain_began + HTTP_LAST_MS : h->cut_at))
 			shutdown(p->fd, SHUT_RDWR);
 		else if (abort_now || endless)
 			request_abort(p->request);
 	}
-	h->aborted |= abort_now;
 	if (!h->peers && h->drained) {
 		void (*drained)(void *) = h->drained;
 		h->drained = NULL;
@@ -567,12 +569,13 @@ void http_drain(http *h, uint64_t grace_ms, void (*done)(void *context), void *c
 {
 	uint64_t now = uv_now(h->server->loop);
 	if (h->server->draining) {
-		h->grace_end = now;
+		h->abort_at = now;
 		return;
 	}
 	h->server->draining = true;
 	h->drain_began = now;
-	h->grace_end = now + grace_ms;
+	h->abort_at = now + grace_ms - (grace_ms / 10 < HTTP_LAST_MS ? grace_ms / 10 : HTTP_LAST_MS);
+	h->cut_at = UINT64_MAX;
 	/* Name what a stop waits for: without the line, the grace time would look like a program that hangs. */
 	int running = 0;
 	for (const http_peer *p = h->peers; p; p = p->next)

@@ -29,8 +29,9 @@ http *http_new(server *s, const char *listen);
 /* The address as in a URL, "127.0.0.1:8080", with the real port. */
 const char *http_address(const http *h);
 bool http_on_loopback(const http *h);
-/* Stop accepting, let running requests end within grace_ms, then end them with an error; `done` is called when no
- * connection is left. Calling it again makes the grace zero. */
+/* Stop accepting, and let running requests end within grace_ms. The others end with an error in the last tenth of this
+ * time, at most half a second. Half a second later every connection is cut, so a slow client delays the end only if
+ * grace_ms is below 5 s. `done` is called when no connection is left. Calling it again makes the grace zero. */
 void http_drain(http *h, uint64_t grace_ms, void (*done)(void *context), void *context);
 /* Stop the library and close the handles, after `done`. Free after the loop has ended. */
 void http_stop(http *h);

@@ -21,10 +21,10 @@ typedef struct engine {
 	admission *admission;
 	store *store;
 	keys *keys;
-	struct audit *audit;         /* NULL: no audit log */
-	death_log *deaths;           /* work that was running when the engine died; NULL: not counted */
-	char cache_folder[PATH_MAX]; /* cached tokens, */
-	int64_t cache_budget;        /* limited by options.corpus_cache_bytes */
+	struct audit *audit;             /* NULL: no audit log */
+	death_log *deaths;               /* work that was running when the engine died; NULL: not counted */
+	char cache_folder[PATH_MAX];     /* cached tokens, */
+	int64_t cache_budget;            /* limited by options.corpus_cache_bytes */
 	struct prefix_disk *prefix_disk; /* limits.prefix_disk */
 	fleet *fleet;
 	atomic_llong automatic_used, snapshot_used; /* counts that limits points to */
@@ -34,8 +34,8 @@ typedef struct engine {
 	job_machine *job_machine;
 	generation_room generation; /* contexts of two rooms; those of the others are `sessions` and `job_machine` */
 	library library;
-	int statistics;   /* library.statistics points to it */
-	int pool_threads; /* size of libuv's pool */
+	struct statistics_reading *statistics; /* library.statistics points to it */
+	int pool_threads;                      /* size of libuv's pool */
 	struct storage *storage;
 	struct listener *listener;
 } engine;

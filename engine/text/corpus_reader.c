@@ -21,6 +21,7 @@ struct corpus_reader {
 	json_scan scan;   /* finds the values of `text` */
 	corpus_form form;
 	bool ended, records;
+	bool broken;        /* as in corpus_piece; of the piece that is handed over */
 	int64_t *repaired;  /* lines with bytes that were replaced; NULL: such bytes are refused */
 	bool line_repaired; /* the line at `repaired_at` has been counted */
 	size_t repaired_at; /* offset in `text`, not after the last byte that was replaced */
@@ -160,7 +161,23 @@ static status find_values_end(corpus_reader *r, size_t *end, error *err)
 	*end = r->scan.cut;
 	if (*end == 0 && wrong)
 		return refuse_values(r, wrong, err);
-	if (*end == 0 && (r->ended || r->have >= CORPUS_FORM_BYTES))
+	if (*end == 0 && r->ended)
+		*end = r->have;
+	return STATUS_OK;
+}
+
+/* A stretch of text or a value has no end yet. A value that is too long is handed over broken: its parser finds the
+ * mistake if it has one, such as a bracket that is not closed. */
+static status check_length(corpus_reader *r, size_t *end, error *err)
+{
+	if (r->form == CORPUS_FORM_TEXT && r->have >= CORPUS_STRETCH_BYTES)
+		return error_set(
+		    err, STATUS_INVALID, NULL,
+		    "from byte %zu on, %zu bytes have no place to cut the text, such as a line end; the most is "
+		    "%d MiB",
+		    r->offset, r->have, CORPUS_STRETCH_BYTES >> 20);
+	r->broken = corpus_reader_is_data(r) && r->have >= CORPUS_VALUE_BYTES;
+	if (r->broken)
 		*end = r->have;
 	return STATUS_OK;
 }
@@ -193,13 +210,14 @@ static status hand_over(corpus_reader *r, size_t bytes, corpus_piece *out, error
 	if (r->repaired_at < bytes)
 		pass_repaired(r, bytes);
 	r->repaired_at -= bytes;
-	*out = (corpus_piece){r->text, bytes, r->place, r->form == CORPUS_FORM_LINES, r->records};
+	*out = (corpus_piece){r->text, bytes, r->place, r->form == CORPUS_FORM_LINES, r->records, r->broken};
 	if (corpus_reader_is_data(r))
 		json_place_pass(&r->place, r->text, bytes);
 	if (r->form == CORPUS_FORM_VALUES)
 		json_scan_drop(&r->scan, bytes);
 	r->valid = r->valid > bytes ? r->valid - bytes : 0;
 	r->offset += bytes;
+	r->broken = false;
 	r->text = next;
 	r->have = rest;
 	r->room = room;
@@ -221,6 +239,8 @@ status corpus_reader_next(corpus_reader *r, corpus_piece *out, error *err)
 		}
 		TRY(find_end(r, searched, &end, err));
 		searched = r->have;
+		if (!end)
+			TRY(check_length(r, &end, err));
 		if (!end)
 			TRY(read_more(r, err));
 	}

@@ -3,7 +3,7 @@
  * A text is plain UTF-8 or data in JSON (corpus_form.h), uncompressed or compressed (byte_source.h). A byte order mark
  * at the beginning is dropped. A piece of data is one or more whole values; a piece of plain text ends where the caller
  * allows a cut. The concatenated pieces are the text; for data, without the brackets and commas of an array at the top
- * level. Memory: a few pieces, or the longest stretch without a cut. One thread. */
+ * level. Memory: a few pieces, or the longest stretch without a cut, which is bounded. One thread. */
 #ifndef ENGINE_TEXT_CORPUS_READER_H
 #define ENGINE_TEXT_CORPUS_READER_H
 
@@ -11,7 +11,11 @@
 #include <stdint.h>
 
 #include "engine/text/byte_source.h"
+#include "engine/text/corpus_form.h"
 #include "engine/text/json_scan.h"
+
+/* Most bytes of a value of data, and of plain text without a cut. */
+enum { CORPUS_VALUE_BYTES = CORPUS_FORM_BYTES, CORPUS_STRETCH_BYTES = 256 << 20 };
 
 typedef struct corpus_reader corpus_reader;
 
@@ -28,6 +32,7 @@ typedef struct corpus_piece {
 	json_place place; /* data: the place of its first byte */
 	bool by_line;     /* no value extends over several lines */
 	bool records;     /* from corpus_reader_new_data: cannot be running text */
+	bool broken;      /* its last value is longer than CORPUS_VALUE_BYTES, or never ends */
 } corpus_piece;
 
 /* Takes ownership of the source, even on failure. piece_bytes: the least size of a piece, except for the last. */
@@ -38,7 +43,8 @@ status corpus_reader_new_data(corpus_reader **out, byte_source *source, size_t p
 /* True if the text is data in JSON. */
 bool corpus_reader_is_data(const corpus_reader *r);
 /* STATUS_INVALID: bytes of plain text that are not UTF-8, with their offset in the decompressed text; or characters
- * between values of data that do not belong there, with line and column. */
+ * between values of data that do not belong there, with line and column; or plain text that is too long without a cut.
+ */
 status corpus_reader_next(corpus_reader *r, corpus_piece *out, error *err);
 /* Before the first piece: from here on, replace each byte that is not UTF-8 by '?' instead of failing, also in data.
  * *lines counts the lines with such bytes. A line ends with a newline. */

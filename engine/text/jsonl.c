@@ -11,7 +11,10 @@
 #include "engine/base/json_read.h"
 #include "engine/base/utf8.h"
 
-enum { PARSE_FLAGS = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY | JSON_DISABLE_EOF_CHECK };
+enum {
+	PARSE_FLAGS = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY | JSON_DISABLE_EOF_CHECK,
+	CUT_BYTES = 4 /* more than those of a character that is cut off */
+};
 
 status jsonl_refuse(error *err, long line, const char *format, ...)
 {
@@ -108,6 +111,7 @@ static status parse(json_t **out, const char *text, size_t bytes, json_error_t *
 typedef struct walk {
 	json_place place; /* the next byte */
 	bool first;       /* no value was handed over of a file that may be running text */
+	bool broken;      /* the text ends within a value that is too long */
 	jsonl_object each;
 	void *context;
 } walk;
@@ -129,6 +133,10 @@ static status walk_values(walk *w, const char *text, size_t bytes, error *err)
 			return error_settle(err, s);
 		if (s != STATUS_OK) {
 			const size_t position = where.position > 0 ? (size_t)where.position : 0;
+			if (w->broken && bytes - at - position < CUT_BYTES)
+				return jsonl_refuse(err, w->place.line,
+				                    "the value has more than %zu bytes; at most %d MiB are read of one",
+				                    bytes - at, CORPUS_VALUE_BYTES >> 20);
 			json_place_pass(&w->place, text + at, position > 0 ? position - 1 : 0);
 			return error_set(
 			    err, STATUS_INVALID, NULL, "line %ld, column %ld: not JSON: %s%s", w->place.line,
@@ -150,11 +158,13 @@ status jsonl_walk(const corpus_piece *piece, jsonl_object each, void *context, e
 	const json_place begin = JSON_PLACE_BEGIN;
 	walk w = {.place = piece->place, .each = each, .context = context};
 	w.first = !piece->records && w.place.line == begin.line && w.place.column == begin.column;
+	w.broken = piece->broken && !piece->by_line;
 	if (!piece->by_line)
 		return walk_values(&w, piece->text, piece->bytes, err);
 	for (size_t at = 0; at < piece->bytes;) {
 		const char *line = piece->text + at, *newline = memchr(line, '\n', piece->bytes - at);
 		size_t bytes = newline ? (size_t)(newline - line) : piece->bytes - at;
+		w.broken = piece->broken && !newline;
 		TRY(walk_values(&w, line, bytes, err));
 		json_place_pass(&w.place, "\n", newline != NULL);
 		at += bytes + 1;

@@ -96,15 +96,27 @@ static status encode(counting *c, const char *text, size_t bytes, const encode_o
 
 /* --- running text ------------------------------------------------------------------------ */
 
-/* Add the lines of a piece. tokens: the piece's, with their spans. */
-static status add_lines(counting *c, const corpus_piece *piece, const token_list *tokens, error *err)
+/* Number of tokens that begin a text. */
+static status count_begin(const counting *c, size_t *n, error *err)
 {
-	size_t k = 0;
+	token_list tokens;
+	TRY(tokenizer_encode(c->options->tokenizer, "", 0, &(encode_options){.begin = true}, &tokens, err));
+	*n = tokens.count;
+	token_list_fini(&tokens);
+	return STATUS_OK;
+}
+
+/* Add the lines of a piece. tokens: the piece's, with their spans if it has several lines. k: the first token of the
+ * text itself. */
+static status add_lines(counting *c, const corpus_piece *piece, const token_list *tokens, size_t k, error *err)
+{
 	c->counts->tokens += (int64_t)tokens->count;
+	if (!tokens->spans)
+		c->tokens += (int64_t)(tokens->count - k);
 	for (size_t at = 0; at < piece->bytes;) {
 		const size_t end = at + count_text(c, piece->text + at, piece->bytes - at, true);
-		for (; k < tokens->count && tokens->spans[k].first < end; k++)
-			c->tokens += tokens->spans[k].bytes > 0 && tokens->spans[k].first >= at;
+		for (; tokens->spans && k < tokens->count && tokens->spans[k].first < end; k++)
+			c->tokens += tokens->spans[k].first >= at;
 		at = end;
 		if (at == piece->bytes)
 			break;
@@ -121,9 +133,16 @@ static status add_lines(counting *c, const corpus_piece *piece, const token_list
 static status add_piece_of_text(counting *c, const corpus_piece *piece, bool begins, bool *continues, error *err)
 {
 	token_list tokens;
-	const encode_options how = {.begin = begins, .continues = *continues, .spans = true, .threads = 1};
+	size_t n_begin = 0;
+	const encode_options how = {.begin = begins,
+	                            .continues = *continues,
+	                            .spans = memchr(piece->text, '\n', piece->bytes) ||
+	                                     memchr(piece->text, '\r', piece->bytes),
+	                            .threads = 1};
+	if (begins)
+		TRY(count_begin(c, &n_begin, err));
 	TRY(tokenizer_encode(c->options->tokenizer, piece->text, piece->bytes, &how, &tokens, err));
-	status s = add_lines(c, piece, &tokens, err);
+	status s = add_lines(c, piece, &tokens, n_begin, err);
 	token_list_fini(&tokens);
 	*continues = piece->text[piece->bytes - 1] != '\n';
 	return s;

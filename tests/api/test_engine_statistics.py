@@ -154,6 +154,17 @@ def test_a_large_file_does_not_stop_a_stream(own_daemon, large):
     daemon.stop()
 
 
+def test_a_limit_of_time_ends_the_reading(own_daemon, large):
+    daemon = own_daemon()
+    with daemon.connect() as engine:
+        file = engine.add_file(large, "a.txt")
+        with pytest.raises(EngineError) as e:
+            engine.begin("file.statistics", {"id": file}, context={"request_id": "a", "timeout": 0.001}).result()
+        assert (e.value.status, e.value.code) == (504, "timeout")
+        assert not list((daemon.folder / "cache").glob(KEPT))
+    daemon.stop()
+
+
 @pytest.mark.parametrize("threads,most", [(4, 2), (2, 1)])
 def test_a_client_that_leaves_ends_the_reading_and_few_files_are_read_at_once(own_daemon, large, monkeypatch, threads, most):
     monkeypatch.setenv("UV_THREADPOOL_SIZE", str(threads))
@@ -189,6 +200,35 @@ def test_a_client_that_leaves_ends_the_reading_and_few_files_are_read_at_once(ow
             assert e.value.code == "cancelled"
         assert statistics(engine, small)["documents"] == 1
         assert len(set((daemon.folder / "cache").glob(KEPT)) - keeping) == 1  # nothing of those that were left
+    daemon.stop()
+
+
+def test_equal_requests_share_one_reading_that_ends_with_the_last_of_them(own_daemon, large, monkeypatch):
+    monkeypatch.setenv("UV_THREADPOOL_SIZE", "2")  # one reading at once
+    daemon = own_daemon()
+    with daemon.connect() as engine:
+        slow = train(engine, 2, tokenizer={"type": "bpe", "vocab_size": 300})  # takes seconds to divide a large file
+        ask = {"id": engine.add_file(large, "a.txt"), "model": slow}
+        calls = [engine.begin("file.statistics", ask) for _ in range(4)]
+        short = engine.begin("file.statistics", ask, context={"request_id": "a", "timeout": 0.001})
+        calls.pop(0).cancel()
+        calls.pop(1).cancel()
+        with pytest.raises(EngineError) as e:
+            short.result()
+        assert e.value.code == "timeout" and all(c.frames.empty() for c in calls)
+        first, second = (c.result() for c in calls)
+        assert first == second and first["documents"] == large.count(b"\n")
+        for kept in (daemon.folder / "cache").glob(KEPT):
+            kept.unlink()
+        calls = [engine.begin("file.statistics", ask) for _ in range(2)]
+        for c in calls:
+            c.cancel()
+        for c in calls:
+            with pytest.raises(EngineError) as e:
+                c.result()
+            assert e.value.code == "cancelled"
+        assert statistics(engine, engine.add_file("b\n"))["documents"] == 1
+        assert len(list((daemon.folder / "cache").glob(KEPT))) == 1  # nothing of the reading that was left
     daemon.stop()
 
 

@@ -574,6 +574,8 @@ def test_a_limit_of_time_in_a_header_reaches_the_engine(front, engine):
         assert front.get("/healthz", headers={"X-Request-Timeout": wrong}).status == 200  # it does not apply
     front.post("/v1/completions", REQUEST)
     assert set(engine.calls[-1].context) == {"request_id"}
+    front.get("/v1/files/file-1/statistics", headers={"X-Request-Timeout": "2.5"})
+    assert engine.calls[-1].context["timeout"] == 2.5
 
 
 def test_only_a_trusted_proxy_names_a_tenant(start, engine):

@@ -160,3 +160,18 @@ def test_the_number_of_architectures_is_right():
     assert f"{spelled} architectures" in text_of("README.md")
     listed = set(re.findall(r"^\| `([\w-]+)` \|", text_of("docs/models.md").split("## Objectives")[0], re.M))
     assert {name.replace("_", "-") for name in names} == {name.replace("_", "-") for name in listed}
+
+
+# Word of the docs for each method whose requests count for the limits of a key.
+COUNTED = {"completion.create": "generations", "chat.create": "generations", "response.create": "generations", "session.generate": "generations",
+           "session.create": "new sessions", "session.append": "prompts of sessions", "embed": "vectors", "classify": "classes", "fill_mask": "masks",
+           "explain": "explanations", "session.alpha": "explanations", "tokenize": "tokenizing", "detokenize": "detokenizing", "model.import": "imports",
+           "session.import": "imports", "file.create": "uploads of files", "file.statistics": "statistics of files", "job.create": "new jobs", "create": "new jobs"}
+
+
+def test_the_requests_that_count_for_a_keys_limits_are_listed():
+    row = re.compile(r'\{"([a-z_.]+)", \w+,(?: ROOM_\w+,)? true\}')
+    tables = [text for text in (path.read_text() for path in (ROOT / "engine" / "daemon").glob("**/*.c")) if re.search(r"const (job_)?method \w+\[\]", text)]
+    assert {name for table in tables for name in row.findall(table)} == COUNTED.keys()
+    listed = " ".join(re.search(r"Requests that compute count: (.*?)\.", text_of("docs/operations.md"), re.S).group(1).split())
+    assert set(re.split(", | and ", listed)) == set(COUNTED.values())

@@ -15,12 +15,12 @@ typedef struct library {
 	fleet *fleet;
 	sessions *sessions;
 	job_machine *jobs;
-	const char *folder;       /* the data folder */
-	int64_t budget;           /* bytes of it; 0: unlimited */
-	const char *cache_folder; /* cached tokens and statistics */
-	int64_t cache_budget;     /* bytes of it that nothing uses */
-	int *statistics;          /* number of files that are being read for file.statistics */
-	int pool_threads;         /* size of libuv's pool */
+	const char *folder;                     /* the data folder */
+	int64_t budget;                         /* bytes of it; 0: unlimited */
+	const char *cache_folder;               /* cached tokens and statistics */
+	int64_t cache_budget;                   /* bytes of it that nothing uses */
+	struct statistics_reading **statistics; /* files that are being read for file.statistics */
+	int pool_threads;                       /* size of libuv's pool */
 } library;
 
 static inline const library *library_of(const stream *s)

@@ -2,7 +2,9 @@
 
 #include <limits.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
@@ -12,75 +14,110 @@
 #include "engine/daemon/requests/owned_file.h"
 #include "engine/recipe/file_statistics.h"
 
-typedef struct statistics_request {
-	uv_work_t work;
+/* A request that waits for a reading. */
+typedef struct waiter {
 	stream *stream;
+	struct statistics_reading *reading;
+	struct waiter *next;
+} waiter;
+
+/* One reading of a file. It has at least one waiter until it has ended: the last one that leaves is answered then. So
+ * its client can begin the next reading at once. */
+typedef struct statistics_reading {
+	uv_work_t work;
+	uv_loop_t *loop;
+	const library *library;
+	waiter *waiters;
 	model_entry *model; /* NULL: bytes */
 	tokenizer *bytes;
 	file_statistics_source source;
-	char path[PATH_MAX];
+	char file[STREAM_TARGET_BYTES], path[PATH_MAX];
 	atomic_bool cancel;
-	bool counted; /* in library.statistics */
+	bool counted; /* it reads the file, rather than look for a kept result */
 	json_t *found;
 	error error;
-} statistics_request;
+	struct statistics_reading *next;
+} statistics_reading;
 
-static void statistics_free(statistics_request *r)
+static void statistics_free(statistics_reading *r)
 {
-	*library_of(r->stream)->statistics -= r->counted;
+	if (!r)
+		return;
 	catalog_release(r->model);
 	tokenizer_free(r->bytes);
 	json_decref(r->found);
 	free(r);
 }
 
-static void statistics_refuse(statistics_request *r, status result)
+/* --- answers -------------------------------------------------------------------------------- */
+
+/* Answer the request, and free the waiter. */
+static void statistics_refuse(waiter *w, const error *cause, status result)
 {
-	stream *s = r->stream;
+	stream *s = w->stream;
 	store_file f;
-	error err = r->error, gone = ERROR_INIT;
+	error err = *cause, gone = ERROR_INIT;
 	error_settle(&err, result);
 	if (owned_file_find(s, s->target, &f, &gone) == STATUS_NOT_FOUND) /* it may have been deleted meanwhile */
 		err = gone;
 	else if (result == STATUS_STORAGE)
 		log_request(LOG_ERROR, s->request_id, "the file \"%s\" is damaged: %s", s->target, error_message(&err));
-	statistics_free(r);
+	free(w);
 	stream_error(s, &err, NULL);
 }
 
-static void statistics_answer(statistics_request *r)
+static void statistics_answer(waiter *w)
 {
-	stream *s = r->stream;
+	stream *s = w->stream;
+	const statistics_reading *r = w->reading;
 	json_t *object = json_pack("{s:s, s:s, s:s?}", "object", "file.statistics", "id", s->target, "model",
 	                           r->model ? r->model->id : NULL);
-	if (object && json_object_update(object, r->found) != 0) {
+	json_t *found = json_deep_copy(r->found);
+	if (!found || (object && json_object_update(object, found) != 0)) {
 		json_decref(object);
 		object = NULL;
 	}
-	statistics_free(r);
+	json_decref(found);
+	free(w);
 	stream_result(s, object);
 }
 
+/* Answer all requests, whose clients may then begin the next reading. */
+static void statistics_end(statistics_reading *r, status result)
+{
+	statistics_reading **at = r->library->statistics;
+	while (*at != r)
+		at = &(*at)->next;
+	*at = r->next;
+	for (waiter *w; (w = r->waiters);) {
+		r->waiters = w->next;
+		if (r->found)
+			statistics_answer(w);
+		else
+			statistics_refuse(w, &r->error, result);
+	}
+	statistics_free(r);
+}
+
+/* --- reading -------------------------------------------------------------------------------- */
+
 static void pool_count(uv_work_t *work)
 {
-	statistics_request *r = work->data;
+	statistics_reading *r = work->data;
 	reserve_forget();
 	error_settle(&r->error, file_statistics_make(&r->found, &r->source, &r->error));
 }
 
 static void made(uv_work_t *work, int cancelled)
 {
-	statistics_request *r = work->data;
+	statistics_reading *r = work->data;
 	(void)cancelled; /* cannot be cancelled */
-	if (r->found)
-		statistics_answer(r);
-	else
-		statistics_refuse(r, r->error.status);
+	statistics_end(r, r->error.status);
 }
 
 static void pool_find(uv_work_t *work)
 {
-	statistics_request *r = work->data;
+	statistics_reading *r = work->data;
 	reserve_forget();
 	error_settle(&r->error, file_statistics_find(&r->found, &r->source, &r->error));
 }
@@ -92,41 +129,47 @@ static int statistics_limit(const library *lib)
 	return half < 1 ? 1 : half < STATISTICS_MAX ? half : STATISTICS_MAX;
 }
 
+static int statistics_running(const library *lib)
+{
+	int n = 0;
+	for (const statistics_reading *r = *lib->statistics; r; r = r->next)
+		n += r->counted;
+	return n;
+}
+
 static void looked_up(uv_work_t *work, int cancelled)
 {
-	statistics_request *r = work->data;
-	const library *lib = library_of(r->stream);
-	const int limit = statistics_limit(lib);
+	statistics_reading *r = work->data;
+	const int limit = statistics_limit(r->library);
 	(void)cancelled;
-	if (r->found) {
-		statistics_answer(r);
-	} else if (r->error.status != STATUS_OK) {
-		statistics_refuse(r, r->error.status);
-	} else if (r->stream->cancelled) {
-		statistics_refuse(r, STATUS_CANCELLED);
-	} else if (*lib->statistics == limit) {
+	if (r->found || r->error.status != STATUS_OK) {
+		statistics_end(r, r->error.status);
+	} else if (atomic_load(&r->cancel)) {
+		statistics_end(r, STATUS_CANCELLED);
+	} else if (statistics_running(r->library) == limit) {
 		error_set(&r->error, STATUS_BUSY, NULL,
 		          "statistics are being made for %d other requests, the most at once", limit);
-		statistics_refuse(r, STATUS_BUSY);
+		statistics_end(r, STATUS_BUSY);
 	} else {
 		r->counted = true;
-		++*lib->statistics;
-		if (uv_queue_work(r->stream->net->loop, &r->work, pool_count, made) != 0)
-			statistics_refuse(r, STATUS_NOMEM);
+		if (uv_queue_work(r->loop, &r->work, pool_count, made) != 0)
+			statistics_end(r, STATUS_NOMEM);
 	}
 }
 
+/* --- requests ------------------------------------------------------------------------------- */
+
 /* Set what the pool reads. */
-static status statistics_prepare(statistics_request *r, error *err)
+static status statistics_prepare(statistics_reading *r, stream *s, error *err)
 {
-	const library *lib = library_of(r->stream);
-	const char *name = json_string_value(json_object_get(r->stream->params, "model"));
+	const library *lib = r->library;
+	const char *name = json_string_value(json_object_get(s->params, "model"));
 	store_file f;
-	TRY(owned_file_use(r->stream, r->stream->target, "id", &f, err));
+	TRY(owned_file_use(s, s->target, "id", &f, err));
 	TRY(name ? catalog_open(lib->catalog, name, &r->model, err) : tokenizer_new(&r->bytes, NULL, err));
 	store_blob_path(lib->store, f.id, r->path);
 	r->source = (file_statistics_source){.path = r->path,
-	                                     .id = r->stream->target,
+	                                     .id = r->file,
 	                                     .tokenizer = r->model ? r->model->tokenizer : r->bytes,
 	                                     .config = r->model ? r->model->config : NULL,
 	                                     .cache = {lib->cache_folder, lib->cache_budget, 0},
@@ -136,27 +179,74 @@ static status statistics_prepare(statistics_request *r, error *err)
 	return store_cache_room(lib->store, &r->source.cache.room, err);
 }
 
+/* Return a reading of the same file for the same model that has not been cancelled; NULL: there is none. */
+static statistics_reading *statistics_find(const statistics_reading *like)
+{
+	statistics_reading *r = *like->library->statistics;
+	while (r && (atomic_load(&r->cancel) || r->model != like->model || strcmp(r->file, like->file) != 0))
+		r = r->next;
+	return r;
+}
+
 static void statistics_cancelled(stream *s)
 {
-	statistics_request *r = s->context;
-	atomic_store(&r->cancel, true);
+	waiter *w = s->context, **at = &w->reading->waiters;
+	if (w == *at && !w->next) {
+		atomic_store(&w->reading->cancel, true);
+		return;
+	}
+	while (*at != w)
+		at = &(*at)->next;
+	*at = w->next;
+	statistics_refuse(w, &(error)ERROR_INIT, STATUS_CANCELLED);
+}
+
+/* Let w wait for a reading of this file. Takes r, which an equal reading may replace. */
+static status statistics_join(waiter *w, statistics_reading *r)
+{
+	statistics_reading *found = statistics_find(r);
+	if (!found && uv_queue_work(r->loop, &r->work, pool_find, looked_up) != 0) {
+		statistics_free(r);
+		return STATUS_NOMEM;
+	}
+	if (found) {
+		statistics_free(r);
+		r = found;
+	} else {
+		r->next = *r->library->statistics;
+		*r->library->statistics = r;
+	}
+	w->reading = r;
+	w->next = r->waiters;
+	r->waiters = w;
+	return STATUS_OK;
 }
 
 void statistics_read(stream *s)
 {
 	static const stream_watch watch = {.cancel = statistics_cancelled};
-	statistics_request *r = memory_new(1, sizeof *r);
-	if (!r) {
+	waiter *w = memory_new(1, sizeof *w);
+	statistics_reading *r = memory_new(1, sizeof *r);
+	if (!w || !r) {
+		free(w);
+		free(r);
 		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
 		return;
 	}
-	*r = (statistics_request){.work.data = r, .stream = s};
-	s->context = r;
+	*w = (waiter){.stream = s};
+	*r = (statistics_reading){.work.data = r, .loop = s->net->loop, .library = library_of(s), .error = ERROR_INIT};
+	snprintf(r->file, sizeof r->file, "%s", s->target);
+	error err = ERROR_INIT;
+	status result = statistics_prepare(r, s, &err);
+	if (result != STATUS_OK)
+		statistics_free(r);
+	else
+		result = statistics_join(w, r);
+	if (result != STATUS_OK) {
+		statistics_refuse(w, &err, result);
+		return;
+	}
+	s->context = w;
 	s->watch = &watch;
 	deadline_begin(s);
-	status result = statistics_prepare(r, &r->error);
-	if (result == STATUS_OK)
-		result = uv_queue_work(s->net->loop, &r->work, pool_find, looked_up) == 0 ? STATUS_OK : STATUS_NOMEM;
-	if (result != STATUS_OK)
-		statistics_refuse(r, result);
 }

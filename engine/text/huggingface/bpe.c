@@ -3,7 +3,17 @@
  *
  * A word of up to FEW characters, as nearly all are, keeps the ranks of its neighbours in an array that is searched for
  * the least one after each merge. A longer one has its pairs in a heap, by rank and place; an entry whose pair has
- * changed meanwhile is skipped. */
+ * changed meanwhile is skipped.
+ *
+ * A word of more than two windows is encoded part by part, so memory does not grow with it. A place ends a part if no
+ * merge of the whole word crosses it. Both sides of such a place merge as if the other were not there. So the text
+ * between two of them has the same tokens alone.
+ *
+ * The first window is merged alone. A token has at most `longest` bytes, so some such place p is in the last `longest`
+ * bytes of the window, but it is not known. A candidate q is chosen before them, at the end of a token of the window.
+ * The text from q to each possible p is merged. If it always begins with the token that follows q in the window, then
+ * the tokens on both sides of q are two neighbours of the window. The merges of two neighbours depend on their text
+ * alone. So no merge of the whole word crosses q. */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,7 +22,13 @@
 #include "engine/text/huggingface/reading.h"
 #include "engine/text/huggingface/word_model.h"
 
-enum { FEW = 48, END = UINT32_MAX };
+enum {
+	FEW = 48,
+	END = UINT32_MAX,
+	WINDOW_BYTES = 128 << 10,
+	CHARACTER_BYTES = 4,
+	MOST_TAIL = 16 /* times `longest`: the most between the end of a part and that of the window */
+};
 
 /* The token of a name that text may become. */
 static int32_t find_plain(const bpe *b, const char *name, size_t bytes)
@@ -275,14 +291,75 @@ static status find_whole(const bpe *b, const char *word, size_t bytes, word_room
 	return STATUS_OK;
 }
 
-static status bpe_encode(const word_model *m, const char *word, size_t bytes, word_room *r)
+static status merge_symbols(const bpe *b, const char *word, size_t bytes, word_room *r)
 {
-	const bpe *b = &m->bpe;
 	if (bytes >= UINT32_MAX / 2)
 		return STATUS_TOO_LARGE;
 	TRY(word_room_reserve(r, b->byte_level ? 2 * bytes : bytes));
-	if (b->ignore_merges) {
+	split(b, word, bytes, r);
+	if (r->count > FEW)
+		return merge_many(b, r);
+	merge_few(b, r);
+	return STATUS_OK;
+}
+
+static bool begins_character(const bpe *b, const char *at)
+{
+	return b->byte_level || ((unsigned char)*at & 0xC0) != 0x80;
+}
+
+/* *final: no merge crosses word[at], where a token of `length` bytes begins in the window up to `end`. */
+static status find_final(const bpe *b, const char *word, size_t at, size_t end, uint32_t length, word_room *r,
+                         bool *final)
+{
+	*final = true;
+	for (size_t p = end; p > end - b->longest && *final; p--) {
+		if (!begins_character(b, word + p))
+			continue;
+		TRY(merge_symbols(b, word + at, p - at, r));
+		*final = r->lengths[0] == length;
+	}
+	return STATUS_OK;
+}
+
+/* Reduce the tokens of word[0…end) to those of a part that can be encoded apart from the rest of the word. */
+static status end_part(const bpe *b, const char *word, size_t end, word_room *r, word_room *tail, bool *final)
+{
+	*final = false;
+	for (size_t n = 2 * b->longest, k = r->count, at = end; n <= MOST_TAIL * b->longest && !*final; n *= 2) {
+		while (k > 0 && (at + n > end || !begins_character(b, word + at)))
+			at -= r->lengths[--k];
+		if (k == 0)
+			break;
+		TRY(find_final(b, word, at, end, r->lengths[k], tail, final));
+		if (*final) {
+			r->count = k;
+			r->bytes = at;
+		}
+	}
+	return STATUS_OK;
+}
+
+/* The tokens of a first part; of the whole word if it is short or no end of a part is found. */
+static status merge_part(const bpe *b, const char *word, size_t bytes, word_room *r, word_room *tail)
+{
+	bool final = false;
+	for (size_t end = b->window; b->parts && end < bytes / 2 && !final; end *= 2) {
+		size_t n = end;
+		while (!begins_character(b, word + n))
+			n--;
+		TRY(merge_symbols(b, word, n, r));
+		TRY(end_part(b, word, n, r, tail, &final));
+	}
+	return final ? STATUS_OK : merge_symbols(b, word, bytes, r);
+}
+
+static status bpe_encode(const word_model *m, const char *word, size_t bytes, word_room *r)
+{
+	const bpe *b = &m->bpe;
+	if (b->ignore_merges) { /* a rest of a word is longer than a token */
 		int32_t id;
+		TRY(word_room_reserve(r, 1));
 		TRY(find_whole(b, word, bytes, r, &id));
 		if (id >= 0) {
 			r->count = 0;
@@ -290,11 +367,10 @@ static status bpe_encode(const word_model *m, const char *word, size_t bytes, wo
 			return STATUS_OK;
 		}
 	}
-	split(b, word, bytes, r);
-	if (r->count > FEW)
-		return merge_many(b, r);
-	merge_few(b, r);
-	return STATUS_OK;
+	word_room tail = {0};
+	status s = merge_part(b, word, bytes, r, &tail);
+	word_room_fini(&tail);
+	return s;
 }
 
 /* True if any merge joins a piece with a following metaspace. */
@@ -351,6 +427,36 @@ static status bpe_check(const json_t *model, error *err)
 	return STATUS_OK;
 }
 
+/* True if the token may become a character that has no token, or a byte of one. */
+static bool is_of_unknown(const bpe *b, int32_t id)
+{
+	bool found = id == b->unknown;
+	size_t bytes;
+	if (vocabulary_name(b->names, id, &bytes) && bytes == strlen("<0x00>"))
+		for (int i = 0; i < 256; i++)
+			found |= id == b->fallback[i];
+	return found;
+}
+
+/* Bytes of a word whose characters have this name together. */
+static size_t text_bytes(const bpe *b, const char *name, size_t bytes)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < bytes; i++)
+		n += !b->byte_level || ((unsigned char)name[i] & 0xC0) != 0x80;
+	return n;
+}
+
+/* True if every character of a word becomes tokens that depend on this character alone. */
+static bool splits_each_character(const bpe *b)
+{
+	int known = 0;
+	for (int i = 0; i < 256; i++)
+		known += (b->byte_level ? b->byte[i] : b->fallback[i]) >= 0;
+	const bool each = known == 256 || (known == 0 && !b->byte_level && b->unknown >= 0 && !b->fuse_unknown);
+	return each && !b->prefix[0] && !b->suffix[0];
+}
+
 /* The two names of a merge: "a b", or ["a", "b"] where names may have spaces. */
 static bool read_pair(const json_t *merge, const char *name[2], size_t bytes[2])
 {
@@ -393,8 +499,12 @@ static status read_merge(bpe *b, const json_t *merge, size_t rank, error *err)
 	if (ids[0] < 0 || ids[1] < 0 || made < 0)
 		return reading_blame(err, "model.merges", "[%zu] is of a token that is not in the vocabulary", rank);
 	b->cut_at_metaspace &= !crosses_metaspace(name[0], bytes[0], name[1], bytes[1]);
-	if (!b->special[made])
-		merges_add(&b->merges, ids[0], ids[1], (uint32_t)rank, made);
+	if (b->special[made])
+		return STATUS_OK;
+	b->parts &= bytes[0] > 0 && bytes[1] > 0 && !is_of_unknown(b, ids[0]) && !is_of_unknown(b, ids[1]);
+	const size_t length = text_bytes(b, name[0], bytes[0]) + text_bytes(b, name[1], bytes[1]);
+	b->longest = length > b->longest ? length : b->longest;
+	merges_add(&b->merges, ids[0], ids[1], (uint32_t)rank, made);
 	return STATUS_OK;
 }
 
@@ -430,8 +540,11 @@ static status bpe_read(word_model *m, const json_t *model, const vocabulary *nam
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
 	b->cut_at_metaspace = !byte_level && !b->ignore_merges && !b->prefix[0] && !b->suffix[0] &&
 	                      vocabulary_find(names, SPACE_MARK, SPACE_MARK_BYTES) >= 0;
+	b->longest = CHARACTER_BYTES;
+	b->parts = splits_each_character(b);
 	for (size_t i = 0; i < json_array_size(list); i++)
 		TRY(read_merge(b, json_array_get(list, i), i, err));
+	b->window = WINDOW_BYTES + b->longest * b->longest;
 	return STATUS_OK;
 }
 

@@ -306,9 +306,11 @@ static status encode_word(void *context, const text_piece *p)
 	e->words += p->bytes;
 	if (e->words > e->limit)
 		return STATUS_INVALID;
-	for (size_t at = 0, n; at < p->bytes; at += n) {
-		n = word_model_cut(&e->h->model, p->text + at, p->bytes - at);
-		const text_piece word = pieces_part(p, at, n);
+	for (size_t at = 0, end = 0; at < p->bytes; at += e->room.bytes) {
+		if (at == end)
+			end += word_model_cut(&e->h->model, p->text + at, p->bytes - at);
+		const text_piece word = pieces_part(p, at, end - at);
+		e->room.bytes = word.bytes;
 		TRY(e->options->spans ? encode_spans(e, &word) : encode_plain(e, word.text, word.bytes));
 	}
 	return STATUS_OK;

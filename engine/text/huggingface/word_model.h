@@ -20,12 +20,15 @@ typedef struct bpe {
 	bool byte_level;       /* a word's bytes are its characters */
 	bool ignore_merges;    /* a word that is a token is that token */
 	bool cut_at_metaspace; /* no merge joins a character with a following "▁" */
+	bool parts;            /* a long word can be encoded part by part */
 	bool fuse_unknown;
 	char prefix[BPE_MAX_AFFIX + 1]; /* before the name of each character of a word but its first */
 	char suffix[BPE_MAX_AFFIX + 1]; /* after the name of its last character */
 	int32_t unknown;                /* -1: what has no token is dropped */
 	int32_t byte[256];              /* byte_level: the token of a byte; else of ASCII; -1: none */
 	int32_t fallback[256];          /* tokens of the bytes of a character without a token; all -1: no fallback */
+	size_t longest;                 /* parts: at least the bytes of a word that become one token, */
+	size_t window;                  /* bytes that are merged to find a part; longer than any token's name */
 } bpe;
 
 typedef struct unigram {
@@ -63,7 +66,9 @@ typedef struct word_kind {
 	status (*read)(word_model *m, const json_t *json, const vocabulary *names, const bool *special, bool byte_level,
 	               error *err);
 	void (*fini)(word_model *m); /* optional */
-	/* The tokens of a word: r->ids and r->lengths, r->count of them. STATUS_NOMEM; STATUS_TOO_LARGE: 4 GB. */
+	/* The tokens of a word: r->ids and r->lengths, r->count of them. r->bytes is the word's number of bytes; it is
+	 * reduced if only a first part was encoded, and the rest can be encoded as a word. STATUS_NOMEM;
+	 * STATUS_TOO_LARGE: 2 GiB. */
 	status (*encode)(const word_model *m, const char *word, size_t bytes, word_room *r);
 } word_kind;
 

@@ -12,6 +12,7 @@ typedef struct word_room {
 	int32_t *ids;
 	uint32_t *lengths;
 	size_t count, capacity;
+	size_t bytes;              /* length of the text of these tokens */
 	uint32_t *next, *previous; /* BPE: neighbours, */
 	uint64_t *heap;            /* pairs that may merge, */
 	char *name;                /* the spelling of a whole word */

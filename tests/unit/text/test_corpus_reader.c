@@ -12,6 +12,7 @@
 #include <zstd.h>
 
 #include "engine/text/corpus_reader.h"
+#include "engine/text/jsonl.h"
 
 enum { TEXT_BYTES = 300000 };
 
@@ -161,6 +162,12 @@ static corpus_reader *open_text(const char *text, size_t bytes, size_t piece)
 	return r;
 }
 
+static status take_value(void *context, const json_t *object, long line, error *err)
+{
+	(void)context, (void)object, (void)line, (void)err;
+	return STATUS_OK;
+}
+
 static void pieces_are_complete_lines_and_together_the_text(void **state)
 {
 	(void)state;
@@ -211,6 +218,53 @@ static void pieces_of_json_lines_have_the_number_of_their_first_line(void **stat
 	}
 	assert_int_equal(expected, 6);
 	corpus_reader_free(r);
+}
+
+/* Read a text, whose beginning is followed by bytes 'a', with a kind of hint. Returns the error's message. */
+static status read_long(const char *begin, size_t bytes, bool data, error *err)
+{
+	char *text = malloc(bytes);
+	unsigned char *packed = malloc(bytes / 64 + 4096);
+	memset(text, 'a', bytes);
+	memcpy(text, begin, strlen(begin));
+	const size_t made = zstd(text, bytes, packed, bytes / 64 + 4096);
+	free(text);
+	byte_source *source;
+	corpus_reader *r;
+	corpus_piece piece;
+	*err = (error)ERROR_INIT;
+	assert_int_equal(byte_source_memory(&source, packed, made, err), STATUS_OK);
+	status s = corpus_reader_new(&r, source, 1 << 20, corpus_cut_at_line, NULL, err);
+	assert_int_equal(s, STATUS_OK);
+	assert_int_equal(corpus_reader_is_data(r), data);
+	do {
+		s = corpus_reader_next(r, &piece, err);
+		if (s == STATUS_OK && piece.text && data)
+			s = jsonl_walk(&piece, take_value, NULL, err);
+		free(piece.text);
+	} while (s == STATUS_OK && piece.text);
+	corpus_reader_free(r);
+	free(packed);
+	return s;
+}
+
+static void a_value_and_a_text_without_a_cut_are_bounded(void **state)
+{
+	enum { VALUE = CORPUS_VALUE_BYTES + 1000 };
+	error err;
+	(void)state;
+	assert_int_equal(read_long("{\"text\": \"", VALUE, true, &err), STATUS_INVALID);
+	assert_string_equal(error_message(&err), "line 1: the value has more than 67108864 bytes; at most 64 MiB are "
+	                                         "read of one");
+	assert_int_equal(read_long("{\"text\": 1}\n{\"text\": \"", VALUE, true, &err), STATUS_INVALID);
+	assert_string_equal(error_message(&err), "line 2: the value has more than 67108864 bytes; at most 64 MiB are "
+	                                         "read of one");
+	assert_int_equal(read_long("{\"text\" 1 [", VALUE, true, &err), STATUS_INVALID);
+	assert_non_null(strstr(error_message(&err), "not JSON: ':' expected near '1'"));
+	assert_int_equal(read_long("one line\n", CORPUS_STRETCH_BYTES + 1000, false, &err), STATUS_INVALID);
+	assert_string_equal(error_message(&err),
+	                    "from byte 9 on, 268435456 bytes have no place to cut the text, such as "
+	                    "a line end; the most is 256 MiB");
 }
 
 static void bytes_that_are_not_utf8_are_named_by_their_offset_in_the_text(void **state)
@@ -277,6 +331,7 @@ int main(void)
 	    cmocka_unit_test(pieces_are_complete_lines_and_together_the_text),
 	    cmocka_unit_test(a_line_far_longer_than_a_piece_is_one_piece),
 	    cmocka_unit_test(pieces_of_json_lines_have_the_number_of_their_first_line),
+	    cmocka_unit_test(a_value_and_a_text_without_a_cut_are_bounded),
 	    cmocka_unit_test(bytes_that_are_not_utf8_are_named_by_their_offset_in_the_text),
 	    cmocka_unit_test(a_character_is_never_cut_in_half),
 	};
