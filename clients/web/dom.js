@@ -58,6 +58,11 @@ export function changing(names) {
 	return change;
 }
 
+/** A box in which a wide table scrolls sideways, so that the page does not. */
+export function scrollBox(label, ...content) {
+	return element('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': label}, content);
+}
+
 /** A list of names and values: facts([['Step', '3 of 4'], …]). */
 export function facts(rows) {
 	return element('dl', {class: 'facts'}, rows.map(([name, value]) => element('div', {}, element('dt', {}, name), element('dd', {}, value))));

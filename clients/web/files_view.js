@@ -1,6 +1,6 @@
 /* Files: upload, list, delete, train on one; one file with its statistics. */
-import {element, facts, goTo, replace} from './dom.js';
-import {get, path, upload} from './api.js';
+import {element, facts, goTo, replace, scrollBox} from './dom.js';
+import {all, get, path, upload} from './api.js';
 import {choice} from './form.js';
 import {deleteButton, showList} from './list.js';
 import {explainError} from './notice.js';
@@ -63,7 +63,7 @@ function statistics(s) {
 	const lengths = name => line(`Length in ${name}`, PARTS.map(([part]) => count(s.lengths[name] && s.lengths[name][part])));
 	return [facts([['Kind', s.kind], ['Documents', count(s.documents)], ['Characters', count(s.characters)], [`Tokens (${s.tokenizer})`, count(s.tokens)],
 		['Duplicates', `${s.duplicates.estimated ? 'about ' : ''}${count(s.duplicates.count)}`], ['Lines that are not UTF-8', count(s.invalid_utf8_lines)]]),
-	element('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Lengths and scripts'}, element('table', {}, heads(['Documents', ...PARTS.map(([, title]) => title)]), element('tbody', {}, lengths('characters'), lengths('tokens'))),
+	scrollBox('Lengths and scripts', element('table', {}, heads(['Documents', ...PARTS.map(([, title]) => title)]), element('tbody', {}, lengths('characters'), lengths('tokens'))),
 		element('table', {}, heads(['Script', 'Characters', 'Share']), element('tbody', {}, s.scripts.map(each => line(each.script, [count(each.characters), percent(each.share)])))))];
 }
 

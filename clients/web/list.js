@@ -1,5 +1,5 @@
 /* Long lists: pages are loaded in turn, rows are drawn only where they can be seen. */
-import {element, oncePerFrame, replace} from './dom.js';
+import {element, oncePerFrame, replace, scrollBox} from './dom.js';
 import {pages, post, remove, repeat} from './api.js';
 import {ask, explainEmpty, tell} from './notice.js';
 import {count} from './format.js';
@@ -101,7 +101,7 @@ export async function showList(main, {signal}, options) {
 		return table.node.isConnected && all.some(changes);
 	}
 
-	replace(main, element('div', {class: 'title'}, element('h1', {}, options.title), options.actions, search), note, table.node);
+	replace(main, element('div', {class: 'title'}, element('h1', {}, options.title), options.actions, search), note, scrollBox(options.title, table.node));
 	for await (const page of pages(options.path, options.query, signal)) {
 		if (signal.aborted) return;
 		all.push(...page);

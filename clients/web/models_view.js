@@ -1,5 +1,5 @@
 /* Models: a list, the import of one, and one model with its files, its weights' type and what can be done with it. */
-import {element, facts, goTo, replace} from './dom.js';
+import {element, facts, goTo, replace, scrollBox} from './dom.js';
 import {get, path, post, upload} from './api.js';
 import {fields, openapi} from './form.js';
 import {deleteButton, showList} from './list.js';
@@ -72,8 +72,8 @@ async function showImport(main, route) {
 async function drawFiles(node, where, route) {
 	try {
 		const files = await get(`${where}/files`, null, route);
-		replace(node, element('h2', {}, 'Files'), element('table', {}, element('thead', {}, element('tr', {}, element('th', {scope: 'col'}, 'Name'), element('th', {scope: 'col', class: 'number'}, 'Size'), element('th', {}))),
-			element('tbody', {}, files.data.map(file => element('tr', {}, element('td', {}, file.name), element('td', {class: 'number'}, size(file.bytes)), element('td', {}, saveButton('Save', path(`${where}/files`, file.name), file.name)))))));
+		replace(node, element('h2', {}, 'Files'), scrollBox('Files', element('table', {}, element('thead', {}, element('tr', {}, element('th', {scope: 'col'}, 'Name'), element('th', {scope: 'col', class: 'number'}, 'Size'), element('th', {}))),
+			element('tbody', {}, files.data.map(file => element('tr', {}, element('td', {}, file.name), element('td', {class: 'number'}, size(file.bytes)), element('td', {}, saveButton('Save', path(`${where}/files`, file.name), file.name))))))));
 	} catch (error) {
 		if (!route.signal.aborted) replace(node, element('h2', {}, 'Files'), explainError(error, () => drawFiles(node, where, route)));
 	}
