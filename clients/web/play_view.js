@@ -1,6 +1,6 @@
 /* The playground: branches of a conversation side by side. Each generated token is coloured by its probability or by
  * what it read, shows its alternatives, and can be explained or forked at. */
-import {element, oncePerFrame, quoted, replace, tokenCell} from './dom.js';
+import {element, oncePerFrame, quoted, replace, tokenCell, visibleToken} from './dom.js';
 import {all, events, get, path, post} from './api.js';
 import {forkBefore, isRenewable, makeBranch, questionFor, readBranch, renew, runTurn, settleLate} from './branch.js';
 import {choice, fields, schema} from './form.js';
@@ -129,10 +129,10 @@ export async function show(main, route) {
 		if (colours.value === 'weights') shade(column, token);
 		if (kindOf(token) === 'given') return;
 		const best = Object.entries(token.top || {}).sort((a, b) => b[1] - a[1]), settled = token.position !== undefined;
-		replace(detail, element('h2', {}, quoted(token.text)), element('p', {}, `Probability ${percent(Math.exp(token.logprob))}`),
+		replace(detail, element('h2', {}, quoted(visibleToken(token.text))), element('p', {}, `Probability ${percent(Math.exp(token.logprob))}`),
 			element('table', {}, element('caption', {}, 'The likeliest'), element('tbody', {}, best.map(([name, x]) => element('tr', {class: name === token.name ? 'chosen' : null}, tokenCell(name), element('td', {class: 'number'}, percent(Math.exp(x))),
 				element('td', {}, element('meter', {min: 0, max: 1, value: Math.exp(x), 'aria-hidden': true})),
-				element('td', {}, settled && name !== token.name && !name.startsWith('bytes:') ? element('button', {type: 'button', class: 'quiet', 'aria-label': `Why not ${quoted(name)}`, onclick: () => explainToken(column, i, name)}, 'Why not?') : null))))),
+				element('td', {}, settled && name !== token.name && !name.startsWith('bytes:') ? element('button', {type: 'button', class: 'quiet', 'aria-label': `Why not ${quoted(visibleToken(name))}`, onclick: () => explainToken(column, i, name)}, 'Why not?') : null))))),
 			settled ? element('p', {class: 'buttons'}, element('button', {type: 'button', onclick: () => explainToken(column, i)}, 'Explain'),
 				token.turn && token.turn.snapshot ? element('button', {type: 'button', onclick: event => fork(event.currentTarget, column, i)}, 'Fork before it') : null) : null);
 	}
