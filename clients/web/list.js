@@ -111,11 +111,11 @@ export async function showList(main, {signal}, options) {
 	else if (all.some(changes)) repeat(() => refresh().catch(again), signal);
 }
 
-/** A button that asks before it acts. done gets the answer of call(). */
-export function decideButton(verb, what, consequence, call, done) {
+/** A button that asks before it acts. done gets the answer of call(). harmless: nothing is lost. */
+export function decideButton(verb, what, consequence, call, done, harmless) {
 	return element('button', {type: 'button', class: 'quiet', 'aria-label': `${verb} ${what}`, onclick: async event => {
 		const button = event.currentTarget;
-		if (!await ask(`${verb} ${what}?`, verb, element('p', {}, consequence), true)) return;
+		if (!await ask(`${verb} ${what}?`, verb, element('p', {}, consequence), !harmless)) return;
 		button.disabled = true;
 		try {
 			await done(await call());

@@ -227,7 +227,7 @@ def test_a_batch_is_made_from_a_file(engine, front, open_page):
     page.get_by_role("button", name="Run", exact=True).click()
     refused = page.locator(".field", has=page.get_by_label("Completion window")).locator(".error")
     refused.wait_for()
-    assert refused.text_content() == "completion_window: no time" and page.locator(".error").count() == 1
+    assert refused.text_content() == "Completion window: no time" and page.locator(".error").count() == 1
     assert page.get_by_label("Completion window").get_attribute("aria-invalid") == "true" and beside(page) == []
     page.get_by_label("Completion window").fill("")
     page.get_by_role("button", name="Run", exact=True).click()
@@ -295,7 +295,7 @@ def test_explanations_are_evaluated_with_the_options_of_the_form(engine, front, 
     page.get_by_label("Texts").fill("1000")
     page.get_by_text("Options").click()
     page.get_by_role("button", name="Evaluate").click()
-    page.get_by_text("texts: too many").wait_for()  # its field is shown
+    page.get_by_text("Texts: too many").wait_for()  # its field is shown
     assert page.evaluate("document.activeElement.id") == "evaluation-texts"
     page.get_by_label("Texts").fill("5")
     page.get_by_role("button", name="Evaluate").click()
