@@ -13,7 +13,7 @@ from http_support import engine, front, start
 
 pytestmark = pytest.mark.slow
 HOSTILE = ["<b class=planted>x</b><img class=planted src=//planted.invalid/x onerror=planted()>", "</script><script class=planted>planted()</script>", "\"'`${planted()}&lt;", "\u202eRTL\u2066\u200f", "a\0b\n\tc", "x" * 10000]
-VIEWS = ["play", "jobs", "jobs/new", "jobs/j", "explain", "models", "models/m", "models?import=1", "sessions", "sessions/s", "sessions?import=1", "files", "files/f", "evaluations", "evaluations/explanations",
+VIEWS = ["play", "jobs", "jobs/new", "jobs/j", "explain", "models", "models/m", "models?import=1", "sessions", "sessions/s", "sessions?import=1", "files", "files/f", "evaluations", "evaluations/e", "evaluations/explanations",
          "evaluations/explanations/e", "batches", "batches/new", "batches/b", "operate"]
 DAY = 86400
 
@@ -50,6 +50,10 @@ def answers(texts):
         "session.tree": listed([{"id": "s", "tokens": 3, "parent": None, "snapshots": [{"id": f"snap-{i}", "name": text, "tokens": 2, "created_at": DAY} for i, text in enumerate(texts)]},
                                 *({"id": text, "tokens": 4, "parent": {"session": "s", "tokens": 3}, "snapshots": []} for text in texts)]),
         "evaluation.list": listed([{"id": text, "model": text, "file": text, "status": "failed", "created_at": DAY, "progress": {"tokens": 1, "total_tokens": 2}, "result": None} for text in texts]),
+        "evaluation.get": {"id": "e", "model": texts[0], "file": texts[0], "status": "succeeded", "created_at": DAY, "finished_at": DAY, "error": {"code": "x", "message": texts[0]}, "settings": {"context": texts[0]},
+                           "progress": {"tokens": 2, "total_tokens": 2, "eta_seconds": 0, "nats_per_token": 1.0},
+                           "result": {"tokens": 2, "bytes": 3, "nats_per_token": 1.0, "perplexity": 2.7, "bits_per_byte": 1.0, "accuracy": 0.5, "positions": [{"from": 1, "to": 1, "tokens": 2, "nats_per_token": 1.0, "perplexity": 2.7, "accuracy": 0.5}],
+                                      "rows": [{"token": {"id": 1, "text": text}, "likeliest": {"id": 1, "text": text}, "nats": 1.0, "index": 1, "offset": 0, "position": 1, "before": text} for text in texts]}},
         "faithfulness.list": listed([faithfulness(i, text) for i, text in enumerate(texts)]), "faithfulness.get": faithfulness(0, texts[0]),
         "batch.list": listed([batch(i, text) for i, text in enumerate(texts)]), "batch.get": batch(0, texts[0]),
         "storage.usage": {"data_bytes": 5, "budget_bytes": 0, "disk_free_bytes": 7, "kinds": [{"kind": text, "count": 1, "bytes": 2} for text in texts],
