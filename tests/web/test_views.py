@@ -459,6 +459,39 @@ def test_a_file_that_is_dropped_beside_its_field_does_not_replace_the_page(engin
         assert not page.locator("h1").evaluate("(node, name) => node.dispatchEvent(new DragEvent(name, {bubbles: true, cancelable: true}))", name)
 
 
+@pytest.mark.parametrize("query,wanted", [
+    ("model=m&token_ids=5,6,7", [{"model": "m", "input": [5, 6, 7]}]),
+    ("model=m&token_ids=5&token_id=130&other_id=0", [{"model": "m", "input": [5], "target": {"token": 130, "other": 0, "kind": "difference"}}]),
+    ("model=m&input=x&token_id=0&position=2", [{"model": "m", "input": "x", "target": {"token": 0}, "position": 2}]),
+    ("session=s&position=4&token_id=130&other=b", [{"session": "s", "target": {"token": 130, "other": "b", "kind": "difference"}, "position": 4}]),
+    ("model=m&token_ids=5,6&second_token_ids=5,8&second_token_id=3", [{"model": "m", "input": [5, 6]}, {"model": "m", "input": [5, 8], "target": {"token": 3}}])])
+def test_an_address_explains_tokens_by_their_ids(engine, front, open_page, query, wanted):
+    scripted(engine)
+    page = open_page(f"{address(front)}/#/explain?{query}")
+    page.get_by_role("heading", name="Why “name”").or_(page.locator(".compared")).first.wait_for()
+    asked = lambda: [{name: x for name, x in call.params.items() if name != "format"} for call in engine.called("explain")[-len(wanted):]]
+    assert asked() == wanted
+    page.locator("summary", has_text="Method").evaluate("node => { node.parentElement.open = true; }")
+    page.locator("#explain-method").select_option("leave_one_out")
+    page.get_by_role("button", name="Explain", exact=True).click()  # the form keeps what the address named
+    wait_until(page, lambda: all("method" in request for request in asked()))
+    assert asked() == [{**request, "method": "leave_one_out"} for request in wanted] and page.locator(".card.failed").count() == 0
+
+
+def test_token_ids_take_the_place_of_a_text(engine, front, open_page):
+    scripted(engine)
+    page = open_page(f"{address(front)}/#/explain")
+    page.locator("summary", has_text="token ids").click()
+    for typed in ("1;2", "a", "1,"):
+        page.locator("#token_ids").fill(typed)
+        page.get_by_role("button", name="Explain", exact=True).click()
+        assert page.evaluate("document.activeElement.id") == "token_ids" and page.url.endswith("#/explain")
+    page.locator("#token_ids").fill("1, 22")
+    page.get_by_role("button", name="Explain", exact=True).click()
+    page.get_by_role("heading", name="Why “name”").wait_for()
+    assert engine.called("explain")[-1].params["input"] == [1, 22] and page.locator("#token_ids").input_value() == "1, 22"
+
+
 def test_an_explanation_needs_a_text(engine, front, open_page):
     scripted(engine)
     page = open_page(address(front) + "/#/explain")
