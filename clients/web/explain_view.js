@@ -8,6 +8,7 @@ import {drawExplanation} from './explanation.js';
 import {drawFaithfulness} from './faithfulness.js';
 import {explainEmpty, explainError} from './notice.js';
 import {aboutNumbers} from './numbers.js';
+import {rights} from './rights.js';
 
 /** The address of an explanation. */
 export function explainAddress(question) {
@@ -36,7 +37,7 @@ export async function show(main, route) {
 		replace(main, element('h1', {}, 'Explain'), explainEmpty('There is no model yet', element('p', {}, element('a', {class: 'button primary', href: '#/jobs/new'}, 'Train one'))));
 		return;
 	}
-	const {query} = route, asked = fields(await schema('ExplainRequest'), ['method', 'aggregate'], 'explain'), out = element('div', {role: 'region', 'aria-label': 'Explanation'});
+	const {query} = route, may = await rights(), asked = fields(await schema('ExplainRequest'), ['method', 'aggregate'], 'explain'), out = element('div', {role: 'region', 'aria-label': 'Explanation'});
 	const line = (name, label, hint, more) => {
 		const id = query.get(`${name}_id`), input = element('input', {value: query.get(name) || '', placeholder: id ? `the token with the id ${id}` : hint, id: name, ...more});
 		return {name, input, node: element('div', {class: 'field'}, element('label', {for: name}, label), input)};
@@ -63,7 +64,7 @@ export async function show(main, route) {
 		session ? element('p', {}, 'In the session ', element('a', {href: `#/sessions/${encodeURIComponent(session)}`}, session)) : [model.node, input.node], element('div', {class: 'fields'}, one.map(each => each.node)),
 		element('details', {open: [...query.keys()].some(name => name.startsWith('second_'))}, element('summary', {}, 'Compare with another model, text or token'), second.node, two[0].node, element('div', {class: 'fields'}, two.slice(1).map(each => each.node))),
 		element('details', {open: ['method', 'aggregate', 'source', 'token_ids'].some(name => query.get(name))}, element('summary', {}, session ? 'Method' : 'Method, source and token ids'), asked.node, session ? null : [source.node, ids.node]),
-		element('p', {class: 'buttons'}, element('button', {class: 'primary'}, 'Explain'), session ? null : element('button', {type: 'button', onclick: event => event.currentTarget.form.reportValidity() && go({faithfulness: '1'})}, 'How faithful is it?'))), out);
+		element('p', {class: 'buttons'}, element('button', {class: 'primary'}, 'Explain'), session || !may('post', '/v1/explain/evaluate') ? null : element('button', {type: 'button', onclick: event => event.currentTarget.form.reportValidity() && go({faithfulness: '1'})}, 'How faithful is it?'))), out);
 
 	async function explain() {
 		replace(out, element('p', {class: 'loading'}, 'Reading\u2026'));
