@@ -67,21 +67,34 @@ function statistics(s) {
 		element('table', {}, heads(['Script', 'Characters', 'Share']), element('tbody', {}, s.scripts.map(each => line(each.script, [count(each.characters), percent(each.share)])))))];
 }
 
+/* The statistics of a file, and a choice of the model whose tokenizer counts, which the address names. */
 async function drawStatistics(node, where, route) {
-	const title = element('h2', {}, 'Statistics');
-	replace(node, title, element('p', {class: 'loading'}, 'The service reads the file\u2026'));
-	try {
-		replace(node, title, statistics(await get(`${where}/statistics`, null, route)));
-	} catch (error) {
-		if (!route.signal.aborted) replace(node, title, explainError(error, () => drawStatistics(node, where, route)));
+	const models = await all('v1/models', null, route.signal), out = element('div'), model = choice('Tokenizer of', models, route.query.get('model'), row => row.id, 'no model: tokens are bytes');
+	let asked = 0;
+	async function draw() {
+		const mine = ++asked; /* an answer for an earlier choice is not shown */
+		let drawn;
+		replace(out, element('p', {class: 'loading'}, 'The service reads the file\u2026'));
+		try {
+			drawn = statistics(await get(`${where}/statistics`, {model: model.select.value}, {signal: route.signal}));
+		} catch (error) {
+			drawn = explainError(error, draw);
+		}
+		if (!route.signal.aborted && mine === asked) replace(out, drawn);
 	}
+	model.select.addEventListener('change', () => {
+		history.replaceState(null, '', `#/files/${encodeURIComponent(route.parts[0])}${model.select.value ? `?model=${encodeURIComponent(model.select.value)}` : ''}`);
+		draw();
+	});
+	replace(node, element('h2', {}, 'Statistics'), model.node, out);
+	await draw();
 }
 
 async function showOne(main, route, id) {
 	const where = path('v1/files', id), row = await get(where, null, route), node = element('section');
 	replace(main, element('div', {class: 'title'}, element('h1', {}, row.filename), use(row), saves(row), deletes(row, () => goTo(route, '#/files'))),
 		facts([['Purpose', row.purpose], ['Size', size(row.bytes)], ['Uploaded', time(row.created_at)]]), node);
-	if (row.purpose === 'fine-tune') drawStatistics(node, where, route);
+	if (row.purpose === 'fine-tune') await drawStatistics(node, where, route);
 }
 
 export function show(main, route) {

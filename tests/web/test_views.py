@@ -172,6 +172,32 @@ def test_a_file_has_its_statistics_or_why_it_has_none(engine, front, open_page):
     assert page.locator(".facts div", has_text="Purpose").is_visible() and beside(page) == []
 
 
+def test_the_statistics_of_a_file_count_with_the_tokenizer_of_a_model(engine, front, open_page):
+    scripted(engine, ["one", "two"])
+
+    @engine.on("file.statistics")
+    async def _(call):
+        if call.params.get("model") == "two":
+            call.error(400, "invalid_value", "<b>no tokenizer</b>", "model")
+            return
+        call.result({**answers(["one"])["file.statistics"], "tokens": 7 if call.params.get("model") else 99})
+
+    page = open_page(f"{address(front)}/#/files/f", size=NARROW)
+    tokens = page.locator(".facts div", has_text="Tokens")
+    tokens.get_by_text("99", exact=True).wait_for()
+    page.get_by_label("Tokenizer of").select_option("one")
+    tokens.get_by_text("7", exact=True).wait_for()
+    assert page.url.endswith("/#/files/f?model=one") and beside(page) == []
+    page.reload()
+    tokens.get_by_text("7", exact=True).wait_for()
+    assert page.get_by_label("Tokenizer of").input_value() == "one"
+    page.get_by_label("Tokenizer of").select_option("two")
+    page.locator("section .card.failed", has_text="<b>no tokenizer</b>").wait_for()
+    page.get_by_label("Tokenizer of").select_option("")
+    tokens.get_by_text("99", exact=True).wait_for()
+    assert page.url.endswith("/#/files/f") and [call.params.get("model") for call in engine.called("file.statistics")] == [None, "one", "one", "two", None]
+
+
 def test_one_is_no_plural(engine, front, open_page):
     scripted(engine)
 
