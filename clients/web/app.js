@@ -44,11 +44,8 @@ async function showRoute() {
 	leave = new AbortController();
 	const {signal} = leave, route = {...readRoute(), signal}, row = VIEWS.find(([name]) => name === route.name);
 	links.forEach((link, i) => {
-		if (VIEWS[i] !== row) link.removeAttribute('aria-current');
-		else {
-			link.setAttribute('aria-current', 'page');
-			link.scrollIntoView({block: 'nearest', inline: 'nearest'});
-		}
+		if (VIEWS[i] === row) link.setAttribute('aria-current', 'page');
+		else link.removeAttribute('aria-current');
 	});
 	document.title = row ? `${row[1]} \u2013 Additive` : 'Additive';
 	replace(main, element('p', {class: 'loading'}, 'Loading\u2026'));

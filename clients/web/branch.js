@@ -3,8 +3,8 @@
 import {generate, get, path, post, remove, ServiceError} from './api.js';
 
 /* A token of the text: {text, id, offset, position, name, logprob, top, alpha, turn, k}. The session says its id, offset
- * and position after the turn. The others only for a generated token: its name among the likeliest ones, its
- * log-probability, the likeliest tokens, those with the largest weights, its turn, its number in the turn. A turn is
+ * and position after the turn. Its name among the likeliest ones, its log-probability and the likeliest tokens are those of a
+ * generated token or of scoreBranch(). Only a generated token has those with the largest weights, its turn, its number in it. A turn is
  * {start, session, snapshot, typed}: the index of its first token, the snapshot before it, what the reader typed. */
 
 const BUSY = 250, TRIES = 40; /* ms between two attempts to read a session that another request uses; attempts */
@@ -41,6 +41,14 @@ export async function readBranch(branch, session) {
 const same = (read, made) => read.text === made.name || made.name.startsWith('bytes:') || read.text.includes('\ufffd');
 /* A special token has a name, but no text. */
 const similar = (read, made) => same(read, made) || !read.text;
+
+/** Give tokens that were read before their log-probabilities, as the model has them for this text from its beginning. */
+export async function scoreBranch(branch, signal) {
+	const ids = branch.tokens.map(token => token.id), {choices: [{logprobs}]} = await post('v1/completions', {model: branch.model, prompt: ids, max_tokens: 0, echo: true, logprobs: 5}, {signal});
+	branch.tokens.slice(0, ids.length).forEach((token, i) => {
+		if (token.id === ids[i] && token.logprob === undefined) Object.assign(token, {name: logprobs.tokens[i], logprob: logprobs.token_logprobs[i], top: logprobs.top_logprobs[i]});
+	});
+}
 
 /* The index in `read` of the first of the tokens that were received. They follow the prompt, whose tokens, with those of
  * a chat's template, are known only afterwards. end: tokens that the session had read after the turn, 0 if its end was

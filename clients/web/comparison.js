@@ -1,6 +1,6 @@
 /* Two explanations side by side: an explanation whose member `compare` is the second one. Tokens that both texts have
  * in the same order share a column, and their numbers have a difference. */
-import {element, replace, tokenCell, visible} from './dom.js';
+import {element, replace, tokenCell, visibleToken} from './dom.js';
 import {logits, percent} from './format.js';
 import {legend, likelihoodOf, quotedToken, readerOf, sumsOf, titleOf, views} from './explanation.js';
 import {colour} from './strip.js';
@@ -28,7 +28,7 @@ export function columnsOf(a, b, pairs) {
 }
 
 const box = (side, i, scale) => {
-	const made = element('span', {}, i === null ? '' : visible(side.tokens[i].text).replaceAll('\n', ''));
+	const made = element('span', {}, i === null ? '' : visibleToken(side.tokens[i].text));
 	if (i !== null) colour(made, side.values[i] / scale);
 	return made;
 };

@@ -34,14 +34,22 @@ export function visible(text) {
 	return text ? text.replaceAll('\n', '\u21b5\n').replace(/[\u0000-\u0008\u000b-\u001f]/g, c => String.fromCharCode(0x2400 + c.charCodeAt(0))) : '\u00b7';
 }
 
-/** Likewise the cell of a token in a table, where a space at an end could not be seen. */
-export function tokenCell(text, ...more) {
-	return element('td', {class: 'token'}, visible(text).replace(/^ +| +$/g, spaces => '\u2423'.repeat(spaces.length)), more);
+const SPACES = {'\t': '\u2409', '\u00a0': '\u237d'}; /* all others are an open box */
+
+/** Likewise the text of one token outside its text, on one line, with a sign for each space. A text marks tokens of spaces
+ * alone with the same sign (`data-blank` in style.css), so that it is copied as it is. */
+export function visibleToken(text) {
+	return visible(text).replaceAll('\n', '').replace(/\s/g, space => SPACES[space] || '\u2423');
 }
 
-/** A text in quotation marks, on one line. */
+/** The cell of a token in a table. */
+export function tokenCell(text, ...more) {
+	return element('td', {class: 'token'}, visibleToken(text), more);
+}
+
+/** A visible text in quotation marks. */
 export function quoted(text) {
-	return `\u201c${visible(text).replaceAll('\n', '')}\u201d`;
+	return `\u201c${text}\u201d`;
 }
 
 /** Parts of a view that is drawn again and again. change(name, value, make) draws a part only if its value is another
@@ -56,6 +64,11 @@ export function changing(names) {
 	};
 	change.parts = parts;
 	return change;
+}
+
+/** A box in which a wide table scrolls sideways, so that the page does not. */
+export function scrollBox(label, ...content) {
+	return element('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': label}, content);
 }
 
 /** A list of names and values: facts([['Step', '3 of 4'], …]). */

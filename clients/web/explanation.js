@@ -1,12 +1,12 @@
 /* An explanation as the service answers it: which tokens argued for the prediction and which against it, or what
  * attention read. */
-import {element, oncePerFrame, quoted, replace, save, svg, tokenCell} from './dom.js';
+import {element, oncePerFrame, quoted, replace, save, svg, tokenCell, visible, visibleToken} from './dom.js';
 import {logits, percent, significant} from './format.js';
 import {colour, strip} from './strip.js';
 
 const TOP = 20, BINS = 64;
 
-export const quotedToken = token => quoted('label' in token ? token.label : token.text);
+export const quotedToken = token => quoted('label' in token ? visible(token.label) : visibleToken(token.text));
 
 /* --- numbers -------------------------------------------------------------------------------------------------------- */
 

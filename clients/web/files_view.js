@@ -1,6 +1,6 @@
 /* Files: upload, list, delete, train on one; one file with its statistics. */
-import {element, facts, goTo, replace} from './dom.js';
-import {get, path, upload} from './api.js';
+import {element, facts, goTo, replace, scrollBox} from './dom.js';
+import {all, get, path, upload} from './api.js';
 import {choice} from './form.js';
 import {deleteButton, showList} from './list.js';
 import {explainError} from './notice.js';
@@ -63,25 +63,38 @@ function statistics(s) {
 	const lengths = name => line(`Length in ${name}`, PARTS.map(([part]) => count(s.lengths[name] && s.lengths[name][part])));
 	return [facts([['Kind', s.kind], ['Documents', count(s.documents)], ['Characters', count(s.characters)], [`Tokens (${s.tokenizer})`, count(s.tokens)],
 		['Duplicates', `${s.duplicates.estimated ? 'about ' : ''}${count(s.duplicates.count)}`], ['Lines that are not UTF-8', count(s.invalid_utf8_lines)]]),
-	element('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Lengths and scripts'}, element('table', {}, heads(['Documents', ...PARTS.map(([, title]) => title)]), element('tbody', {}, lengths('characters'), lengths('tokens'))),
+	scrollBox('Lengths and scripts', element('table', {}, heads(['Documents', ...PARTS.map(([, title]) => title)]), element('tbody', {}, lengths('characters'), lengths('tokens'))),
 		element('table', {}, heads(['Script', 'Characters', 'Share']), element('tbody', {}, s.scripts.map(each => line(each.script, [count(each.characters), percent(each.share)])))))];
 }
 
+/* The statistics of a file, and a choice of the model whose tokenizer counts, which the address names. */
 async function drawStatistics(node, where, route) {
-	const title = element('h2', {}, 'Statistics');
-	replace(node, title, element('p', {class: 'loading'}, 'The service reads the file\u2026'));
-	try {
-		replace(node, title, statistics(await get(`${where}/statistics`, null, route)));
-	} catch (error) {
-		if (!route.signal.aborted) replace(node, title, explainError(error, () => drawStatistics(node, where, route)));
+	const models = await all('v1/models', null, route.signal), out = element('div'), model = choice('Tokenizer of', models, route.query.get('model'), row => row.id, 'no model: tokens are bytes');
+	let asked = 0;
+	async function draw() {
+		const mine = ++asked; /* an answer for an earlier choice is not shown */
+		let drawn;
+		replace(out, element('p', {class: 'loading'}, 'The service reads the file\u2026'));
+		try {
+			drawn = statistics(await get(`${where}/statistics`, {model: model.select.value}, {signal: route.signal}));
+		} catch (error) {
+			drawn = explainError(error, draw);
+		}
+		if (!route.signal.aborted && mine === asked) replace(out, drawn);
 	}
+	model.select.addEventListener('change', () => {
+		history.replaceState(null, '', `#/files/${encodeURIComponent(route.parts[0])}${model.select.value ? `?model=${encodeURIComponent(model.select.value)}` : ''}`);
+		draw();
+	});
+	replace(node, element('h2', {}, 'Statistics'), model.node, out);
+	await draw();
 }
 
 async function showOne(main, route, id) {
 	const where = path('v1/files', id), row = await get(where, null, route), node = element('section');
 	replace(main, element('div', {class: 'title'}, element('h1', {}, row.filename), use(row), saves(row), deletes(row, () => goTo(route, '#/files'))),
 		facts([['Purpose', row.purpose], ['Size', size(row.bytes)], ['Uploaded', time(row.created_at)]]), node);
-	if (row.purpose === 'fine-tune') drawStatistics(node, where, route);
+	if (row.purpose === 'fine-tune') await drawStatistics(node, where, route);
 }
 
 export function show(main, route) {

@@ -1,5 +1,5 @@
 /* Long lists: pages are loaded in turn, rows are drawn only where they can be seen. */
-import {element, oncePerFrame, replace} from './dom.js';
+import {element, oncePerFrame, replace, scrollBox} from './dom.js';
 import {pages, post, remove, repeat} from './api.js';
 import {ask, explainEmpty, tell} from './notice.js';
 import {count} from './format.js';
@@ -101,7 +101,7 @@ export async function showList(main, {signal}, options) {
 		return table.node.isConnected && all.some(changes);
 	}
 
-	replace(main, element('div', {class: 'title'}, element('h1', {}, options.title), options.actions, search), note, table.node);
+	replace(main, element('div', {class: 'title'}, element('h1', {}, options.title), options.actions, search), note, scrollBox(options.title, table.node));
 	for await (const page of pages(options.path, options.query, signal)) {
 		if (signal.aborted) return;
 		all.push(...page);
@@ -111,11 +111,11 @@ export async function showList(main, {signal}, options) {
 	else if (all.some(changes)) repeat(() => refresh().catch(again), signal);
 }
 
-/** A button that asks before it acts. done gets the answer of call(). */
-export function decideButton(verb, what, consequence, call, done) {
+/** A button that asks before it acts. done gets the answer of call(). harmless: nothing is lost. */
+export function decideButton(verb, what, consequence, call, done, harmless) {
 	return element('button', {type: 'button', class: 'quiet', 'aria-label': `${verb} ${what}`, onclick: async event => {
 		const button = event.currentTarget;
-		if (!await ask(`${verb} ${what}?`, verb, element('p', {}, consequence), true)) return;
+		if (!await ask(`${verb} ${what}?`, verb, element('p', {}, consequence), !harmless)) return;
 		button.disabled = true;
 		try {
 			await done(await call());

@@ -1,18 +1,20 @@
 /* Models: a list, the import of one, and one model with its files, its weights' type and what can be done with it. */
-import {element, facts, goTo, replace} from './dom.js';
+import {element, facts, goTo, replace, scrollBox} from './dom.js';
 import {get, path, post, upload} from './api.js';
 import {fields, openapi} from './form.js';
 import {deleteButton, showList} from './list.js';
 import {act, explainError, message} from './notice.js';
+import {rights} from './rights.js';
 import {fileField, saveButton, sent} from './transfer.js';
 import {count, NONE, short, size, time} from './format.js';
 
 const link = id => element('a', {href: `#/models/${encodeURIComponent(id)}`}, id);
 
-function showAll(main, route) {
-	return showList(main, route, {
+async function showAll(main, route) {
+	const may = await rights(), deletes = may('delete', '/v1/models/{id}');
+	await showList(main, route, {
 		title: 'Models', path: 'v1/models', words: row => `${row.id} ${row.additive.architecture || ''}`,
-		actions: element('a', {class: 'button', href: '#/models?import=1'}, 'Import'),
+		actions: may('post', '/v1/models') && element('a', {class: 'button', href: '#/models?import=1'}, 'Import'),
 		columns: [
 			{title: 'Name', wide: true, cell: row => link(row.id)},
 			{title: 'Architecture', cell: row => row.additive.damaged ? element('strong', {class: 'bad'}, 'damaged') : row.additive.architecture},
@@ -20,7 +22,7 @@ function showAll(main, route) {
 			{title: 'State of a session', number: true, cell: row => size(row.additive.state_bytes)},
 			{title: 'Loaded', cell: row => row.additive.loaded ? row.additive.dtype : NONE},
 			{title: 'Created', cell: row => time(row.created)},
-			{title: '', cell: (row, forget) => deleteButton(`the model ${row.id}`, path('v1/models', row.id), 'Its weights are removed from the disk. While a session uses it, it cannot be deleted.', () => forget(row))},
+			{title: '', cell: (row, forget) => deletes && deleteButton(`the model ${row.id}`, path('v1/models', row.id), 'Its weights are removed from the disk. While a session uses it, it cannot be deleted.', () => forget(row))},
 		],
 		empty: element('p', {}, element('a', {class: 'button primary', href: '#/jobs/new'}, 'Train one'), ' or import the folder of one.'),
 	});
@@ -72,8 +74,8 @@ async function showImport(main, route) {
 async function drawFiles(node, where, route) {
 	try {
 		const files = await get(`${where}/files`, null, route);
-		replace(node, element('h2', {}, 'Files'), element('table', {}, element('thead', {}, element('tr', {}, element('th', {scope: 'col'}, 'Name'), element('th', {scope: 'col', class: 'number'}, 'Size'), element('th', {}))),
-			element('tbody', {}, files.data.map(file => element('tr', {}, element('td', {}, file.name), element('td', {class: 'number'}, size(file.bytes)), element('td', {}, saveButton('Save', path(`${where}/files`, file.name), file.name)))))));
+		replace(node, element('h2', {}, 'Files'), scrollBox('Files', element('table', {}, element('thead', {}, element('tr', {}, element('th', {scope: 'col'}, 'Name'), element('th', {scope: 'col', class: 'number'}, 'Size'), element('th', {}))),
+			element('tbody', {}, files.data.map(file => element('tr', {}, element('td', {}, file.name), element('td', {class: 'number'}, size(file.bytes)), element('td', {}, saveButton('Save', path(`${where}/files`, file.name), file.name))))))));
 	} catch (error) {
 		if (!route.signal.aborted) replace(node, element('h2', {}, 'Files'), explainError(error, () => drawFiles(node, where, route)));
 	}
@@ -81,7 +83,7 @@ async function drawFiles(node, where, route) {
 
 async function showOne(main, route, id) {
 	const where = path('v1/models', id), files = element('section', {}, element('h2', {}, 'Files'), element('p', {class: 'loading'}, 'Loading\u2026'));
-	const model = await get(where, null, route), about = model.additive;
+	const [model, may] = await Promise.all([get(where, null, route), rights()]), about = model.additive, loads = may('post', '/v1/models/{id}/load'), exports = may('get', '/v1/models/{id}/files'), deletes = may('delete', '/v1/models/{id}');
 	const again = () => showOne(main, route, id).catch(() => {});
 	const dtype = element('select', {'aria-label': 'Type of the weights'}, ['fp32', 'bf16', 'int8'].map(name => element('option', {selected: name === about.dtype}, name)));
 	const rows = [['Architecture', about.architecture], ['Parameters', count(about.parameters)], ['Tokenizer', about.tokenizer && `${about.tokenizer.type}, ${count(about.tokenizer.vocab_size)} tokens`],
@@ -90,15 +92,16 @@ async function showOne(main, route, id) {
 	replace(main, element('div', {class: 'title'}, element('h1', {}, id),
 		element('a', {class: 'button primary', href: `#/play?model=${encodeURIComponent(id)}`}, 'Talk to it'),
 		element('a', {class: 'button', href: `#/explain?model=${encodeURIComponent(id)}`}, 'Explain it'),
-		element('a', {class: 'button', href: `#/jobs/new?model=${encodeURIComponent(id)}`}, 'Train it further'),
-		element('a', {class: 'button', href: `#/evaluations?model=${encodeURIComponent(id)}`}, 'Evaluate it')),
+		may('post', '/v1/fine_tuning/jobs') && element('a', {class: 'button', href: `#/jobs/new?model=${encodeURIComponent(id)}`}, 'Train it further'),
+		may('post', '/v1/evaluations') && element('a', {class: 'button', href: `#/evaluations?model=${encodeURIComponent(id)}`}, 'Evaluate it')),
 	facts(rows),
-	element('p', {class: 'buttons'}, dtype,
+	element('p', {class: 'buttons'}, loads && [dtype,
 		element('button', {type: 'button', onclick: event => act(event.currentTarget, () => post(`${where}/load`, {dtype: dtype.value}).then(again))}, about.loaded ? 'Load as this type' : 'Load'),
-		about.loaded ? element('button', {type: 'button', onclick: event => act(event.currentTarget, () => post(`${where}/unload`).then(again))}, 'Unload') : null,
-		deleteButton(`the model ${id}`, where, 'Its weights are removed from the disk. While a session uses it, it cannot be deleted.', () => goTo(route, '#/models'))),
-	files, element('details', {}, element('summary', {}, 'Configuration'), element('pre', {}, JSON.stringify(about.config, null, 2))));
-	drawFiles(files, where, route);
+		about.loaded ? element('button', {type: 'button', onclick: event => act(event.currentTarget, () => post(`${where}/unload`).then(again))}, 'Unload') : null],
+		deletes && deleteButton(`the model ${id}`, where, 'Its weights are removed from the disk. While a session uses it, it cannot be deleted.', () => goTo(route, '#/models')),
+		loads && deletes ? null : element('span', {class: 'note'}, `The key in use may not ${loads ? '' : 'load, export or '}delete models.`)),
+	exports ? files : null, element('details', {}, element('summary', {}, 'Configuration'), element('pre', {}, JSON.stringify(about.config, null, 2))));
+	if (exports) drawFiles(files, where, route);
 }
 
 export function show(main, route) {

@@ -47,7 +47,7 @@ export function explainEmpty(title, ...content) {
 
 /** A line below a form or button; role alert, so it is read aloud. */
 export function message(error) {
-	return element('p', {class: 'error', role: 'alert'}, error.param ? `${error.param}: ` : null, error.message);
+	return element('p', {class: 'error', role: 'alert'}, error.param && !error.message.includes(error.param) ? `${error.param}: ` : null, error.message);
 }
 
 /** Run an action of a button, which is disabled meanwhile. An error is shown after the button, or in the one of `forms`

@@ -1,5 +1,5 @@
 /* Operate: the disk, the keys, the service's metrics. Parts that the key in use may not see say so. */
-import {copyText, element, facts, replace} from './dom.js';
+import {copyText, element, facts, replace, scrollBox} from './dom.js';
 import {all, get, getKey, path, post, send, setKey} from './api.js';
 import {fields, schema} from './form.js';
 import {deleteButton} from './list.js';
@@ -29,9 +29,9 @@ async function keys(route, again) {
 				element('button', {type: 'button', onclick: () => take(made.secret)}, 'I have it')));
 		});
 	};
-	return [element('table', {}, element('thead', {}, element('tr', {}, ['Name', 'Role', 'Project', 'Created', 'Last used', 'State', ''].map(title => element('th', {scope: 'col'}, title)))),
+	return [scrollBox('Keys', element('table', {}, element('thead', {}, element('tr', {}, ['Name', 'Role', 'Project', 'Created', 'Last used', 'State', ''].map(title => element('th', {scope: 'col'}, title)))),
 		element('tbody', {}, rows.map(key => element('tr', {}, [key.name, key.role, key.project, time(key.created_at), time(key.last_used_at), key.revoked_at ? 'revoked' : key.expires_at ? `until ${time(key.expires_at)}` : 'valid',
-			key.revoked_at ? NONE : deleteButton(`the key ${key.name || key.id}`, path('v1/keys', key.id), 'Whoever uses it is refused from now on.', again)].map(cell => element('td', {}, cell)))))),
+			key.revoked_at ? NONE : deleteButton(`the key ${key.name || key.id}`, path('v1/keys', key.id), 'Whoever uses it is refused from now on.', again)].map(cell => element('td', {}, cell))))))),
 	element('details', {}, element('summary', {}, 'New key'), element('form', {onsubmit: create}, form.node, element('p', {class: 'buttons'}, element('button', {class: 'primary'}, 'Create'))), shown)];
 }
 

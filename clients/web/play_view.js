@@ -1,8 +1,8 @@
 /* The playground: branches of a conversation side by side. Each generated token is coloured by its probability or by
  * what it read, shows its alternatives, and can be explained or forked at. */
-import {element, oncePerFrame, quoted, replace, tokenCell} from './dom.js';
+import {element, oncePerFrame, quoted, replace, tokenCell, visibleToken} from './dom.js';
 import {all, events, get, path, post} from './api.js';
-import {forkBefore, isRenewable, makeBranch, questionFor, readBranch, renew, runTurn, settleLate} from './branch.js';
+import {forkBefore, isRenewable, makeBranch, questionFor, readBranch, renew, runTurn, scoreBranch, settleLate} from './branch.js';
 import {choice, fields, schema} from './form.js';
 import {drawExplanation} from './explanation.js';
 import {explainAddress} from './explain_view.js';
@@ -12,6 +12,7 @@ import {percent} from './format.js';
 
 const SAMPLING = ['max_tokens', 'temperature', 'top_p', 'top_k', 'min_p', 'repetition_penalty', 'presence_penalty', 'frequency_penalty', 'seed'];
 const TOKENS = 200; /* generated in a turn unless the reader says otherwise */
+const SCORED = 4096; /* longest text of an existing session that gets probabilities, which costs a forward pass over it */
 
 /* Steps of probability; each has a colour and a line below the token. */
 const LEVELS = [[0.5, 'p0'], [0.2, 'p1'], [0.05, 'p2'], [0.01, 'p3'], [0, 'p4']];
@@ -129,10 +130,10 @@ export async function show(main, route) {
 		if (colours.value === 'weights') shade(column, token);
 		if (kindOf(token) === 'given') return;
 		const best = Object.entries(token.top || {}).sort((a, b) => b[1] - a[1]), settled = token.position !== undefined;
-		replace(detail, element('h2', {}, quoted(token.text)), element('p', {}, `Probability ${percent(Math.exp(token.logprob))}`),
+		replace(detail, element('h2', {}, quoted(visibleToken(token.text))), element('p', {}, `Probability ${percent(Math.exp(token.logprob))}`),
 			element('table', {}, element('caption', {}, 'The likeliest'), element('tbody', {}, best.map(([name, x]) => element('tr', {class: name === token.name ? 'chosen' : null}, tokenCell(name), element('td', {class: 'number'}, percent(Math.exp(x))),
 				element('td', {}, element('meter', {min: 0, max: 1, value: Math.exp(x), 'aria-hidden': true})),
-				element('td', {}, settled && name !== token.name && !name.startsWith('bytes:') ? element('button', {type: 'button', class: 'quiet', 'aria-label': `Why not ${quoted(name)}`, onclick: () => explainToken(column, i, name)}, 'Why not?') : null))))),
+				element('td', {}, settled && name !== token.name && !name.startsWith('bytes:') ? element('button', {type: 'button', class: 'quiet', 'aria-label': `Why not ${quoted(visibleToken(name))}`, onclick: () => explainToken(column, i, name)}, 'Why not?') : null))))),
 			settled ? element('p', {class: 'buttons'}, element('button', {type: 'button', onclick: () => explainToken(column, i)}, 'Explain'),
 				token.turn && token.turn.snapshot ? element('button', {type: 'button', onclick: event => fork(event.currentTarget, column, i)}, 'Fork before it') : null) : null);
 	}
@@ -244,7 +245,8 @@ export async function show(main, route) {
 		const branch = makeBranch(session.model, session.id), known = await readBranch(branch, session);
 		columns = [];
 		replace(area);
-		addColumn(branch);
+		const column = addColumn(branch);
+		if (branch.tokens.length && branch.tokens.length <= SCORED) scoreBranch(branch, route.signal).then(column.paint).catch(() => {}); /* the text stays without them */
 		if (!known) note.textContent = `${session.tokens} tokens were read before. They are not shown: the session was opened without "explain".`;
 	}
 	prompt.focus();

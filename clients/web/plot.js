@@ -49,7 +49,7 @@ function nearest(points, x) {
 }
 
 /** Make a plot. xName, yName: names and units of the axes. Returns {node, set(series)}; a series is
- * {name, points: [[x, y], …] in the order of x, dots: true for single marks}. */
+ * {name, title, points: [[x, y], …] in the order of x, dots: true for single marks}; title: more about it in the legend. */
 export function plot({name, xName, yName}) {
 	const picture = svg('svg', {class: 'plot', role: 'img', 'aria-label': name, height: HEIGHT});
 	const legend = element('ul', {class: 'legend'}), readout = element('p', {class: 'note', 'aria-live': 'off'}, '\u00a0');
@@ -92,7 +92,7 @@ export function plot({name, xName, yName}) {
 			const kept = points.filter(p => p.every(Number.isFinite) && (!log.checked || p[1] > 0)), ys = rest.dots ? kept.map(p => p[1]) : smooth(kept.map(p => p[1]), weight);
 			return {...rest, colour: `var(--series-${i % 6})`, dash: DASHES[Math.floor(i / 6) % 6] || DASHES[i % 6], points: kept.map((p, k) => [p[0], ys[k]])};
 		}).filter(s => s.points.length);
-		legend.replaceChildren(...drawn.map(s => element('li', {}, svg('svg', {width: 28, height: 10, 'aria-hidden': 'true'},
+		legend.replaceChildren(...drawn.map(s => element('li', {title: s.title}, svg('svg', {width: 28, height: 10, 'aria-hidden': 'true'},
 			s.dots ? svg('circle', {cx: 14, cy: 5, r: 3.5, fill: 'none', stroke: s.colour, 'stroke-width': 2}) : svg('line', {x1: 0, x2: 28, y1: 5, y2: 5, stroke: s.colour, 'stroke-width': 2.5, 'stroke-dasharray': s.dash})), s.name)));
 		if (!drawn.length) {
 			picture.replaceChildren(svg('text', {x: width / 2, y: HEIGHT / 2, 'text-anchor': 'middle', fill: 'currentColor'}, 'No values yet'));

@@ -46,7 +46,7 @@ export function strip({label, current, chosen, made}) {
 	if (chosen) node.addEventListener('click', event => { const i = indexOf(event); if (i >= 0) chosen(i); });
 
 	function makeBox(i) {
-		const {text, kind} = items[i], shown = visible(text), box = element('span', {role: 'option', class: kind, tabindex: -1, 'aria-label': shown.trim() ? null : 'white space'}, shown);
+		const {text, kind} = items[i], shown = visible(text), blank = !shown.trim(), box = element('span', {role: 'option', class: kind, tabindex: -1, 'data-blank': blank, 'aria-label': blank ? 'white space' : null}, shown);
 		if (made) made(i, box);
 		return box;
 	}

@@ -8,6 +8,7 @@ from test_views import DAY, address, answers, scripted, show
 
 pytestmark = pytest.mark.slow
 SESSIONS, TOKENS = 5000, 10000
+FIRST_LOAD = 150 * 1024  # bytes, compressed, of the page and of the answers that it asks for
 PIECE, BLOCK, LONGEST = 400, 200, 1000  # as in clients/web/strip.js
 COUNT = """selector => {
     window.added = window.most = 0;  // in all; at once
@@ -17,6 +18,15 @@ COUNT = """selector => {
         most = Math.max(most, made);
     }).observe(document.body, {childList: true, subtree: true});
 }"""
+
+
+def test_the_first_load_is_small(engine, front, open_page):
+    scripted(engine)
+    page = open_page(address(front) + "/")
+    page.locator("textarea").wait_for()
+    page.wait_for_load_state("networkidle")
+    sizes = page.evaluate("performance.getEntries().filter(entry => ['navigation', 'resource'].includes(entry.entryType)).map(entry => [entry.name, entry.encodedBodySize])")
+    assert sum(size for _, size in sizes) <= FIRST_LOAD and all(size > 0 for name, size in sizes if "/web/" in name), sorted(sizes, key=lambda each: -each[1])
 
 
 def test_a_long_list_has_elements_for_the_rows_in_the_window_alone(engine, front, open_page):

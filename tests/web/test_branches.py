@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from web_support import NARROW, beside, browser, flush, open_page, tokens, wait_until
+from web_support import NARROW, beside, browser, flush, open_page, table, tokens, wait_until
 from explanation_samples import SIGNED
 from http_support import engine, front, start
 from test_views import address, scripted
@@ -310,6 +310,58 @@ def test_the_address_names_the_session(engine, front, open_page):
     page.locator(".strip [role=option]").nth(7).wait_for()
     page.get_by_role("button", name="New session").click()
     assert page.url.endswith("#/play?model=name") and page.locator(".strip [role=option]").count() == 0
+
+
+SCORES = {"tokens": ["<user>", "a", "b", "<end>"], "token_logprobs": [None, -0.01, -3.5, -2.0], "top_logprobs": [None, {"a": -0.01, "b": -4.0}, {"b": -3.5}, {"<end>": -2.0}], "text_offset": [0, 0, 1, 2]}
+
+
+def continued(engine, front, open_page, scores):
+    """A session that has read PROMPT, continued from its own view. scores: an answer's log-probabilities, or an error."""
+    script = Script(engine, CD)
+    script.sessions["old"] = list(PROMPT)
+
+    @engine.on("session.get")
+    async def _(call):
+        call.result(script.session("old"))
+
+    @engine.on("completion.create")
+    async def _(call):
+        if isinstance(scores, tuple):
+            call.error(*scores)
+            return
+        assert {name: call.params[name] for name in ("model", "prompt", "max_tokens", "echo")} == {"model": "name", "prompt": [0, 1, 2, 3], "max_tokens": 0, "echo": True}
+        await call.event({"index": 0, "text": "ab", "tokens": [0, 1, 2, 3], "logprobs": scores})
+        call.result({"model": "name", "choices": [{"index": 0, "finish_reason": "length"}], "usage": {"prompt_tokens": 4, "completion_tokens": 0}})
+
+    page = open_page(f"{address(front)}/#/sessions/old")
+    page.get_by_role("link", name="Continue").click()
+    page.locator(".strip [role=option]").nth(3).wait_for()
+    return page
+
+
+def kinds(page):
+    return page.locator(".strip").first.evaluate("node => [...node.querySelectorAll('[role=option]')].map(box => box.className)")
+
+
+def test_the_text_of_a_continued_session_has_probabilities(engine, front, open_page):
+    page = continued(engine, front, open_page, SCORES)
+    page.locator(".strip .p3").wait_for()
+    assert kinds(page) == ["given", "p0", "p3", "p2"]
+    page.locator(".strip [role=option]").nth(1).focus()
+    assert table(page, "The likeliest")[0][:2] == ["a", "99.0 %"]
+    send(page)
+    page.get_by_text("12 tokens", exact=True).wait_for()
+    assert kinds(page) == ["given", "p0", "p3", "p2", *4 * ["given"], *4 * ["p0"]]
+    page.locator(".strip [role=option]").nth(2).click()
+    page.get_by_role("link", name="Open as a page").wait_for()
+    assert {name: engine.called("explain")[-1].params[name] for name in ("session", "position", "target")} == {"session": "old", "position": 1, "target": {"token": IDS.index("b")}}
+
+
+def test_a_text_that_cannot_be_scored_is_continued_without_probabilities(engine, front, open_page):
+    page = continued(engine, front, open_page, (429, "rate_limit_exceeded", "too many tokens"))
+    send(page)
+    page.get_by_text("12 tokens", exact=True).wait_for()
+    assert kinds(page) == [*8 * ["given"], *4 * ["p0"]] and page.locator("main .error").count() == 0
 
 
 def test_a_turn_without_tokens_ends(engine, front, open_page):

@@ -14,6 +14,7 @@ from http_support import engine, front, start
 
 pytestmark = pytest.mark.slow
 SHOWN = [text.replace("\n", "↵\n") or "·" for text in HOSTILE]
+ALONE = [re.sub(r"\s", "\u2423", text.replace("\n", "↵")) or "·" for text in HOSTILE]  # outside their text
 SPAN = {**{name: value for name, value in SIGNED.items() if name not in ("contributions", "aggregate", "position")}, "weights": [], "span": {"method": "contributions", "rows": [
     {"position": p, "target": {**SIGNED["contributions"]["target"], "token": {"id": p, "text": f"t{p}"}}, "score": float(p), "tokens": [0.5 * (i - 3) + p for i in range(p + 1)],
      "sums": {"tokens": 1.0, "reader": 1.5 + p / 2, "positions": 0.0, "biases": 0.0, "rounding": 0.0}} for p in (6, 7, 8)]}}
@@ -56,11 +57,11 @@ def test_colours_and_numbers_are_the_weights(draw, explanation, weights):
     page = draw(explanation)
     assert [share for _, share in tokens(page)] == pytest.approx([w / max(weights) for w in weights], abs=1e-3)
     assert "Orange is a share of what attention summed." in page.locator("main").text_content()
-    assert table(page, "The tokens with the largest numbers") == [[str(i), SHOWN[i], percent(weights[i])] for i in largest(weights)]
+    assert table(page, "The tokens with the largest numbers") == [[str(i), ALONE[i], percent(weights[i])] for i in largest(weights)]
     box = page.locator(".strip [role=option]").nth(N - 1)
     assert "here" in box.get_attribute("class")
     box.hover()
-    assert page.locator(".readout").text_content() == f"Token {N - 1} “a b”: {percent(weights[N - 1])}"
+    assert page.locator(".readout").text_content() == f"Token {N - 1} “a\u2423b”: {percent(weights[N - 1])}"
 
 
 def test_a_position_has_what_it_read_and_what_later_ones_read_of_it(draw):
@@ -84,20 +85,15 @@ def test_a_row_of_the_grid_names_the_token_that_its_position_read_most_of(draw):
     assert percent(math.exp(scores[3] - norms[5])) in button.get_attribute("title")
 
 
-def test_a_space_at_an_end_of_a_token_is_seen_in_a_table(draw):
-    page = draw({**SIGNED, "tokens": [{**token, "text": " a b" if token["text"] == "<!--" else token["text"]} for token in SIGNED["tokens"]]})
-    assert "\u2423a b" in [text for _, text, _ in table(page, "The tokens with the largest numbers")]
-
-
 def test_contributions_have_signs_and_sums_and_a_scale_without_the_reader(draw):
     page, sums = draw(SIGNED), SIGNED["contributions"]["sums"]
     assert [share for _, share in tokens(page)] == pytest.approx([max(-1, min(1, x / 2)) for x in PARTS], abs=1e-3)
     assert page.locator("h2").first.text_content() == "Why “</script>”, against all other options"
     assert "its probability 25.0 %" in page.locator("main").text_content()
     rows = table(page, "The tokens with the largest numbers")
-    assert [(int(i), text, number(x)) for i, text, x in rows] == [(i, SHOWN[i], pytest.approx(PARTS[i], rel=1e-3)) for i in largest(PARTS, [N - 1])]
+    assert [(int(i), text, number(x)) for i, text, x in rows] == [(i, ALONE[i], pytest.approx(PARTS[i], rel=1e-3)) for i in largest(PARTS, [N - 1])]
     lines = {name: number(x) for name, x in table(page, "The score and its parts")}
-    assert lines == {"tokens but the reader": pytest.approx(sums["tokens"], rel=1e-3), f"reader, token {N - 1} “a b”": 8, "positions": pytest.approx(0.12), "biases": pytest.approx(0.4425), "rounding": 0, "score": 9.5}
+    assert lines == {"tokens but the reader": pytest.approx(sums["tokens"], rel=1e-3), f"reader, token {N - 1} “a\u2423b”": 8, "positions": pytest.approx(0.12), "biases": pytest.approx(0.4425), "rounding": 0, "score": 9.5}
     assert page.locator(".strip .minus").count() == sum(x < 0 for x in PARTS) and page.locator(".strip .plus").count() == sum(x > 0 for x in PARTS)
     page.locator(".strip [role=option]").nth(1).hover()
     assert page.locator(".readout").text_content() == "Token 1 “</script>”: −1.500 (its position +0.01000, biases −0.01000)"
@@ -155,6 +151,26 @@ def test_each_row_of_weights_can_be_chosen(draw):
         assert button.get_attribute("aria-pressed") == "true" and page.locator("[aria-pressed=true]").count() == 1
         assert page.locator("h2").first.text_content() == f"Weights α: {name}"
         assert [share for _, share in tokens(page)][-4:] == pytest.approx([w / max(row["alpha"]) for w in row["alpha"]], abs=1e-3)
+
+
+SPACED = [" a", "b ", "c  d", "\t", "\u00a0", "   ", "\u2003", "e\n"]
+SIGNS = ["\u2423a", "b\u2423", "c\u2423\u2423d", "\u2409", "\u237d", "\u2423\u2423\u2423", "\u2423", "e\u21b5"]
+
+
+def test_white_space_of_a_token_has_a_sign_everywhere(draw):
+    words = [{"id": i, "text": text, "offset": 0} for i, text in enumerate(SPACED)]
+    first = {**SIGNED, "tokens": words, "position": 7, "contributions": {**SIGNED["contributions"], "target": {**SIGNED["contributions"]["target"], "token": {"id": 5, "text": "   "}}, "tokens": [float(8 - i) for i in range(8)]}}
+    page = draw(first)
+    assert [row[1] for row in table(page, "The tokens with the largest numbers")] == SIGNS[:7]
+    assert page.locator("h2").first.text_content() == "Why “\u2423\u2423\u2423”, against all other options"
+    assert [text for text, _ in tokens(page)] == [*SPACED[:7], "e\u21b5\n"]  # a text is copied as it is
+    page.locator(".strip [role=option]").nth(5).focus()
+    assert page.locator(".readout").text_content().startswith("Token 5 “\u2423\u2423\u2423”")
+    pictures = page.locator(".strip [role=option]").evaluate_all("boxes => boxes.map(box => getComputedStyle(box).backgroundImage !== 'none')")
+    assert pictures == [False, False, False, True, True, True, True, False]  # beside the colour of its number
+    assert page.locator(".strip .plus").count() > 1
+    page = draw(first, {**first, "contributions": {**first["contributions"], "tokens": [0.5] * 8}})
+    assert [column[0][0] for column in columns(page)] == SIGNS
 
 
 def test_the_numbers_can_be_saved(draw):
@@ -218,7 +234,7 @@ def columns(page):
 def test_both_texts_and_their_differences_have_one_scale(draw):
     page = draw(SIGNED, SECOND)
     found = columns(page)
-    assert len(found) == N and [column[1][0] for column in found] == [text.replace("\n", "") for text in SHOWN[:2] + ["<new>"] + SHOWN[3:]]
+    assert len(found) == N and [column[1][0] for column in found] == ALONE[:2] + ["<new>"] + ALONE[3:]
     for i, boxes in enumerate(found):
         for (_, share), x in zip(boxes, (PARTS[i], 2 * PARTS[i], 0 if i == 2 else PARTS[i]), strict=True):
             assert share == pytest.approx(max(-1, min(1, x / 4)), abs=1e-3)  # 4: the second's largest but the reader's
@@ -245,7 +261,7 @@ def test_a_comparison_has_the_colours_of_the_scheme(draw, size, dark):
 
 
 def test_tokens_that_differ_are_listed(draw):
-    assert [[row[0], number(row[1]), row[2], number(row[3])] for row in table(draw(SIGNED, SECOND), "The tokens that differ")] == [[SHOWN[2], PARTS[2], "<new>", 2 * PARTS[2]]]
+    assert [[row[0], number(row[1]), row[2], number(row[3])] for row in table(draw(SIGNED, SECOND), "The tokens that differ")] == [[ALONE[2], PARTS[2], "<new>", 2 * PARTS[2]]]
     words = [{"id": i, "text": word, "offset": 0} for i, word in enumerate(["It", " was", " a", " cat"])]
     parts = {**SIGNED["contributions"], "tokens": [0.0, 0.5, -0.25, 3.0]}
     first = {**SIGNED, "tokens": words, "position": 3, "contributions": parts}

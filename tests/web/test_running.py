@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from web_support import NARROW, beside, browser, flush, open_page, wait_until
+from web_support import NARROW, beside, browser, flush, open_page, table, wait_until
 from conftest import TEXT, service
 from explanation_samples import EVALUATION, JOB
 from http_support import engine, front, start
@@ -227,7 +227,7 @@ def test_a_batch_is_made_from_a_file(engine, front, open_page):
     page.get_by_role("button", name="Run", exact=True).click()
     refused = page.locator(".field", has=page.get_by_label("Completion window")).locator(".error")
     refused.wait_for()
-    assert refused.text_content() == "completion_window: no time" and page.locator(".error").count() == 1
+    assert refused.text_content() == "Completion window: no time" and page.locator(".error").count() == 1
     assert page.get_by_label("Completion window").get_attribute("aria-invalid") == "true" and beside(page) == []
     page.get_by_label("Completion window").fill("")
     page.get_by_role("button", name="Run", exact=True).click()
@@ -295,7 +295,7 @@ def test_explanations_are_evaluated_with_the_options_of_the_form(engine, front, 
     page.get_by_label("Texts").fill("1000")
     page.get_by_text("Options").click()
     page.get_by_role("button", name="Evaluate").click()
-    page.get_by_text("texts: too many").wait_for()  # its field is shown
+    page.get_by_text("Texts: too many").wait_for()  # its field is shown
     assert page.evaluate("document.activeElement.id") == "evaluation-texts"
     page.get_by_label("Texts").fill("5")
     page.get_by_role("button", name="Evaluate").click()
@@ -342,6 +342,77 @@ def test_a_report_of_explanations_has_an_address_and_is_drawn_when_it_is_finishe
     assert {call.params["id"] for call in engine.called("faithfulness.get")} == {"e-1"}
 
 
+REPORT = {"object": "evaluation.report", "tokens": 30, "bytes": 40, "nats_per_token": 1.5, "perplexity": 4.4817, "bits_per_byte": 1.625, "accuracy": 0.25,
+          "positions": [{"from": 1, "to": 1, "tokens": 1, "nats_per_token": 2.0, "perplexity": 7.389, "accuracy": 0.0}, {"from": 1024, "to": 2047, "tokens": 29, "nats_per_token": 1.25, "perplexity": None, "accuracy": 0.5}],
+          "rows": [{"token": {"id": 1, "text": " <b>"}, "likeliest": {"id": 2, "text": "\n"}, "nats": 9.5, "index": 12345, "offset": 1, "position": 1, "before": "a <i>text</i> "}]}
+SETTINGS = {"context": "sliding", "length": 64, "stride": None, "reset_at_document": False, "top": 1, "dtype": "fp32"}
+
+
+def described(id, status, done=0, **more):
+    row = evaluation(id, status, done)
+    return {**row, "settings": SETTINGS, "error": None, "finished_at": None, "progress": {**row["progress"], "tokens_per_second": 2.0, "eta_seconds": 7, "nats_per_token": 1.75}, **more}
+
+
+def facts(page):
+    return dict(zip(page.locator(".facts dt").all_text_contents(), page.locator(".facts dd").all_text_contents(), strict=True))
+
+
+def test_an_evaluation_of_a_model_has_an_address_and_its_report(engine, front, open_page):
+    scripted(engine)
+
+    @engine.on("evaluation.list")
+    async def _(call):
+        call.result(listed([evaluation("e-1", "running", 1)]))
+
+    @engine.on("evaluation.get")
+    async def _(call):
+        call.result(described(call.params["id"], *(("running", 1) if len(engine.called("evaluation.get")) == 1 else ("succeeded", 4)), result=REPORT if len(engine.called("evaluation.get")) > 1 else None))
+
+    @engine.on("evaluation.delete")
+    async def _(call):
+        call.result({"id": call.params["id"], "object": "evaluation", "deleted": True})
+
+    page = with_clock(open_page, front, "evaluations")
+    page.get_by_role("link", name="m", exact=True).click()
+    page.get_by_role("heading", name="Evaluation of m").wait_for()
+    assert page.url.endswith("/#/evaluations/e-1") and page.locator("progress").evaluate("node => node.value") == 0.25
+    known = facts(page)
+    assert (known["Done"], known["Left"], known["Loss so far"], known["Context"], known["Length"], known["Stride"], known["Reset at document"]) == ("25.0 %", "7 s", "1.750", "sliding", "64", "\u2013", "false")
+    assert page.get_by_role("button", name="Stop").count() == 1 and page.get_by_role("button", name="Delete").count() == 0
+    page.set_viewport_size({"width": NARROW[0], "height": NARROW[1]})
+    page.clock.fast_forward(PAUSE)
+    page.get_by_role("heading", name="Highest losses").wait_for()
+    known = facts(page)
+    assert (known["Loss"], known["Perplexity"], known["Bits per byte"], known["Accuracy"], known["Tokens scored"]) == ("1.500 nats per token", "4.482", "1.625", "25.0 %", "30") and "Left" not in known
+    assert table(page, "Tokens with this many tokens before them") == [["1", "1", "2.000", "7.389", "0.000 %"], ["1,024 to 2,047", "29", "1.250", "\u2013", "50.0 %"]]
+    assert table(page, "The tokens with the highest losses") == [["\u2423<b>", "\u21b5", "9.500", "12,345", "\u201ca <i>text</i> \u201d"]] and beside(page) == []
+    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    page.get_by_role("heading", name="Evaluations", exact=True).wait_for()
+    assert [call.params["id"] for call in engine.called("evaluation.delete")] == ["e-1"]
+
+
+def test_an_evaluation_of_a_model_is_stopped_on_its_page(engine, front, open_page):
+    scripted(engine)
+    error = {"code": "x", "message": "no <b>disk</b>"}
+
+    @engine.on("evaluation.get")
+    async def _(call):
+        call.result(described("e", "cancelled" if engine.called("evaluation.cancel") else "running", 1, error=error))
+
+    @engine.on("evaluation.cancel")
+    async def _(call):
+        call.result(described("e", "cancelled", 1))
+
+    page = open_page(f"{address(front)}/#/evaluations/e")
+    page.locator("main .error", has_text="no <b>disk</b>").wait_for()  # why it waits
+    page.get_by_role("button", name="Stop").click()
+    assert engine.called("evaluation.cancel") == []
+    page.get_by_role("dialog").get_by_role("button", name="Stop").click()
+    page.locator(".status.cancelled").wait_for()
+    assert page.get_by_role("button", name="Delete").count() == 1
+
+
 def test_batches_and_evaluations_of_the_real_service(service, open_page):
     model = service.wait_job(service.job(steps=5)["id"])["fine_tuned_model"]
     page = open_page(f"{service.url}/#/batches/new")
@@ -358,7 +429,7 @@ def test_batches_and_evaluations_of_the_real_service(service, open_page):
     service.upload("\n".join(TEXT.split(". ")[:20]), "lines.txt")
     page.goto(f"{service.url}/#/models/{model}")
     page.get_by_role("link", name="Evaluate it").click()
-    for kind, shown in (("Of models", ".rows .status.succeeded"), ("Of explanations", ".rows .status.succeeded")):
+    for kind in ("Of models", "Of explanations"):
         page.get_by_role("link", name=kind).click()
         page.get_by_role("link", name=kind, exact=True).and_(page.locator("[aria-current]")).wait_for()
         assert page.get_by_label("Model", exact=True).input_value() == model
@@ -367,7 +438,12 @@ def test_batches_and_evaluations_of_the_real_service(service, open_page):
             page.get_by_text("Options").click()
             page.get_by_label("Texts").fill("2")
         page.get_by_role("button", name="Evaluate").click()
-        page.locator(shown).wait_for()
-    page.locator(".rows a").first.click()
+        page.locator(".rows .status.succeeded").wait_for()
+        page.locator(".rows a").first.click()
+        if kind == "Of models":
+            report = service.ok("GET", f"/v1/evaluations/{page.url.rsplit('/', 1)[1]}")["result"]
+            page.get_by_role("heading", name="Highest losses").wait_for()
+            assert len(table(page, "The tokens with the highest losses")) == len(report["rows"]) == 20 and len(table(page, "Tokens with this many")) == len(report["positions"])
+            page.go_back()
     page.locator("#overview").wait_for()
     assert "of 2 texts" in page.locator("main").text_content()

@@ -54,7 +54,7 @@ def test_an_import_sends_what_belongs_to_a_model_and_says_what_is_left_out(engin
     page.get_by_label("Id", exact=True).fill("taken")
     start.click()
     error_of(page, "Id").wait_for()
-    assert error_of(page, "Id").text_content() == "id: a model \"taken\" exists already" and page.locator("main .error").count() == 1 and beside(page) == []
+    assert error_of(page, "Id").text_content() == "Id: a model \"taken\" exists already" and page.locator("main .error").count() == 1 and beside(page) == []
     page.get_by_label("Id", exact=True).fill("m")
     start.click()
     page.get_by_role("heading", name="m", exact=True).wait_for()

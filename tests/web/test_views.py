@@ -13,7 +13,7 @@ from http_support import engine, front, start
 
 pytestmark = pytest.mark.slow
 HOSTILE = ["<b class=planted>x</b><img class=planted src=//planted.invalid/x onerror=planted()>", "</script><script class=planted>planted()</script>", "\"'`${planted()}&lt;", "\u202eRTL\u2066\u200f", "a\0b\n\tc", "x" * 10000]
-VIEWS = ["play", "jobs", "jobs/new", "jobs/j", "explain", "models", "models/m", "models?import=1", "sessions", "sessions/s", "sessions?import=1", "files", "files/f", "evaluations", "evaluations/explanations",
+VIEWS = ["play", "jobs", "jobs/new", "jobs/j", "explain", "models", "models/m", "models?import=1", "sessions", "sessions/s", "sessions?import=1", "files", "files/f", "evaluations", "evaluations/e", "evaluations/explanations",
          "evaluations/explanations/e", "batches", "batches/new", "batches/b", "operate"]
 DAY = 86400
 
@@ -50,6 +50,10 @@ def answers(texts):
         "session.tree": listed([{"id": "s", "tokens": 3, "parent": None, "snapshots": [{"id": f"snap-{i}", "name": text, "tokens": 2, "created_at": DAY} for i, text in enumerate(texts)]},
                                 *({"id": text, "tokens": 4, "parent": {"session": "s", "tokens": 3}, "snapshots": []} for text in texts)]),
         "evaluation.list": listed([{"id": text, "model": text, "file": text, "status": "failed", "created_at": DAY, "progress": {"tokens": 1, "total_tokens": 2}, "result": None} for text in texts]),
+        "evaluation.get": {"id": "e", "model": texts[0], "file": texts[0], "status": "succeeded", "created_at": DAY, "finished_at": DAY, "error": {"code": "x", "message": texts[0]}, "settings": {"context": texts[0]},
+                           "progress": {"tokens": 2, "total_tokens": 2, "eta_seconds": 0, "nats_per_token": 1.0},
+                           "result": {"tokens": 2, "bytes": 3, "nats_per_token": 1.0, "perplexity": 2.7, "bits_per_byte": 1.0, "accuracy": 0.5, "positions": [{"from": 1, "to": 1, "tokens": 2, "nats_per_token": 1.0, "perplexity": 2.7, "accuracy": 0.5}],
+                                      "rows": [{"token": {"id": 1, "text": text}, "likeliest": {"id": 1, "text": text}, "nats": 1.0, "index": 1, "offset": 0, "position": 1, "before": text} for text in texts]}},
         "faithfulness.list": listed([faithfulness(i, text) for i, text in enumerate(texts)]), "faithfulness.get": faithfulness(0, texts[0]),
         "batch.list": listed([batch(i, text) for i, text in enumerate(texts)]), "batch.get": batch(0, texts[0]),
         "storage.usage": {"data_bytes": 5, "budget_bytes": 0, "disk_free_bytes": 7, "kinds": [{"kind": text, "count": 1, "bytes": 2} for text in texts],
@@ -166,6 +170,32 @@ def test_a_file_has_its_statistics_or_why_it_has_none(engine, front, open_page):
     page.reload()
     page.locator("section .card.failed", has_text="line 3: <b>no text</b>").wait_for()
     assert page.locator(".facts div", has_text="Purpose").is_visible() and beside(page) == []
+
+
+def test_the_statistics_of_a_file_count_with_the_tokenizer_of_a_model(engine, front, open_page):
+    scripted(engine, ["one", "two"])
+
+    @engine.on("file.statistics")
+    async def _(call):
+        if call.params.get("model") == "two":
+            call.error(400, "invalid_value", "<b>no tokenizer</b>", "model")
+            return
+        call.result({**answers(["one"])["file.statistics"], "tokens": 7 if call.params.get("model") else 99})
+
+    page = open_page(f"{address(front)}/#/files/f", size=NARROW)
+    tokens = page.locator(".facts div", has_text="Tokens")
+    tokens.get_by_text("99", exact=True).wait_for()
+    page.get_by_label("Tokenizer of").select_option("one")
+    tokens.get_by_text("7", exact=True).wait_for()
+    assert page.url.endswith("/#/files/f?model=one") and beside(page) == []
+    page.reload()
+    tokens.get_by_text("7", exact=True).wait_for()
+    assert page.get_by_label("Tokenizer of").input_value() == "one"
+    page.get_by_label("Tokenizer of").select_option("two")
+    page.locator("section .card.failed", has_text="<b>no tokenizer</b>").wait_for()
+    page.get_by_label("Tokenizer of").select_option("")
+    tokens.get_by_text("99", exact=True).wait_for()
+    assert page.url.endswith("/#/files/f") and [call.params.get("model") for call in engine.called("file.statistics")] == [None, "one", "one", "two", None]
 
 
 def test_one_is_no_plural(engine, front, open_page):
@@ -453,6 +483,39 @@ def test_a_file_that_is_dropped_beside_its_field_does_not_replace_the_page(engin
     page.locator(".drop").wait_for()
     for name in ("dragover", "drop"):
         assert not page.locator("h1").evaluate("(node, name) => node.dispatchEvent(new DragEvent(name, {bubbles: true, cancelable: true}))", name)
+
+
+@pytest.mark.parametrize("query,wanted", [
+    ("model=m&token_ids=5,6,7", [{"model": "m", "input": [5, 6, 7]}]),
+    ("model=m&token_ids=5&token_id=130&other_id=0", [{"model": "m", "input": [5], "target": {"token": 130, "other": 0, "kind": "difference"}}]),
+    ("model=m&input=x&token_id=0&position=2", [{"model": "m", "input": "x", "target": {"token": 0}, "position": 2}]),
+    ("session=s&position=4&token_id=130&other=b", [{"session": "s", "target": {"token": 130, "other": "b", "kind": "difference"}, "position": 4}]),
+    ("model=m&token_ids=5,6&second_token_ids=5,8&second_token_id=3", [{"model": "m", "input": [5, 6]}, {"model": "m", "input": [5, 8], "target": {"token": 3}}])])
+def test_an_address_explains_tokens_by_their_ids(engine, front, open_page, query, wanted):
+    scripted(engine)
+    page = open_page(f"{address(front)}/#/explain?{query}")
+    page.get_by_role("heading", name="Why “name”").or_(page.locator(".compared")).first.wait_for()
+    asked = lambda: [{name: x for name, x in call.params.items() if name != "format"} for call in engine.called("explain")[-len(wanted):]]
+    assert asked() == wanted
+    page.locator("summary", has_text="Method").evaluate("node => { node.parentElement.open = true; }")
+    page.locator("#explain-method").select_option("leave_one_out")
+    page.get_by_role("button", name="Explain", exact=True).click()  # the form keeps what the address named
+    wait_until(page, lambda: all("method" in request for request in asked()))
+    assert asked() == [{**request, "method": "leave_one_out"} for request in wanted] and page.locator(".card.failed").count() == 0
+
+
+def test_token_ids_take_the_place_of_a_text(engine, front, open_page):
+    scripted(engine)
+    page = open_page(f"{address(front)}/#/explain")
+    page.locator("summary", has_text="token ids").click()
+    for typed in ("1;2", "a", "1,"):
+        page.locator("#token_ids").fill(typed)
+        page.get_by_role("button", name="Explain", exact=True).click()
+        assert page.evaluate("document.activeElement.id") == "token_ids" and page.url.endswith("#/explain")
+    page.locator("#token_ids").fill("1, 22")
+    page.get_by_role("button", name="Explain", exact=True).click()
+    page.get_by_role("heading", name="Why “name”").wait_for()
+    assert engine.called("explain")[-1].params["input"] == [1, 22] and page.locator("#token_ids").input_value() == "1, 22"
 
 
 def test_an_explanation_needs_a_text(engine, front, open_page):
