@@ -13,7 +13,7 @@
 #include "engine/recipe/job_document.h"
 #include "engine/recipe/model_card_page.h"
 
-enum { MAX_LICENSE = 256 << 10 };
+enum { MAX_LICENSE = 256 << 10, MAX_LEVELS = 64 };
 
 json_t *model_card_new(const char *id, const char *source)
 {
@@ -198,8 +198,20 @@ static status read_small(char **text, size_t *bytes, const char *folder, const c
 	                                               : error_set(err, s, NULL, "%s", error_message(&reason));
 }
 
-/* Make the exported model a parent. After several imports, the origin is still the card of the model that was trained.
- */
+/* True if a value has more levels of objects and arrays than this. */
+static bool is_deeper(json_t *x, int levels)
+{
+	size_t i;
+	const char *key;
+	json_t *member;
+	if (levels == 0)
+		return json_is_object(x) || json_is_array(x);
+	json_array_foreach(x, i, member) if (is_deeper(member, levels - 1)) return true;
+	json_object_foreach(x, key, member) if (is_deeper(member, levels - 1)) return true;
+	return false;
+}
+
+/* Make the exported model a parent. After several imports the origin is still the card of the first one. */
 static status add_exported(json_t *card, const char *folder, error *err)
 {
 	char *text;
@@ -213,9 +225,12 @@ static status add_exported(json_t *card, const char *folder, error *err)
 	if (s == STATUS_INVALID)
 		return error_set(err, s, MODEL_CARD_FILE, MODEL_CARD_FILE " is not the card of a model");
 	TRY(error_settle(err, s));
-	json_t *earlier = json_object_get(exported, "origin");
-	if (!add_parents(card, job_document_text(exported, "id"), MODEL_CARD_IMPORTED, exported) ||
-	    json_object_set(card, "origin", json_is_object(earlier) ? earlier : exported) != 0)
+	json_t *earlier = json_object_get(exported, "origin"), *origin = json_is_object(earlier) ? earlier : exported;
+	if (is_deeper(origin, MAX_LEVELS))
+		s = error_set(err, STATUS_INVALID, MODEL_CARD_FILE, MODEL_CARD_FILE " has more than %d levels",
+		              MAX_LEVELS);
+	else if (!add_parents(card, job_document_text(exported, "id"), MODEL_CARD_IMPORTED, exported) ||
+	         json_object_set(card, "origin", origin) != 0)
 		s = error_no_memory(err, "the model's card");
 	json_decref(exported);
 	return s;

@@ -320,6 +320,25 @@ static void an_import_keeps_its_own_page_and_a_wrong_card_is_refused(void **stat
 	}
 }
 
+/* Clients read fewer levels than the engine does. */
+static void a_card_of_more_than_64_levels_is_refused(void **state)
+{
+	fixture *f = *state;
+	char text[256];
+	error err = ERROR_INIT;
+	for (int arrays = 63; arrays <= 64; arrays++) {
+		int n = snprintf(text, sizeof text, "{\"object\": \"model.card\", \"id\": \"a\", \"x\": ");
+		memset(text + n, '[', (size_t)arrays);
+		memset(text + n + arrays, ']', (size_t)arrays);
+		strcpy(text + n + 2 * arrays, "}");
+		write_text(f, MODEL_CARD_FILE, text);
+		assert_int_equal(model_card_import("m", f->folder, files, &err),
+		                 arrays == 63 ? STATUS_OK : STATUS_INVALID);
+	}
+	assert_string_equal(err.param, MODEL_CARD_FILE);
+	assert_non_null(strstr(err.message, "levels"));
+}
+
 static void a_card_that_is_too_large_loses_its_recipe(void **state)
 {
 	fixture *f = *state;
@@ -374,6 +393,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(an_exported_model_becomes_a_parent_of_its_import, setup, teardown),
 	    cmocka_unit_test_setup_teardown(entries_of_another_form_in_an_imported_card_are_left_out, setup, teardown),
 	    cmocka_unit_test_setup_teardown(an_import_keeps_its_own_page_and_a_wrong_card_is_refused, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_card_of_more_than_64_levels_is_refused, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_card_that_is_too_large_loses_its_recipe, setup, teardown),
 	    cmocka_unit_test_setup_teardown(each_allocation_may_fail, setup, teardown),
 	};
