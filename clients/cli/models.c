@@ -22,6 +22,7 @@ static int models_list(cli *c)
 }
 
 CLI_ON_ID(models_show, "GET", "/v1/models/%s")
+CLI_ON_ID(models_card, "GET", "/v1/models/%s/card")
 CLI_ON_ID(models_delete, "DELETE", "/v1/models/%s")
 
 static int models_load(cli *c)
@@ -79,6 +80,8 @@ static const option_row models_load_options[] = {MODEL_LOAD_OPTIONS, {NULL, OPTI
 const command models_commands[] = {
     {"models list", "", 0, 0, "list models", NULL, NULL, models_list},
     {"models show", "ID", 1, 1, "show a model", NULL, NULL, models_show},
+    {"models card", "ID", 1, 1, "show where a model comes from: parents, files, settings, results, evaluations", NULL,
+     NULL, models_card},
     {"models delete", "ID", 1, 1, "delete a model", NULL, NULL, models_delete},
     {"models load", "ID", 1, 1, "load a model before its first request, or in another type", NULL, models_load_options,
      models_load},

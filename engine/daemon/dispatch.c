@@ -62,6 +62,7 @@ static const method methods[] = {
     {"model.import", models_import, ROOM_LIBRARY, true},
     {"model.file", models_file, ROOM_LIBRARY, false},
     {"model.files", models_files, ROOM_LIBRARY, false},
+    {"model.card", models_card, ROOM_LIBRARY, false},
     {"file.create", files_create, ROOM_LIBRARY, true},
     {"file.list", files_list, ROOM_LIBRARY, false},
     {"file.get", files_get, ROOM_LIBRARY, false},

@@ -8,6 +8,7 @@
  *   resume    folder of the checkpoint to start from, or ""
  *   result    folder of the finished model
  *   job       id of an engine's job, whose checkpoints have manifests like the engine's; or ""
+ *   card      the model's card without its results (recipe/model_card.h); absent without an engine
  *
  * Paths are valid on every rank: all on one machine, or in shared folders. */
 #ifndef ENGINE_RANK_RANK_PLAN_H

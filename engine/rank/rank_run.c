@@ -16,6 +16,7 @@
 #include "engine/recipe/job_document.h"
 #include "engine/recipe/job_model.h"
 #include "engine/recipe/job_preview.h"
+#include "engine/recipe/model_card.h"
 
 enum { SLICE_NS = 20000000, RESAVE_SECONDS = 30, STOP_SECONDS = 10, DIGEST_BYTES = 8 };
 
@@ -160,9 +161,11 @@ static bool save_is_due(const run *r)
 static status rank_run_finish(run *r, error *err)
 {
 	const char *result = rank_plan_text(r->o->document, "result");
+	json_t *card = json_object_get(r->o->document, "card");
 	TRY(trainer_conclude(r->trainer, err));
 	TRY(file_make_folders(result, err));
-	return trainer_save_model(r->trainer, r->corpus.texts.tokenizer, result, err);
+	TRY(trainer_save_model(r->trainer, r->corpus.texts.tokenizer, result, err));
+	return card ? model_card_finish(card, trainer_progress(r->trainer), result, err) : STATUS_OK;
 }
 
 static status report(run *r, unsigned events)

@@ -69,6 +69,9 @@ def tar(files, format=tarfile.PAX_FORMAT):
     return out.getvalue()
 
 
+CARD = "README.md", "model_card.json"  # files that the service adds to each model
+
+
 def sums(files):
     return "".join(f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in files.items()).encode()
 
@@ -107,7 +110,7 @@ def test_a_model_is_the_same_however_its_files_come(engine, expected, parts):
         parts = {"file": {k: v for k, v in parts["file"].items() if v}}
     model, text, files = imported(engine, **parts)
     assert model["additive"]["architecture"] == "gpt2" and text == expected
-    assert set(files) == {"config.json", "model.safetensors"}
+    assert set(files) == {"config.json", "model.safetensors", *CARD}
 
 
 @pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
@@ -169,9 +172,10 @@ def test_every_file_of_a_model_goes_out_as_it_came(engine):
             "chat_template.jinja": b"{{ x }}"}
     engine.upload("model.import", {"id": "full"}, archive=tar(more))
     listed = engine.call("model.files", {"id": "full"})
-    assert listed["object"] == "list" and {f["name"]: f["sha256"] for f in listed["data"]} == \
-        {k: hashlib.sha256(v).hexdigest() for k, v in more.items()}
-    assert {f["name"]: f["bytes"] for f in listed["data"]} == {k: len(v) for k, v in more.items()}
+    came = [f for f in listed["data"] if f["name"] not in CARD]
+    assert listed["object"] == "list" and len(listed["data"]) == len(came) + len(CARD)
+    assert {f["name"]: f["sha256"] for f in came} == {k: hashlib.sha256(v).hexdigest() for k, v in more.items()}
+    assert {f["name"]: f["bytes"] for f in came} == {k: len(v) for k, v in more.items()}
     for name, data in more.items():
         assert engine.download("model.file", {"id": "full", "name": name})[1] == data
     engine.call("model.delete", {"id": "full"})
@@ -191,7 +195,8 @@ def continued(engine, model):
 
 
 def exported(engine, model):
-    names = [f["name"] for f in engine.call("model.files", {"id": model})["data"]]
+    """The files of a model but those about where it comes from."""
+    names = {f["name"] for f in engine.call("model.files", {"id": model})["data"]} - set(CARD)
     return {name: engine.download("model.file", {"id": model, "name": name})[1] for name in names}
 
 
@@ -315,7 +320,7 @@ def test_weights_that_are_cut_are_refused_by_the_name_of_their_file(daemon, engi
 def test_checksums_that_come_with_the_files_are_compared(daemon, engine, expected):
     listed = {**FILES, "README.md": b"not sent", **{"./" + k: v for k, v in FILES.items()}}
     assert imported(engine, file={"SHA256SUMS": sums(listed), **FILES})[1] == expected
-    assert set(imported(engine, archive=tar({**FILES, "SHA256SUMS": sums(listed)}))[2]) == set(FILES)
+    assert set(imported(engine, archive=tar({**FILES, "SHA256SUMS": sums(listed)}))[2]) == {*FILES, *CARD}
     changed = bytearray(FILES["model.safetensors"])
     changed[-1] ^= 1
     e = refused(daemon, engine, file={**FILES, "model.safetensors": bytes(changed), "SHA256SUMS": sums(FILES)})

@@ -57,6 +57,9 @@ def expected(tmp_path_factory):
         done = e.wait_job(job)
         assert done["status"] == "succeeded", done
         assert not processes_of(daemon)
+        card = e.call("model.card", {"id": done["fine_tuned_model"]})
+        assert card["job"]["id"] == job and card["results"]["step"] == STEPS and card["results"]["train_loss"] == done["additive"]["train_loss"]
+        assert "model_card.json" in [f["name"] for f in e.call("model.files", {"id": done["fine_tuned_model"]})["data"]]
         return weights(e, done), evaluations(e, job)
 
 

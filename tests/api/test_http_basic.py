@@ -13,6 +13,7 @@ FORWARDED = [
     ("GET", "/v1/models", "model.list", {}),
     ("GET", "/v1/models/m-1", "model.get", {"id": "m-1"}),
     ("DELETE", "/v1/models/m-1", "model.delete", {"id": "m-1"}),
+    ("GET", "/v1/models/m-1/card", "model.card", {"id": "m-1"}),
     ("POST", "/v1/models/m-1/load", "model.load", {"id": "m-1"}),
     ("POST", "/v1/models/m-1/unload", "model.unload", {"id": "m-1"}),
     ("GET", "/v1/files?limit=2&order=asc&purpose=fine-tune&after=file-1", "file.list",

@@ -583,16 +583,20 @@ def test_a_file_has_the_checksum_that_its_client_names_or_is_not_kept(own_servic
 def test_a_model_is_pushed_and_pulled_as_a_folder(service, model, tmp_path):
     model_folder = tmp_path / "a-copy"
     assert additive("models", "pull", model, model_folder, url=service.url).returncode == 0
-    (model_folder / "README.md").write_text("not a model's")
+    (model_folder / "notes.md").write_text("not a model's")
     (model_folder / "generation_config.json").write_text("{}")
     assert additive("models", "push", model_folder, url=service.url).returncode == 0
     out = additive("models", "pull", model_folder.name, tmp_path / "back", url=service.url)
     assert out.returncode == 0 and "files of a-copy, " in out.stderr and f"are in {tmp_path / 'back'}" in out.stderr
     assert additive("models", "pull", model_folder.name, tmp_path / "back", "--json", url=service.url).stderr == ""
-    kept = {f.name: f.read_bytes() for f in model_folder.iterdir() if f.name != "README.md"}
-    assert {f.name: f.read_bytes() for f in (tmp_path / "back").iterdir()} == kept
+    card = {"README.md", "model_card.json"}
+    kept = {f.name: f.read_bytes() for f in model_folder.iterdir() if f.name not in {"notes.md", *card}}
+    back = {f.name: f.read_bytes() for f in (tmp_path / "back").iterdir()}
+    assert back.keys() == kept.keys() | card and {k: back[k] for k in kept} == kept
+    assert json.loads(back["model_card.json"])["parents"][0] == {"model": model, "relation": "imported from"}
+    assert json.loads(additive("models", "card", model_folder.name, "--json", url=service.url).stdout)["parents"][0]["model"] == model
     listed = service.ok("GET", f"/v1/models/{model_folder.name}/files")["data"]
-    assert {f["name"]: f["sha256"] for f in listed} == {k: hashlib.sha256(v).hexdigest() for k, v in kept.items()}
+    assert {f["name"]: f["sha256"] for f in listed} == {k: hashlib.sha256(v).hexdigest() for k, v in back.items()}
     with tarfile.open(tmp_path / "packed.tar", "w") as t:
         t.add(model_folder, "anything")
     out = additive("models", "push", tmp_path / "packed.tar", "--json", url=service.url)
@@ -636,8 +640,8 @@ def test_shards_are_pulled_as_one_file_as_the_help_says(service, model, tmp_path
         out = additive("models", *command, url=service.url)
         assert out.returncode == 0, out.stderr
     assert tensors_of((back / "model.safetensors").read_bytes()) == tensors
-    others = {f.name: f.read_bytes() for f in folder.iterdir() if not f.name.startswith("model")}
-    assert {f.name: f.read_bytes() for f in back.iterdir() if f.name != "model.safetensors"} == others
+    others = {f.name: f.read_bytes() for f in folder.iterdir() if not f.name.startswith(("model", "README"))}
+    assert {f.name: f.read_bytes() for f in back.iterdir() if not f.name.startswith(("model", "README"))} == others
     assert "Weights in shards are stored, and pulled, as one model.safetensors." in " ".join(help_of("additive", "models", "push").split())
 
 

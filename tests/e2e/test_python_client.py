@@ -99,6 +99,7 @@ def test_the_asynchronous_client_says_the_same_and_the_synchronous_one_is_made_o
 
 def test_a_model_that_is_exported_and_pushed_writes_the_same_text(client, trained, tmp_path):
     client.models.push("copy", client.models.export(trained, tmp_path / "model"))
+    assert client.models.card("copy")["parents"][0] == {"model": trained, "relation": "imported from"}
     assert client.complete("copy", "9 bot", **GREEDY)["choices"] == client.complete(trained, "9 bot", **GREEDY)["choices"]
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 
 from . import calls
-from .answers import Batch, ChatCompletion, Checkpoint, Completion, Deleted, Evaluation, File, FileStatistics, Job, JobEvent, Key, Model, NewKey, Response, SessionInfo, SessionTree, Snapshot
+from .answers import Batch, ChatCompletion, Checkpoint, Completion, Deleted, Evaluation, File, FileStatistics, Job, JobEvent, Key, Model, ModelCard, NewKey, Response, SessionInfo, SessionTree, Snapshot
 from .errors import ConnectionFailed
 from .explanation import Numbers
 from .progress import Progress
@@ -104,6 +104,11 @@ class Models:
 
     def get(self, model: str) -> Model:
         answer: Model = self._sender.json(calls.show(calls.MODELS, model))
+        return answer
+
+    def card(self, model: str) -> ModelCard:
+        """Where the model comes from: its parents, files, settings, results and evaluations."""
+        answer: ModelCard = self._sender.json(get(calls.of(calls.MODELS, model, "card")))
         return answer
 
     def delete(self, model: str) -> Deleted:

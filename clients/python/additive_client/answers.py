@@ -19,6 +19,21 @@ class Model(TypedDict):
     additive: dict[str, Any]
 
 
+class ModelCard(TypedDict):
+    object: str
+    id: str
+    source: str | None
+    job: dict[str, Any] | None
+    parents: list[dict[str, str]]
+    files: list[dict[str, Any]]
+    recipe: dict[str, Any] | None
+    resolved: dict[str, Any] | None
+    results: dict[str, Any] | None
+    license: str | None
+    origin: dict[str, Any] | None
+    evaluations: list[dict[str, Any]]
+
+
 class _File(TypedDict):
     id: str
     object: str

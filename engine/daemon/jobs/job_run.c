@@ -12,6 +12,7 @@
 #include "engine/train/objective.h"
 #include "engine/recipe/job_tokenizer.h"
 #include "engine/recipe/job_document.h"
+#include "engine/daemon/catalog/model_cards.h"
 #include "engine/daemon/jobs/job_store.h"
 #include "engine/daemon/jobs/rank_training.h"
 
@@ -324,7 +325,7 @@ static void built(uv_work_t *work, int cancelled)
 	job_run_end(r, NULL, &none, &err);
 }
 
-static status job_run_describe(job_run *r, error *err)
+static status job_run_describe(job_run *r, const json_t *document, error *err)
 {
 	training_plan *p = &r->plan;
 	const store *s = r->base.queue->parts->store;
@@ -344,6 +345,7 @@ static status job_run_describe(job_run *r, error *err)
 	store_temporary_path(r->base.queue->parts->store, p->result);
 	if (base)
 		snprintf(p->base, sizeof p->base, "%s", r->corpus.folder);
+	TRY(model_cards_of_job(&p->card, r->base.queue->parts->store, p->name, document, err));
 	store_job_folder(s, r->base.id, folder);
 	r->found = memory_new(r->from.n, sizeof *r->found);
 	return p->config && r->found ? file_make_folders(folder, err) : STATUS_NOMEM;
@@ -365,7 +367,7 @@ status job_run_begin(job_queue *q, const queued_job *j, const job_run_from *from
 	r->request = json_incref(json_object_get(j->document, "request"));
 	snprintf(r->base.id, sizeof r->base.id, "%s", j->id);
 	snprintf(r->plan.project, sizeof r->plan.project, "%s", project_of(j->document));
-	status s = job_run_describe(r, err);
+	status s = job_run_describe(r, j->document, err);
 	r->corpus.texts = *texts;
 	*texts = (corpus_texts){0};
 	if (s == STATUS_OK && uv_queue_work(q->parts->loop, &r->work, pool_build, built) != 0)

@@ -247,9 +247,9 @@ static status write_plan(const rank_training *t, const json_t *request, const co
 	char folder[PATH_MAX];
 	store_job_folder(p->store, p->job, folder);
 	json_t *document =
-	    json_pack("{s:O, s:o, s:s, s:s, s:I, s:s, s:s, s:s, s:s}", "request", request, "files", name_files(c),
+	    json_pack("{s:O, s:o, s:s, s:s, s:I, s:s, s:s, s:s, s:s, s:O}", "request", request, "files", name_files(c),
 	              "base", p->base, "cache", c->cache.folder, "cache_bytes", (json_int_t)c->cache.budget, "folder",
-	              folder, "resume", p->resume, "result", p->result, "job", p->job);
+	              folder, "resume", p->resume, "result", p->result, "job", p->job, "card", p->card);
 	char *text = json_text(document, JSON_COMPACT | JSON_REAL_PRECISION(17));
 	status s = text ? file_write(t->file, &(file_part){text, strlen(text)}, 1, err) : STATUS_NOMEM;
 	free(text);

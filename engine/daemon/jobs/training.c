@@ -25,6 +25,7 @@
 #include "engine/recipe/job_model.h"
 #include "engine/recipe/job_preview.h"
 #include "engine/recipe/job_document.h"
+#include "engine/recipe/model_card.h"
 
 enum { TRAINING_PROGRESS_NS = 100000000, SECOND_NS = 1000000000 };
 
@@ -264,6 +265,7 @@ static status write_model(training *t, error *err)
 	const training_plan *p = t->plan;
 	TRY(file_make_folders(p->result, err));
 	TRY(trainer_save_model(t->trainer, p->tokenizer, p->result, err));
+	TRY(model_card_finish(p->card, trainer_progress(t->trainer), p->result, err));
 	return catalog_seal(p->name, p->result, p->project, err);
 }
 
@@ -606,6 +608,7 @@ void training_free(training *t)
 void training_plan_fini(training_plan *p)
 {
 	json_decref(p->config);
+	json_decref(p->card);
 	tokenizer_free(p->tokenizer);
 	dataset_free(p->train);
 	dataset_free(p->valid);

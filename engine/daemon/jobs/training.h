@@ -64,12 +64,13 @@ typedef struct training_plan {
 	char name[STORE_ID_BYTES];    /* name of the finished model */
 	char project[STORE_ID_BYTES]; /* the job's */
 	char result[PATH_MAX];        /* folder for the finished model */
+	json_t *card;                 /* the model's card (recipe/model_card.h); it gets its results at the end */
 	/* Receives reports. Loop thread. False after EVALUATED: the ledger does not have its row yet. */
 	bool (*report)(void *context, const training_report *r);
 	void *context;
 } training_plan;
 
-/* Free the members that the plan owns: configuration, tokenizer, datasets, counts. */
+/* Free the members that the plan owns: configuration, tokenizer, datasets, counts, card. */
 void training_plan_fini(training_plan *p);
 
 /* Start a run. The plan must stay valid until ENDED. STATUS_NOMEM. */

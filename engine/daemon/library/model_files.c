@@ -13,6 +13,8 @@
 #include "engine/base/file.h"
 #include "engine/base/path.h"
 #include "engine/model/shards.h"
+#include "engine/recipe/model_card.h"
+#include "engine/recipe/model_card_page.h"
 #include "proto/model_files.h"
 
 #define WEIGHTS "model.safetensors"
@@ -55,6 +57,15 @@ int64_t model_files_accept(const char *name)
 	                                                : -1;
 }
 
+bool model_files_decides(const char *name)
+{
+	static const char *const about[] = {MODEL_CARD_LICENSE, MODEL_CARD_PAGE, MODEL_CARD_FILE};
+	for (size_t i = 0; i < sizeof about / sizeof *about; i++)
+		if (strcmp(name, about[i]) == 0)
+			return false;
+	return true;
+}
+
 /* --- checksums ------------------------------------------------------------------------------------- */
 
 static status check_sum(const char *folder, const char *name, const char *expected, error *err)
@@ -63,6 +74,8 @@ static status check_sum(const char *folder, const char *name, const char *expect
 	if (strchr(name, '/') || model_files_accept(name) < 0)
 		return STATUS_OK; /* listed, but the file was not kept */
 	TRY(path_join(path, folder, name, err));
+	if (access(path, F_OK) != 0 && !model_files_decides(name))
+		return STATUS_OK;
 	if (access(path, F_OK) != 0)
 		return error_set(err, STATUS_INVALID, name, "%s is missing, which " MODEL_SUMS " lists", name);
 	TRY(checksum_file(path, found, err));

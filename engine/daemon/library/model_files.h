@@ -10,6 +10,7 @@
 #ifndef ENGINE_DAEMON_LIBRARY_MODEL_FILES_H
 #define ENGINE_DAEMON_LIBRARY_MODEL_FILES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "engine/base/error.h"
@@ -27,6 +28,10 @@ const model_file *model_file_find(const char *name);
 /* Return the maximum bytes of an uploaded file with this name; -1: not expected. Besides the files of a model these are
  * shards of weights with their index, and "SHA256SUMS". */
 int64_t model_files_accept(const char *name);
+
+/* False for files about the origin of a model (LICENSE, README.md, model_card.json). They do not show that a folder of
+ * an archive holds a model, and may be missing although SHA256SUMS lists them. */
+bool model_files_decides(const char *name);
 
 /* Convert uploaded files to a model's folder. Pool thread. Files are compared with SHA256SUMS (format of sha256sum(1);
  * files that it does not list are not compared), shards are joined, and the tokenizer's file is named by its content.

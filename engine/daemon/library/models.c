@@ -25,6 +25,7 @@
 #include "engine/daemon/requests/upload.h"
 #include "engine/daemon/sessions/sessions.h"
 #include "engine/model/model_folder.h"
+#include "engine/recipe/model_card.h"
 
 enum { MODELS_MAX_TOKENIZER = 64 << 20 };
 #define MODELS_MAX_BYTES ((int64_t)64 << 30)
@@ -65,8 +66,7 @@ static model_entry *open_target(stream *s)
 	return c;
 }
 
-/* Find the target, also a damaged model. */
-static model_entry *inspect_target(stream *s)
+model_entry *models_inspect(stream *s)
 {
 	error err = ERROR_INIT;
 	model_entry *c;
@@ -141,7 +141,7 @@ void models_list(stream *s)
 
 void models_get(stream *s)
 {
-	model_entry *c = inspect_target(s);
+	model_entry *c = models_inspect(s);
 	if (!c)
 		return;
 	json_t *object = model_object(library_of(s), c);
@@ -364,7 +364,7 @@ void models_delete(stream *s)
 	                            .closes = true};
 	char of[STORE_ID_BYTES];
 	int64_t step;
-	model_entry *c = inspect_target(s);
+	model_entry *c = models_inspect(s);
 	if (!c)
 		return;
 	const char *user = catalog_parse_checkpoint(c->id, of, &step) ? "it is a checkpoint and belongs to its job"
@@ -414,8 +414,14 @@ static void imported(stream *s, const char *folder)
 /* Pool thread. */
 static status check_import(const stream *s, const char *folder, error *err)
 {
+	static const char *const names[] = {
+#define MODEL_FILE(name, type, most) name,
+#include "proto/model_files.def"
+#undef MODEL_FILE
+	    NULL};
 	TRY(model_files_prepare(folder, err));
 	TRY(model_check(folder, err));
+	TRY(model_card_import(s->target, folder, names, err));
 	return catalog_seal(s->target, folder, s->scope.project, err);
 }
 
@@ -428,8 +434,11 @@ void models_import(stream *s)
 	    {.name = "file", .kind = UPLOAD_NAMED},
 	    {.name = "archive", .limit = MODELS_MAX_BYTES, .kind = UPLOAD_ARCHIVE},
 	    {0}};
-	static const upload_plan what = {
-	    .parts = parts, .accepts = model_files_accept, .check = check_import, .finished = imported};
+	static const upload_plan what = {.parts = parts,
+	                                 .accepts = model_files_accept,
+	                                 .decides = model_files_decides,
+	                                 .check = check_import,
+	                                 .finished = imported};
 	char of[STORE_ID_BYTES];
 	int64_t step;
 	store_model taken;

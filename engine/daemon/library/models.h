@@ -12,5 +12,9 @@ void models_unload(stream *s);
 void models_import(stream *s);
 void models_file(stream *s);
 void models_files(stream *s);
+void models_card(stream *s); /* model_card_method.c */
+
+/* Return the entry of the request's id, also of a damaged model; NULL: answered. */
+struct model_entry *models_inspect(stream *s);
 
 #endif

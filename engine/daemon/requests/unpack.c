@@ -11,17 +11,18 @@ static int slashes(const char *path)
 	return n;
 }
 
-/* Decide whether files of a folder (its path with a final slash) are kept. A folder nearer to the top replaces the one
- * chosen before. */
-static status choose_folder(unpack *u, const char *folder, bool *chosen, error *err)
+/* Decide whether a file of a folder (its path with a final slash) is kept. A folder nearer to the top replaces the one
+ * chosen before; until one is decided, each other folder does. */
+static status choose_folder(unpack *u, const char *folder, bool decides, bool *chosen, error *err)
 {
 	int depth = slashes(folder);
+	const bool decided = u->decided;
 	*chosen = u->depth == depth && strcmp(u->folder, folder) == 0;
-	if (u->depth >= 0 && depth > u->depth)
+	u->decided |= decides;
+	if (*chosen || (decided && (!decides || depth > u->depth)))
 		return STATUS_OK;
-	if (depth == u->depth) {
-		if (!*chosen)
-			strcpy(u->other, folder);
+	if (decided && depth == u->depth) {
+		strcpy(u->other, folder);
 		return STATUS_OK;
 	}
 	if (u->depth >= 0)
@@ -44,7 +45,7 @@ static status unpack_begin_file(void *context, const char *path, int64_t bytes, 
 	if (limit < 0)
 		return STATUS_OK;
 	snprintf(folder, sizeof folder, "%.*s", (int)(name - path), path);
-	TRY(choose_folder(u, folder, &chosen, err));
+	TRY(choose_folder(u, folder, !u->decides || u->decides(name), &chosen, err));
 	if (!chosen)
 		return STATUS_OK;
 	if (bytes > limit)
@@ -66,11 +67,12 @@ static status unpack_end(void *context, error *err)
 	return STATUS_OK;
 }
 
-void unpack_begin(unpack *u, received *files, int64_t (*accepts)(const char *name))
+void unpack_begin(unpack *u, received *files, int64_t (*accepts)(const char *name), bool (*decides)(const char *name))
 {
 	*u = (unpack){.tar = {.events = {unpack_begin_file, data, unpack_end}, .context = u},
 	              .files = files,
 	              .accepts = accepts,
+	              .decides = decides,
 	              .depth = -1};
 }
 
@@ -82,7 +84,7 @@ status unpack_feed(unpack *u, const void *bytes, size_t count, error *err)
 status unpack_finish(unpack *u, error *err)
 {
 	TRY(tar_finish(&u->tar, err));
-	if (u->depth < 0)
+	if (!u->decided)
 		return error_set(err, STATUS_INVALID, NULL, "the archive has none of the expected files");
 	if (u->other[0])
 		return error_set(err, STATUS_INVALID, NULL,

@@ -133,7 +133,7 @@ static status begin_archive(upload *u)
 	u->archive = memory_new(1, sizeof *u->archive);
 	if (!u->archive)
 		return error_set(&u->error, STATUS_NOMEM, NULL, "out of memory");
-	unpack_begin(u->archive, &u->files, u->plan->accepts);
+	unpack_begin(u->archive, &u->files, u->plan->accepts, u->plan->decides);
 	return STATUS_OK;
 }
 

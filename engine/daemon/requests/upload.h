@@ -28,6 +28,8 @@ typedef struct upload_plan {
 	const upload_part *parts; /* terminated by a NULL name */
 	/* For named files and archives: the maximum bytes of a file; -1: not expected. */
 	int64_t (*accepts)(const char *file);
+	/* For archives: true if the file can decide the folder that is kept (unpack.h); NULL: each can. */
+	bool (*decides)(const char *file);
 	/* Pool thread: check the complete folder. May read target and params of the stream. May be NULL. Either this or
 	 * `seal` makes the files durable. */
 	status (*check)(const stream *s, const char *folder, error *err);
