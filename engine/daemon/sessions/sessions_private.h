@@ -38,7 +38,7 @@ typedef struct idle_list {
 	session_entry *first, *last;
 } idle_list;
 
-/* What a session needs only while a request uses it, or while its state is in a slot or in host memory. */
+/* The part of an entry that exists while a request uses the session, or while its state is in a slot or in host memory. */
 typedef struct session_place {
 	session_entry *idle_next, *idle_previous; /* in `list` */
 	idle_list *list;                          /* the list of idle entries that it is in; NULL: none */
@@ -51,10 +51,10 @@ typedef struct session_place {
 	bool was_live;                            /* live when it was taken */
 } session_place;
 
-/* What the store has of a durable session. */
+/* The stored version of a durable session. */
 typedef struct session_stored {
 	int64_t tokens;      /* when it was last stored; -1: never */
-	int64_t state_bytes; /* of the stored state */
+	int64_t state_bytes; /* size of the stored state */
 	int64_t counted;     /* bytes counted in its project */
 } session_stored;
 
@@ -133,7 +133,7 @@ status sessions_join_project(sessions *all, session_entry *e, const char *name);
 void sessions_leave_project(sessions *all, session_entry *e);
 /* STATUS_RATE_LIMITED: the project has as many sessions as the request allows. */
 status sessions_check_quota(const sessions *all, const project_scope *scope, const char *project, error *err);
-/* Allocate `stored`, unless it is there. STATUS_NOMEM. */
+/* Allocate `stored` if it is NULL. STATUS_NOMEM. */
 status sessions_new_stored(session_entry *e);
 /* Count what the stored session has on the disk. */
 void sessions_count_bytes(session_entry *e);
