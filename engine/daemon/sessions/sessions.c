@@ -55,7 +55,7 @@ static session_entry *new_entry(const char *id)
 	if (!e)
 		return NULL;
 	memcpy(e->id, id, bytes);
-	e->stored_tokens = e->expiry = -1;
+	e->expiry = -1;
 	e->tier = TIERS;
 	return e;
 }
@@ -64,9 +64,28 @@ static session_entry *new_entry(const char *id)
 static void free_entry(session_entry *e)
 {
 	snapshots_fini(&e->snapshots);
-	free(e->eviction);
+	if (e->place)
+		free(e->place->eviction);
+	free(e->place);
+	free(e->stored);
 	free(e->origin);
 	free(e);
+}
+
+status sessions_new_stored(session_entry *e)
+{
+	if (e->stored)
+		return STATUS_OK;
+	e->stored = memory_new(1, sizeof *e->stored);
+	if (!e->stored)
+		return STATUS_NOMEM;
+	e->stored->tokens = -1;
+	return STATUS_OK;
+}
+
+static bool is_stored(const session_entry *e)
+{
+	return e->stored && e->stored->tokens >= 0;
 }
 
 /* Add an entry to table and lists. It is not freed on failure. */
@@ -214,7 +233,7 @@ static status add(sessions *all, const model_entry *c, const session_options *o,
 	e->options = *o;
 	e->state_bytes = c->state_bytes;
 	e->created = clock_unix();
-	e->ttl = ttl;
+	e->ttl = (int32_t)ttl;
 	e->busy = true;
 	e->hidden = !s;
 	const status added = begin_entry(all, e, c->id, project, preferred, err);
@@ -342,26 +361,29 @@ session_entry *sessions_take(sessions *all, stream *s, const char *id, session_t
 		stream_error(s, &err, NULL);
 		return NULL;
 	}
-	if (e->away.on_disk)
+	if (tiers_away(e).on_disk)
 		store_session_away_path(all->parts.store, e->id, state);
 	if (e->options.durable && was_lost(all, e)) {
 		tiers_set_idle(all, e, false);
 		tiers_set_live(all, e, false);
 	}
-	e->was_live = e->live;
-	e->from = e->tier;
+	const bool was_live = e->live;
+	const uint8_t from = e->tier;
 	if (!e->live && tiers_make_live(all, e, FLEET_ANY, &err) != STATUS_OK) {
 		catalog_release(*c);
 		*c = NULL;
 		stream_error(s, &err, NULL);
 		return NULL;
 	}
+	session_place *place = e->place;
+	place->was_live = was_live;
+	place->from = from;
 	e->busy = true;
 	tiers_set_idle(all, e, false);
 	*ticket = (session_ticket){.options = e->options,
-	                           .away = &e->away,
+	                           .away = &place->away,
 	                           .taken_ns = clock_ns(),
-	                           .fetch = !e->was_live && !e->away.blob && state[0]};
+	                           .fetch = !was_live && !place->away.blob && state[0]};
 	snprintf(ticket->id, sizeof ticket->id, "%s", e->id);
 	snprintf(ticket->state, sizeof ticket->state, "%s", state);
 	return e;
@@ -370,7 +392,7 @@ session_entry *sessions_take(sessions *all, stream *s, const char *id, session_t
 void sessions_release(sessions *all, session_entry *e)
 {
 	sessions_cancel_snapshots(all, e);
-	tiers_set_live(all, e, e->was_live);
+	tiers_set_live(all, e, e->place->was_live);
 	touch(all, e);
 	set_free(all, e);
 }
@@ -383,7 +405,7 @@ static void adopt_info(session_entry *e, const session_info *info)
 	e->source_tokens = info->source;
 	e->state_bytes = info->state_bytes;
 	e->snapshot_bytes = info->snapshot_bytes;
-	e->export_bytes = info->export_bytes;
+	e->place->export_bytes = info->export_bytes;
 	e->options = info->options;
 	if (!e->options.durable)
 		sessions_sync_snapshots(e, info);
@@ -418,8 +440,8 @@ status sessions_return(sessions *all, session_entry **taken, const session_ticke
 
 void sessions_settled(sessions *all, session_entry *e, int64_t bytes)
 {
-	e->stored_tokens = e->tokens;
-	e->stored_state = bytes;
+	e->stored->tokens = e->tokens;
+	e->stored->state_bytes = bytes;
 	e->damaged = false;
 	sessions_keep_snapshots(all, e);
 	sessions_count_bytes(e);
@@ -435,10 +457,10 @@ void sessions_forget_away(sessions *all, session_entry *e, session_ticket *ticke
 
 void sessions_revert(sessions *all, session_entry *e)
 {
-	assert(e->options.durable && e->stored_tokens >= 0);
+	assert(e->options.durable && is_stored(e));
 	if (e->live)
 		tiers_discard(all, e);
-	e->tokens = e->stored_tokens;
+	e->tokens = e->stored->tokens;
 	sessions_cancel_snapshots(all, e);
 	sessions_count_bytes(e);
 	set_free(all, e);
@@ -446,7 +468,7 @@ void sessions_revert(sessions *all, session_entry *e)
 
 status sessions_remove(sessions *all, session_entry *e, error *err)
 {
-	if (e->options.durable && e->stored_tokens >= 0) {
+	if (is_stored(e)) {
 		status s = store_session_delete(all->parts.store, e->id, err);
 		if (s != STATUS_OK && s != STATUS_NOT_FOUND)
 			return s;
@@ -490,14 +512,14 @@ static status fill_entry(session_entry *e, const json_t *row, const char **of)
 	                      "source_tokens", &source_tokens, "state_bytes", &state_bytes, "created", &created,
 	                      "explain", &explain, "position_policy", &policy, "ttl_seconds", &ttl));
 	e->options = (session_options){sessions_policy(policy), explain, true};
-	e->tokens = e->stored_tokens = tokens;
+	e->tokens = e->stored->tokens = tokens;
 	e->source_tokens = source_tokens;
 	e->state_bytes = state_bytes;
 	e->created = created;
-	e->ttl = ttl;
+	e->ttl = (int32_t)ttl;
 	e->snapshot_every = json_integer_value(every);
 	const json_t *stored = json_object_get(row, "stored_bytes"); /* earlier versions did not write it */
-	e->stored_state = stored ? json_integer_value(stored) : state_bytes;
+	e->stored->state_bytes = stored ? json_integer_value(stored) : state_bytes;
 	TRY(sessions_tree_read_origin(e, json_object_get(row, "origin")));
 	return snapshots_read(&e->snapshots, json_object_get(row, "snapshots"));
 }
@@ -513,7 +535,9 @@ static bool read_entry(void *context, const json_t *row)
 	}
 	const char *of = "";
 	session_entry *e = new_entry(id);
-	status s = e ? fill_entry(e, row, &of) : STATUS_NOMEM;
+	status s = e ? sessions_new_stored(e) : STATUS_NOMEM;
+	if (s == STATUS_OK)
+		s = fill_entry(e, row, &of);
 	if (s == STATUS_NOMEM) {
 		if (e)
 			free_entry(e);
@@ -523,6 +547,7 @@ static bool read_entry(void *context, const json_t *row)
 	if (s != STATUS_OK) {
 		log_line(LOG_ERROR, "the row of the stored session %s is damaged", id);
 		e->options.durable = e->damaged = true;
+		e->stored->tokens = 0; /* it is in the store, which removes it with the session */
 		of = "";
 		e->ttl = -1;
 	}

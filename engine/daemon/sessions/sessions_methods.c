@@ -40,7 +40,7 @@ json_t *sessions_document(const session_entry *e)
 {
 	json_t *object = sessions_object(e);
 	bool complete = object && json_object_set_new(object, "ttl_seconds", json_integer(e->ttl)) == 0 &&
-	                json_object_set_new(object, "stored_bytes", json_integer(e->stored_state)) == 0;
+	                json_object_set_new(object, "stored_bytes", json_integer(e->stored ? e->stored->state_bytes : 0)) == 0;
 	if (complete && (e->snapshots.newest || e->adding.newest))
 		complete = json_object_set_new(object, "snapshots", snapshots_document(&e->snapshots, &e->adding)) == 0;
 	if (complete && e->origin)

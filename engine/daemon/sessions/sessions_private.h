@@ -38,6 +38,26 @@ typedef struct idle_list {
 	session_entry *first, *last;
 } idle_list;
 
+/* The part of an entry that exists while a request uses the session, or while its state is in a slot or in host memory. */
+typedef struct session_place {
+	session_entry *idle_next, *idle_previous; /* in `list` */
+	idle_list *list;                          /* the list of idle entries that it is in; NULL: none */
+	uint64_t idle_since;                      /* while in a list: order in which entries became idle */
+	eviction *eviction;                       /* allocated while live, so giving the slot up needs no memory */
+	session_away away;                        /* the state while it has no slot; the executor's while busy */
+	stream *waiting;                          /* requests that wait until it has moved, first come first */
+	int64_t export_bytes;                     /* size of its blob, without header and checksum */
+	uint8_t from;                             /* session_tier: where it was when it was taken */
+	bool was_live;                            /* live when it was taken */
+} session_place;
+
+/* The stored version of a durable session. */
+typedef struct session_stored {
+	int64_t tokens;      /* when it was last stored; -1: never */
+	int64_t state_bytes; /* size of the stored state */
+	int64_t counted;     /* bytes counted in its project */
+} session_stored;
+
 /* The session that a fork was made from. */
 typedef struct session_origin {
 	char session[STORE_ID_BYTES], snapshot[STORE_ID_BYTES]; /* snapshot "": none */
@@ -47,32 +67,24 @@ typedef struct session_origin {
 } session_origin;
 
 struct session_entry {
-	session_entry *older, *newer;             /* in the order of creation */
-	session_entry *idle_next, *idle_previous; /* in `list` */
-	idle_list *list;                          /* the list of idle entries that it is in; NULL: none */
-	uint64_t idle_since;                      /* while in a list: order in which entries became idle */
-	string_node node;                         /* in the table, by id */
-	model_use *use;                           /* its model, with the count of sessions */
+	session_entry *older, *newer; /* in the order of creation */
+	string_node node;             /* in the table, by id */
+	model_use *use;               /* its model, with the count of sessions */
 	session_project *project;
 	session_entry *project_older, *project_newer; /* in the order of creation */
-	eviction *eviction;                       /* allocated while live, so giving the slot up needs no memory */
-	session_away away;                        /* the state while it has no slot; the executor's while busy */
-	stream *waiting;                          /* requests that wait until it has moved, first come first */
+	session_place *place;   /* NULL: idle, and its state is only on the disk */
+	session_stored *stored; /* NULL: never stored */
 	session_options options;
 	int64_t tokens, source_tokens, state_bytes, created;
-	int64_t stored_tokens;  /* durable: tokens when last stored; -1: never */
-	int64_t stored_state;   /* durable: bytes of the stored state; 0: never stored */
-	int64_t counted;        /* bytes counted in its project */
-	int64_t ttl;            /* seconds of life without use; -1: SESSIONS_TTL_SECONDS, or unlimited for a durable
-	                         * session */
 	uint64_t expires_ns;    /* on the monotonic clock; 0: never */
-	int64_t tier_bytes;     /* as counted in `tier` */
+	int64_t tier_bytes;     /* as counted in `tier`; of the file if it is not durable and only on the disk */
+	int32_t ttl;            /* seconds of life without use; -1: SESSIONS_TTL_SECONDS, or unlimited for a durable
+	                         * session */
 	int expiry;             /* its place in the queue of expiry; -1: none */
 	int8_t device;          /* number of the device of its slot, while live or moving */
-	uint8_t tier, from;     /* session_tier: where it is counted; where it was when it was taken */
+	uint8_t tier;           /* session_tier: where it is counted */
 	bool busy, live;        /* used by a request; has a slot */
 	bool moving;            /* leaves its slot, or is written to the disk */
-	bool was_live;          /* live when it was taken */
 	bool hidden;            /* belongs to one request; no other one finds it */
 	bool damaged;           /* its stored state was unreadable when last needed */
 	session_origin *origin; /* NULL: it is no fork */
@@ -80,7 +92,6 @@ struct session_entry {
 	snapshot_list snapshots;
 	snapshot_list adding;   /* snapshots that the present request makes */
 	int64_t snapshot_bytes; /* host memory of a snapshot of its present state, with what it would share */
-	int64_t export_bytes;   /* size of its blob, without header and checksum */
 	int64_t snapshot_every; /* tokens between automatic snapshots; 0: none are made */
 	char id[];
 };
@@ -122,7 +133,9 @@ status sessions_join_project(sessions *all, session_entry *e, const char *name);
 void sessions_leave_project(sessions *all, session_entry *e);
 /* STATUS_RATE_LIMITED: the project has as many sessions as the request allows. */
 status sessions_check_quota(const sessions *all, const project_scope *scope, const char *project, error *err);
-/* Count what the session has on the disk. */
+/* Allocate `stored` if it is NULL. STATUS_NOMEM. */
+status sessions_new_stored(session_entry *e);
+/* Count what the stored session has on the disk. */
 void sessions_count_bytes(session_entry *e);
 
 /* Make the automatic snapshots of a session that is not durable those that the scheduler has. */
@@ -142,6 +155,8 @@ void tiers_set_idle(sessions *all, session_entry *e, bool idle);
 void tiers_discard(sessions *all, session_entry *e);
 /* Count a session that has returned to its slot. */
 void tiers_count_return(sessions *all, session_entry *e);
+/* Where the state of a session without a slot is. */
+session_away tiers_away(const session_entry *e);
 /* Free the state of a session that has no slot. */
 void tiers_forget_away(sessions *all, session_entry *e);
 /* True if the session has a state somewhere; otherwise the device has lost it. */

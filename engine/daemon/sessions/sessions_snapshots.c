@@ -14,7 +14,7 @@ const snapshot_list *sessions_snapshots(const session_entry *e)
 static status check_snapshot_room(const sessions *all, const session_entry *e, error *err)
 {
 	const session_parts *p = &all->parts;
-	const int count = e->snapshots.count - e->snapshots.automatic;
+	const int count = snapshots_count(&e->snapshots) - snapshots_count_automatic(&e->snapshots);
 	if (count >= p->max_snapshots)
 		return error_set(err, STATUS_CONFLICT, NULL,
 		                 "the session has %d snapshots: delete some, or start the service with a larger "
@@ -46,8 +46,8 @@ status sessions_begin_snapshot(sessions *all, session_entry *e, const char *name
 		free(x);
 		return s;
 	}
-	all->snapshot_bytes += snapshots_counted(x);
 	snapshots_add(&e->adding, x);
+	all->snapshot_bytes += snapshots_memory(&e->adding); /* the only one */
 	*out = x;
 	return STATUS_OK;
 }
@@ -80,9 +80,7 @@ status sessions_begin_automatic(session_entry *e, const char *id, int64_t tokens
 	snapshots_add(&e->adding, x);
 	if (old)
 		old->leaving = true;
-	int count = e->adding.automatic;
-	for (const snapshot *y = e->snapshots.newest; y; y = y->older)
-		count += y->automatic && !y->leaving;
+	int count = snapshots_count_automatic(&e->snapshots) + snapshots_count_automatic(&e->adding);
 	for (; count > SCHEDULER_AUTOMATIC && (old = snapshots_oldest_automatic(&e->snapshots)); count--)
 		old->leaving = true;
 	return STATUS_OK;
@@ -100,13 +98,13 @@ void sessions_keep_snapshots(sessions *all, session_entry *e)
 		if (x->leaving)
 			sessions_remove_snapshot(e, x->id);
 	}
-	all->snapshot_bytes -= e->adding.bytes;
+	all->snapshot_bytes -= snapshots_memory(&e->adding);
 	snapshots_move(&e->snapshots, &e->adding);
 }
 
 void sessions_cancel_snapshots(sessions *all, session_entry *e)
 {
-	all->snapshot_bytes -= e->adding.bytes;
+	all->snapshot_bytes -= snapshots_memory(&e->adding);
 	snapshots_fini(&e->adding);
 	for (snapshot *x = e->snapshots.newest; x; x = x->older)
 		x->leaving = false;

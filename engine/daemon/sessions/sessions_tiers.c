@@ -25,23 +25,31 @@ enum {
 
 /* --- counts ------------------------------------------------------------------------------ */
 
+session_away tiers_away(const session_entry *e)
+{
+	return e->place ? e->place->away
+	                : (session_away){.on_disk = e->tier_bytes > 0, .bytes = (size_t)e->tier_bytes};
+}
+
 static session_tier tier_of(const session_entry *e)
 {
-	return e->live || (e->moving && !e->away.blob) ? TIER_DEVICE : e->away.blob ? TIER_HOST : TIER_DISK;
+	const bool held = tiers_away(e).blob;
+	return e->live || (e->moving && !held) ? TIER_DEVICE : held ? TIER_HOST : TIER_DISK;
 }
 
 static int64_t bytes_in(const session_entry *e, session_tier tier)
 {
-	const session_away *a = &e->away;
-	return tier == TIER_DEVICE            ? e->state_bytes
-	       : tier == TIER_HOST && a->held ? e->snapshot_bytes
-	       : a->blob || a->on_disk        ? (int64_t)a->bytes
-	                                      : 0;
+	const session_away a = tiers_away(e);
+	return tier == TIER_DEVICE           ? e->state_bytes
+	       : tier == TIER_HOST && a.held ? e->snapshot_bytes
+	       : a.blob || a.on_disk         ? (int64_t)a.bytes
+	                                     : 0;
 }
 
 bool tiers_have_state(const session_entry *e)
 {
-	return e->live || e->moving || e->options.durable || e->away.blob || e->away.on_disk;
+	const session_away a = tiers_away(e);
+	return e->live || e->moving || e->options.durable || a.blob || a.on_disk;
 }
 
 void tiers_leave(sessions *all, session_entry *e)
@@ -62,6 +70,29 @@ static void count_place(sessions *all, session_entry *e)
 	all->stats.bytes[e->tier] += e->tier_bytes;
 }
 
+static status use_place(session_entry *e)
+{
+	const session_away away = tiers_away(e);
+	if (e->place)
+		return STATUS_OK;
+	e->place = memory_new(1, sizeof *e->place);
+	if (!e->place)
+		return STATUS_NOMEM;
+	e->place->away = away;
+	return STATUS_OK;
+}
+
+/* Free the place of a counted entry that needs none. */
+static void leave_place(session_entry *e)
+{
+	session_place *p = e->place;
+	if (!p || e->busy || e->moving || e->live || p->away.blob || p->away.snapshots || p->waiting)
+		return;
+	free(p->eviction);
+	free(p);
+	e->place = NULL;
+}
+
 void tiers_set_live(sessions *all, session_entry *e, bool live)
 {
 	if (live != e->live)
@@ -72,39 +103,46 @@ void tiers_set_live(sessions *all, session_entry *e, bool live)
 
 void tiers_set_idle(sessions *all, session_entry *e, bool idle)
 {
-	idle_list *list = e->list;
-	if (list) {
-		*(e->idle_previous ? &e->idle_previous->idle_next : &list->first) = e->idle_next;
-		*(e->idle_next ? &e->idle_next->idle_previous : &list->last) = e->idle_previous;
-	}
-	e->list = list = !idle ? NULL : e->live ? &all->idle[e->device] : e->away.blob ? &all->held : NULL;
-	if (!list)
+	session_place *p = e->place;
+	if (!p)
 		return;
-	e->idle_since = ++all->idle_clock;
-	e->idle_next = NULL;
-	e->idle_previous = list->last;
-	*(list->last ? &list->last->idle_next : &list->first) = e;
+	idle_list *list = p->list;
+	if (list) {
+		*(p->idle_previous ? &p->idle_previous->place->idle_next : &list->first) = p->idle_next;
+		*(p->idle_next ? &p->idle_next->place->idle_previous : &list->last) = p->idle_previous;
+	}
+	p->list = list = !idle ? NULL : e->live ? &all->idle[e->device] : p->away.blob ? &all->held : NULL;
+	if (!list) {
+		leave_place(e);
+		return;
+	}
+	p->idle_since = ++all->idle_clock;
+	p->idle_next = NULL;
+	p->idle_previous = list->last;
+	*(list->last ? &list->last->place->idle_next : &list->first) = e;
 	list->last = e;
 }
 
 void tiers_count_return(sessions *all, session_entry *e)
 {
 	sessions_stats *s = &all->stats;
-	const double seconds = (double)e->away.returned_ns * 1e-9;
+	session_place *p = e->place;
+	const double seconds = (double)p->away.returned_ns * 1e-9;
 	int bucket = 0;
-	if (!e->away.returned_ns)
+	if (!p->away.returned_ns)
 		return;
-	e->away.returned_ns = 0;
+	p->away.returned_ns = 0;
 	while (bucket < DEVICE_TICK_BUCKETS && seconds > device_tick_bounds[bucket])
 		bucket++;
 	s->returns[bucket]++;
 	s->return_seconds += seconds;
-	s->moves[e->from][TIER_DEVICE]++;
+	s->moves[p->from][TIER_DEVICE]++;
 }
 
 static session_transfer state_of(const session_entry *e)
 {
-	return (session_transfer){.blob = e->away.blob, .bytes = e->away.bytes, .held = e->away.held};
+	const session_away *a = &e->place->away;
+	return (session_transfer){.blob = a->blob, .bytes = a->bytes, .held = a->held};
 }
 
 /* Free the state in host memory. */
@@ -112,38 +150,48 @@ static void free_state(session_entry *e)
 {
 	session_transfer t = state_of(e);
 	scheduler_transfer_fini(&t);
-	e->away.blob = NULL;
-	e->away.held = NULL;
+	e->place->away.blob = NULL;
+	e->place->away.held = NULL;
 }
 
 void tiers_forget_away(sessions *all, session_entry *e)
 {
 	char path[PATH_MAX];
-	if (e->away.on_disk) {
+	if (tiers_away(e).on_disk) {
 		store_session_away_path(all->parts.store, e->id, path);
 		store_session_discard(path);
 	}
+	if (!e->place)
+		return;
 	free_state(e);
-	scheduler_snapshots_free(e->away.snapshots);
-	e->away = (session_away){0};
+	scheduler_snapshots_free(e->place->away.snapshots);
+	e->place->away = (session_away){0};
 }
 
 /* --- requests that wait for a move ---------------------------------------------------------- */
 
 void sessions_wait(session_entry *e, stream *s)
 {
-	stream **link = &e->waiting;
+	stream **link = &e->place->waiting;
 	while (*link)
 		link = &(*link)->next_waiting;
 	s->next_waiting = NULL;
 	*link = s;
 }
 
+static bool is_awaited(const session_entry *e)
+{
+	return e->place && e->place->waiting;
+}
+
 /* Begin the requests that wait for the session again. One of them may remove it. */
 static void wake(session_entry *e)
 {
-	stream *s = e->waiting;
-	e->waiting = NULL;
+	if (!is_awaited(e))
+		return;
+	stream *s = e->place->waiting;
+	e->place->waiting = NULL;
+	leave_place(e);
 	for (stream *next; s; s = next) {
 		next = s->next_waiting;
 		if (s->cancelled && !stream_detached(s))
@@ -171,13 +219,14 @@ static void discarded(task *t)
 /* The executor runs tasks in order, so the next task that uses the session does not find it on the device. */
 void tiers_discard(sessions *all, session_entry *e)
 {
-	eviction *x = e->eviction;
-	e->eviction = NULL;
+	eviction *x = e->place->eviction;
+	e->place->eviction = NULL;
 	x->task = (task){.run = run_discard, .done = discarded};
 	snprintf(x->id, sizeof x->id, "%s", e->id);
 	executor_control(fleet_executor(all->parts.fleet, e->device), &x->task);
 	tiers_set_idle(all, e, false);
 	tiers_set_live(all, e, false);
+	leave_place(e);
 }
 
 /* Copy the next step. Executor thread. */
@@ -206,17 +255,17 @@ static void moved(task *t)
 	e->moving = false;
 	all->moving_bytes -= x->expected;
 	if (x->result == STATUS_OK) {
-		e->away = (session_away){
+		e->place->away = (session_away){
 		    .blob = x->out.blob, .held = x->out.held, .bytes = x->out.bytes, .snapshots = x->snapshots};
 		all->stats.moves[TIER_DEVICE][TIER_HOST]++;
 	}
 	const bool stays = x->result != STATUS_OK && x->result != STATUS_NOT_FOUND;
-	e->eviction = stays ? x : NULL;
+	e->place->eviction = stays ? x : NULL;
 	if (!stays)
 		free(x);
 	tiers_set_live(all, e, stays);
 	tiers_set_idle(all, e, true);
-	if (!tiers_have_state(e) && !e->waiting)
+	if (!tiers_have_state(e) && !is_awaited(e))
 		sessions_remove(all, e, NULL);
 	else
 		wake(e); /* a request that finds the session lost removes it */
@@ -226,13 +275,13 @@ static void moved(task *t)
 /* Bytes of the state on the disk. In host memory it has snapshot_bytes. */
 static int64_t away_bytes(const session_entry *e)
 {
-	return e->export_bytes + BLOB_BYTES;
+	return e->place->export_bytes + BLOB_BYTES;
 }
 
 static void move(sessions *all, session_entry *e)
 {
-	eviction *x = e->eviction;
-	e->eviction = NULL;
+	eviction *x = e->place->eviction;
+	e->place->eviction = NULL;
 	*x = (eviction){.task = {.prepare = prepare_move, .run = run_move, .done = moved},
 	                .all = all,
 	                .entry = e,
@@ -276,8 +325,8 @@ static session_entry *find_longest_idle(const sessions *all, int64_t room, int64
 	for (int i = 0; i < fleet_count(f); i++) {
 		session_entry *e = !open || device_is_open(fleet_device(f, i)) ? all->idle[i].first : NULL;
 		while (e && !e->options.durable && e->snapshot_bytes > unwritten && away_bytes(e) > room)
-			e = e->idle_next;
-		if (e && (!best || e->idle_since < best->idle_since))
+			e = e->place->idle_next;
+		if (e && (!best || e->place->idle_since < best->place->idle_since))
 			best = e;
 	}
 	return best;
@@ -319,13 +368,18 @@ static status place_session(sessions *all, session_entry *e, int preferred, erro
 
 status tiers_make_live(sessions *all, session_entry *e, int preferred, error *err)
 {
-	if (!e->eviction)
-		e->eviction = memory_new(1, sizeof *e->eviction);
-	if (!e->eviction)
-		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
-	TRY(place_session(all, e, preferred, err));
-	tiers_set_live(all, e, true);
-	return STATUS_OK;
+	status s = use_place(e);
+	if (s == STATUS_OK && !e->place->eviction)
+		e->place->eviction = memory_new(1, sizeof *e->place->eviction);
+	if (s != STATUS_OK || !e->place->eviction)
+		s = error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	else
+		s = place_session(all, e, preferred, err);
+	if (s == STATUS_OK)
+		tiers_set_live(all, e, true);
+	else
+		leave_place(e);
+	return s;
 }
 
 /* --- from host memory to the disk ---------------------------------------------------------------- */
@@ -378,7 +432,7 @@ static void spilled(uv_work_t *work, int cancelled)
 		e->moving = false;
 		if (i < now.written) {
 			free_state(e);
-			e->away.on_disk = true;
+			e->place->away.on_disk = true;
 			all->stats.moves[TIER_HOST][TIER_DISK]++;
 		}
 		count_place(all, e);
@@ -396,8 +450,8 @@ static int gather_spilled(sessions *all)
 	int64_t over = all->stats.bytes[TIER_HOST] - all->parts.memory_bytes,
 	        room = all->parts.disk_bytes - all->stats.bytes[TIER_DISK];
 	for (session_entry *e = all->held.first, *next; e && over > 0 && n < SPILL_MOST; e = next) {
-		next = e->idle_next;
-		const int64_t bytes = (int64_t)e->away.bytes, memory = e->tier_bytes;
+		next = e->place->idle_next;
+		const int64_t bytes = (int64_t)e->place->away.bytes, memory = e->tier_bytes;
 		if (!e->options.durable && bytes > STORE_SESSION_BYTES)
 			continue;
 		if (!e->options.durable && bytes > room)
@@ -407,6 +461,7 @@ static int gather_spilled(sessions *all)
 		if (e->options.durable) {
 			tiers_forget_away(all, e);
 			count_place(all, e);
+			leave_place(e);
 			all->stats.moves[TIER_HOST][TIER_DISK]++;
 			continue;
 		}

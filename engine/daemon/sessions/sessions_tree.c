@@ -99,7 +99,7 @@ void sessions_tree(stream *s)
 		return;
 	for (int64_t n = 0; complete && e && n < LISTING_SESSIONS; e = next_in_tree(e, root)) {
 		complete = json_array_append_new(data, branch_object(e)) == 0;
-		n += 1 + e->snapshots.count;
+		n += 1 + snapshots_count(&e->snapshots);
 	}
 	if (!complete) {
 		json_decref(data);

@@ -24,14 +24,30 @@ void snapshots_add(snapshot_list *list, snapshot *x)
 {
 	x->older = list->newest;
 	list->newest = x;
-	list->count++;
-	list->automatic += x->automatic;
-	list->bytes += snapshots_counted(x);
 }
 
-int64_t snapshots_counted(const snapshot *x)
+int snapshots_count(const snapshot_list *list)
 {
-	return x->version || x->automatic ? 0 : x->bytes;
+	int n = 0;
+	for (const snapshot *x = list->newest; x; x = x->older)
+		n += !x->leaving;
+	return n;
+}
+
+int snapshots_count_automatic(const snapshot_list *list)
+{
+	int n = 0;
+	for (const snapshot *x = list->newest; x; x = x->older)
+		n += x->automatic && !x->leaving;
+	return n;
+}
+
+int64_t snapshots_memory(const snapshot_list *list)
+{
+	int64_t bytes = 0;
+	for (const snapshot *x = list->newest; x; x = x->older)
+		bytes += x->version || x->automatic ? 0 : x->bytes;
+	return bytes;
 }
 
 snapshot *snapshots_oldest_automatic(const snapshot_list *list)
@@ -50,9 +66,6 @@ static void unlink_snapshot(snapshot_list *list, snapshot *x)
 	while (*link != x)
 		link = &(*link)->older;
 	*link = x->older;
-	list->count--;
-	list->automatic -= x->automatic;
-	list->bytes -= snapshots_counted(x);
 }
 
 void snapshots_move(snapshot_list *list, snapshot_list *from)

@@ -22,14 +22,15 @@ typedef struct snapshot {
 
 typedef struct snapshot_list {
 	snapshot *newest;
-	int count, automatic; /* all; the automatic ones */
-	int64_t bytes;        /* sum of those that count against --snapshot-bytes (snapshots_counted) */
-} snapshot_list;              /* {0}: empty */
+} snapshot_list; /* {0}: empty */
 
 /* Create a snapshot with an id of its own, in no list. NULL: out of memory. */
 snapshot *snapshots_new(const char *name, int64_t tokens);
-/* Return the bytes of a snapshot if the scheduler has it; 0 for an automatic one, which the scheduler itself counts. */
-int64_t snapshots_counted(const snapshot *x);
+/* Return the number of all snapshots, or of the automatic ones, that are not leaving. */
+int snapshots_count(const snapshot_list *list);
+int snapshots_count_automatic(const snapshot_list *list);
+/* Return the bytes of those that the scheduler has, without automatic ones, which the scheduler itself counts. */
+int64_t snapshots_memory(const snapshot_list *list);
 /* Return the oldest automatic snapshot that is not leaving, or NULL. */
 snapshot *snapshots_oldest_automatic(const snapshot_list *list);
 /* Move all snapshots of `from`, which are newer, to the list. */

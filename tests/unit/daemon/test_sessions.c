@@ -16,7 +16,7 @@
 #include "engine/base/file.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
-#include "engine/daemon/sessions/sessions.h"
+#include "engine/daemon/sessions/sessions_private.h"
 #include "tests/unit/support/folder.h"
 #include "tests/unit/support/parts.h"
 
@@ -58,19 +58,25 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* Add a durable session with a lifetime of `ttl` seconds, of which `left` remain by the wall clock. */
-static void keep(const fixture *f, const char *id, int64_t ttl, int64_t left)
+/* Store a durable session with this document, which is freed. */
+static void keep_document(const fixture *f, const char *id, json_t *document)
 {
 	char path[PATH_MAX];
 	store *s = f->engine->store;
-	json_t *row = json_pack("{s:s, s:s, s:i, s:i, s:i, s:b, s:s, s:I, s:I}", "id", id, "model", "some-model",
-	                        "tokens", 3, "state_bytes", 4, "created", 5, "explain", 0, "position_policy", "error",
-	                        "ttl_seconds", (json_int_t)ttl, "expires_at", (json_int_t)(clock_unix() + left));
 	int64_t version;
 	assert_int_equal(store_session_next(s, id, &version, path, NULL), STATUS_OK);
-	assert_int_equal(store_session_write(path, id, row, "state", 5, NULL), STATUS_OK);
-	assert_int_equal(store_session_keep(s, id, version, row, NULL), STATUS_OK);
-	json_decref(row);
+	assert_int_equal(store_session_write(path, id, document, "state", 5, NULL), STATUS_OK);
+	assert_int_equal(store_session_keep(s, id, version, document, NULL), STATUS_OK);
+	json_decref(document);
+}
+
+/* Add a durable session with a lifetime of `ttl` seconds, of which `left` remain by the wall clock. */
+static void keep(const fixture *f, const char *id, int64_t ttl, int64_t left)
+{
+	keep_document(f, id,
+	              json_pack("{s:s, s:s, s:i, s:i, s:i, s:b, s:s, s:I, s:I}", "id", id, "model", "some-model",
+	                        "tokens", 3, "state_bytes", 4, "created", 5, "explain", 0, "position_policy", "error",
+	                        "ttl_seconds", (json_int_t)ttl, "expires_at", (json_int_t)(clock_unix() + left)));
 }
 
 static void start(const fixture *f)
@@ -139,6 +145,19 @@ static void sessions_without_a_lifetime_are_kept(void **state)
 	assert_true(sessions_use_model(f->engine->sessions, "some-model"));
 }
 
+static void a_session_whose_document_is_malformed_can_be_deleted_for_good(void **state)
+{
+	fixture *f = *state;
+	keep_document(f, "sess-1", json_pack("{s:s, s:s, s:s}", "id", "sess-1", "model", "some-model", "tokens", "3"));
+	keep(f, "sess-2", -1, 0);
+	start(f);
+	assert_int_equal(sessions_count(f->engine->sessions), 2);
+	sessions_remove(f->engine->sessions, sessions_find(f->engine->sessions, "sess-1"), NULL);
+	sessions_free(f->engine->sessions);
+	start(f);
+	assert_int_equal(sessions_count(f->engine->sessions), 1);
+}
+
 /* Their lifetimes are in no order. */
 static void each_of_many_sessions_expires_at_its_time(void **state)
 {
@@ -166,6 +185,8 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(a_jump_backwards_does_not_keep_a_session_forever, setup, teardown),
 	    cmocka_unit_test_setup_teardown(each_of_many_sessions_expires_at_its_time, setup, teardown),
 	    cmocka_unit_test_setup_teardown(sessions_without_a_lifetime_are_kept, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_session_whose_document_is_malformed_can_be_deleted_for_good, setup,
+	                                    teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
