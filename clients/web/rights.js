@@ -1,4 +1,4 @@
-/* What the key in use may do. openapi.json has the role that each operation needs. */
+/* The operations that the key in use may do. openapi.json has the role that each operation needs. */
 import {get, getKey} from './api.js';
 import {openapi} from './form.js';
 
