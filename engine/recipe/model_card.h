@@ -24,7 +24,7 @@
 /* Relations of a model to its parent. */
 #define MODEL_CARD_TRAINED "trained from"
 #define MODEL_CARD_IMPORTED "imported from"
-enum { MODEL_CARD_MAX_BYTES = 4 << 20, MODEL_CARD_MAX_PARENTS = 64 };
+enum { MODEL_CARD_MAX_BYTES = 1 << 20, MODEL_CARD_MAX_PARENTS = 64 };
 
 /* Make a card without content. source: NULL if unknown. New reference; NULL: out of memory. */
 json_t *model_card_new(const char *id, const char *source);
