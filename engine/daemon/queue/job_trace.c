@@ -140,15 +140,15 @@ void job_trace_run(json_t *document, const char *name)
 void job_trace_step(json_t *document, const char *name, int64_t step, uint64_t ns)
 {
 	json_t *trace = own_trace(document), *spans = json_object_get(trace, "spans");
-	const int64_t now = clock_unix_ns();
+	const int64_t now = clock_unix_ns(), began = now - (int64_t)ns;
 	size_t i, steps = 0;
 	json_t *span;
-	if (!trace)
-		return;
+	if (!trace || began < json_read_integer(json_array_get(spans, 0), "from", 0))
+		return; /* the job is to run again; the step is of the run before, whose spans have been sent */
 	json_array_foreach(spans, i, span) steps += json_object_get(span, "step") != NULL;
 	if (steps < JOB_TRACE_STEPS && i < JOB_TRACE_SPANS)
 		json_array_append_new(spans, json_pack("{s:s, s:I, s:I, s:I}", "name", name, "from",
-		                                       (json_int_t)(now - (int64_t)ns), "to", (json_int_t)now, "step",
+		                                       (json_int_t)began, "to", (json_int_t)now, "step",
 		                                       (json_int_t)step));
 	else
 		drop(trace);

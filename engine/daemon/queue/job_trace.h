@@ -30,7 +30,7 @@ void job_trace_follow(json_t *document);
 void job_trace_run(json_t *document, const char *phase);
 /* Begin a phase, unless it is the last one. */
 void job_trace_phase(json_t *document, const char *name);
-/* Add a part of the last phase that ends now and took `ns`. */
+/* Add a part of the last phase that ends now and took `ns`, unless it began before the job was resumed. */
 void job_trace_step(json_t *document, const char *name, int64_t step, uint64_t ns);
 
 /* Return the spans of a job that has ended: an array as OTLP's JSON has it. state: its status as clients see it. NULL:

@@ -46,6 +46,21 @@ static void a_phase_ends_with_the_next_one_also_if_that_is_dropped(void **state)
 	json_decref(document);
 }
 
+static void a_step_of_the_run_before_is_left_out(void **state)
+{
+	json_t *document = new_document();
+	(void)state;
+	job_trace_run(document, NULL);
+	job_trace_step(document, "checkpoint", 5, 0);
+	assert_int_equal(json_integer_value(json_object_get(span_at(document, 2), "step")), 5);
+	set_status(document, "cancelled");
+	set_status(document, "queued");
+	job_trace_step(document, "checkpoint", 6, 1000000000);
+	assert_non_null(span_at(document, 0));
+	assert_null(span_at(document, 1));
+	json_decref(document);
+}
+
 static void a_phase_that_no_run_has_ended_is_marked(void **state)
 {
 	json_t *document = new_document();
@@ -62,6 +77,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_phase_ends_with_the_next_one_also_if_that_is_dropped),
+	    cmocka_unit_test(a_step_of_the_run_before_is_left_out),
 	    cmocka_unit_test(a_phase_that_no_run_has_ended_is_marked),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
