@@ -155,7 +155,7 @@ template <int LANES, bool GATED, class WAIT>
 static __device__ __forceinline__ void make_round(const stream_call &c, const WAIT &wait, bool stores, float *out,
                                                   float *space)
 {
-	/* Heads per thread. Two whose lanes have several quads would need more registers than there are. */
+	/* Heads per thread: one if a lane has several quads, since two would spill registers. */
 	enum { HELD_HEADS = LANES < WARP ? 2 : 1, EACH = PROGRAM_THREADS / LANES };
 	const int warps = row_warps(c.norm), rows = (int)c.rows;
 	const unsigned all = (unsigned)(c.rows * c.heads);
