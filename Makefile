@@ -455,7 +455,7 @@ TESTED := all $(GOLDEN)
 # tests/e2e/test_library.py compiles programs without sanitizers.
 LIBRARY_TESTED := $(if $(filter release,$(BUILD)),lib)
 
-PYTEST = env ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) $(VENV)/bin/python -m pytest -q
+PYTEST = env ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) tests/run_pytest $(VENV)/bin/python -m pytest -q
 # More processes than processors, since tests also wait; a file's tests share services, so they stay together.
 PYTEST_JOBS ?= -n $(shell echo $$(($$(nproc) * 2))) --dist loadfile
 # Slow tests compute more than they wait.
