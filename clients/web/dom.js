@@ -47,9 +47,9 @@ export function tokenCell(text, ...more) {
 	return element('td', {class: 'token'}, visibleToken(text), more);
 }
 
-/** A visible text in quotation marks. */
+/** A visible text in quotation marks, on one line. */
 export function quoted(text) {
-	return `\u201c${text}\u201d`;
+	return `\u201c${text.replaceAll('\n', '')}\u201d`;
 }
 
 /** Parts of a view that is drawn again and again. change(name, value, make) draws a part only if its value is another

@@ -33,8 +33,8 @@ PAYLOADS = [
 ]
 TEXTS = [pattern.replace("{}", payload) for payload in PAYLOADS for pattern in ("{}", "a {} b", "\">{}", "{}</p>")]
 HARMLESS = [f"text {i}" for i in range(4)]
-# A token has an aria-label if it is white space.
-ELEMENTS = "[...document.querySelectorAll('*')].map(node => `${node.localName} ${node.getAttributeNames().filter(name => name !== 'aria-label' || node.role !== 'option').sort()}`)"
+# A token has these attributes if it is white space.
+ELEMENTS = "[...document.querySelectorAll('*')].map(node => `${node.localName} ${node.getAttributeNames().filter(name => !['aria-label', 'data-blank'].includes(name) || node.role !== 'option').sort()}`)"
 TINY = {"size": {"hidden": 8, "heads": 2, "layers": 1, "dropout": 0}, "sequence_length": 32, "batch_size": 4, "max_steps": 2}
 assert len(set(TEXTS)) >= 200
 

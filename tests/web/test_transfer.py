@@ -46,11 +46,11 @@ def test_an_import_sends_what_belongs_to_a_model_and_says_what_is_left_out(engin
     page.get_by_role("heading", name="Import a model").wait_for()
     start = page.get_by_role("button", name="Import", exact=True)
     assert start.is_disabled()
-    page.locator("input[type=file]").set_input_files(files("README.md", ".gitattributes"))
+    page.locator("input[type=file]").set_input_files(files("notes.md", ".gitattributes"))
     page.get_by_text("None of these files belongs to a model.").wait_for()
     assert start.is_disabled()
-    page.locator("input[type=file]").set_input_files(files("config.json", "README.md", "model-00001-of-00002.safetensors", "model.safetensors.index.json", "SHA256SUMS", "<b>.bin"))
-    page.get_by_text("config.json, model-00001-of-00002.safetensors, model.safetensors.index.json, SHA256SUMS: 4 bytes. Left out: README.md, <b>.bin.").wait_for()
+    page.locator("input[type=file]").set_input_files(files("config.json", "notes.md", "model-00001-of-00002.safetensors", "model.safetensors.index.json", "SHA256SUMS", "<b>.bin"))
+    page.get_by_text("config.json, model-00001-of-00002.safetensors, model.safetensors.index.json, SHA256SUMS: 4 bytes. Left out: notes.md, <b>.bin.").wait_for()
     page.get_by_label("Id", exact=True).fill("taken")
     start.click()
     error_of(page, "Id").wait_for()
@@ -154,7 +154,7 @@ def test_a_model_that_was_saved_is_imported_again(service, open_page, tmp_path, 
             page.get_by_role("button", name=f"Save {file['name']}", exact=True).click()
         saved.value.save_as(folder / file["name"])
         assert hashlib.sha256((folder / file["name"]).read_bytes()).hexdigest() == file["sha256"]
-    (folder / "README.md").write_text("not a part of it")
+    (folder / "notes.md").write_text("not a part of it")
     page.goto(f"{service.url}/#/models?import=1")
     page.get_by_role("heading", name="Import a model").wait_for()
     if way == "folder":
@@ -167,12 +167,14 @@ def test_a_model_that_was_saved_is_imported_again(service, open_page, tmp_path, 
             archive.add(folder, folder.name)
         page.get_by_label("Files of the model").set_input_files(tmp_path / f"{folder.name}.tar")
     if way != "archive":
-        page.get_by_text("Left out: README.md.").wait_for()
+        page.get_by_text("Left out: notes.md.").wait_for()
     page.get_by_text("Drop the folder").wait_for(state="detached")
     assert page.get_by_label("Id", exact=True).input_value() == folder.name
     page.get_by_role("button", name="Import", exact=True).click()
     page.get_by_role("heading", name=folder.name, exact=True).wait_for()
-    assert service.ok("GET", f"/v1/models/{folder.name}/files")["data"] == listed
+    of_model = lambda files: [file for file in files if file["name"] not in ("README.md", "model_card.json")]
+    assert of_model(service.ok("GET", f"/v1/models/{folder.name}/files")["data"]) == of_model(listed)
+    assert service.ok("GET", f"/v1/models/{folder.name}/card")["parents"][0] == {"model": model, "relation": "imported from"}
 
     page.goto(f"{service.url}/#/models?import=1")
     (folder / "config.json").write_text("{")
