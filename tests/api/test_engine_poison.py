@@ -2,12 +2,11 @@
 
 import os
 import signal
-import threading
 import time
 
 import pytest
 
-from engine_client import TEXT, TINY, Closed, EngineError, job_params, own_daemon, train  # noqa: F401
+from engine_client import DATA, END, TEXT, TINY, EngineError, frame, job_params, own_daemon, train  # noqa: F401
 
 
 def crash(daemon, number=signal.SIGABRT):
@@ -71,50 +70,33 @@ def test_a_request_under_which_the_engine_dies_is_refused_and_others_are_answere
         assert engine.generate({**request, "max_tokens": 5})[0]
 
 
-UPLOADS = {
-    "file": ("file.create", {"filename": "a.txt", "purpose": "fine-tune"}, {"file": os.urandom(16) * 2_000_000}),
-    "model": ("model.import", {"id": "m"}, {"config": b"{}", "weights": os.urandom(16) * 2_000_000}),
+UPLOADS = {  # its parts, and the file of the last one, which the check of the upload opens
+    "file": ("file.create", {"filename": "a.txt", "purpose": "fine-tune"}, {"file": b"9 bottles"}, "file"),
+    "model": ("model.import", {"id": "m"}, {"weights": b"9 bottles", "config": b"{}"}, "config.json"),
 }
-
-
-def received(daemon, size):
-    """True if a file of an upload has this size."""
-    try:
-        return any(f.stat().st_size == size for f in (daemon.folder / "tmp").glob("*/*"))
-    except FileNotFoundError:  # removed meanwhile
-        return False
 
 
 @pytest.mark.parametrize("kind", UPLOADS)
 def test_an_upload_under_which_the_engine_dies_is_refused_and_others_are_taken(own_daemon, kind):
-    method, params, parts = UPLOADS[kind]
-    daemon, deaths, answers = own_daemon(), 0, []
-
-    def send(engine):
-        try:
-            answers.append(engine.upload(method, params, **parts))
-        except (EngineError, Closed, OSError) as failure:
-            answers.append(failure)
-
-    def refusal():
-        return next((a for a in answers if isinstance(a, EngineError) and "died 3 times" in a.message), None)
-
-    while not refusal() and deaths < 60:
+    method, params, parts, name = UPLOADS[kind]
+    daemon = own_daemon()
+    for _ in range(3):
         with daemon.connect() as engine:
-            call = threading.Thread(target=send, args=(engine,))
-            call.start()
-            size = len(list(parts.values())[-1])
-            while call.is_alive() and not received(daemon, size):
-                pass
-            if not call.is_alive():
-                continue
-            time.sleep(0.003 * (deaths % 8))
-            crash(daemon)  # while the upload is checked, or a moment before or after
-            call.join()
-        deaths += 1
+            call = engine.begin(method, params, upload=True)
+            for part, content in parts.items():
+                engine.send(frame(DATA, call.stream, {"part": part}, content))
+            engine.call("engine.status")  # answered after the frames are written
+            received, = (daemon.folder / "tmp").glob(f"*/{name}")
+            received.unlink()
+            os.mkfifo(received)  # who opens it to read waits for a writer
+            engine.send(frame(DATA, call.stream, flags=END))
+            engine.call("engine.status")  # answered after the check has begun
+            crash(daemon)
         daemon.start()
-    assert refusal() and refusal().code == "unavailable" and refusal().retry_after == 600, answers[-3:]
     with daemon.connect() as engine:
+        with pytest.raises(EngineError, match="died 3 times") as refused:
+            engine.upload(method, params, **parts)
+        assert refused.value.code == "unavailable" and refused.value.retry_after == 600
         assert engine.add_file(TEXT) and engine.upload("file.create", {"filename": "b", "purpose": "fine-tune"}, file=b"x")
 
 
