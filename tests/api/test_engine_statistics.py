@@ -181,8 +181,7 @@ def test_a_client_that_leaves_ends_the_reading_and_few_files_are_read_at_once(ow
             for other in set((daemon.folder / "cache").glob(KEPT)) - keeping:
                 other.unlink()  # a kept result is not refused
             for i, c in enumerate(calls):
-                if not c.frames.empty():  # the machine was slow
-                    c.result()
+                if not c.frames.empty():  # it has ended, or the small file was looked up before it
                     calls[i] = engine.begin("file.statistics", {"id": files[i], "model": slow})
             try:
                 statistics(engine, small)
