@@ -303,7 +303,7 @@ def test_the_address_names_the_session(engine, front, open_page):
 
     page = open_play(open_page, front)
     send(page)
-    page.wait_for_function("location.hash === '#/play?session=s0'")
+    page.wait_for_function("() => location.hash === '#/play?session=s0'")
     page.get_by_role("link", name="Files").click()
     page.get_by_role("heading", name="Files").wait_for()
     page.go_back()

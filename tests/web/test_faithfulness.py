@@ -73,7 +73,7 @@ def test_curves_go_through_their_points(draw):
     page = draw(EVALUATION)
     charts = page.locator(".plotted")
     assert charts.count() == 2
-    page.wait_for_function(f"document.querySelectorAll('.plotted .plot path').length === {2 * len(METHODS)}")
+    page.wait_for_function(f"() => document.querySelectorAll('.plotted .plot path').length === {2 * len(METHODS)}")
     drawn = attributes(charts.first.locator(".plot path"), "d", "stroke", "stroke-dasharray")
     (x0, top), (x1, middle), (x2, bottom) = [tuple(map(float, pair.split())) for pair in re.findall(r"[ML]([\d.]+ [\d.]+)", drawn[0][0])]
     assert x1 - x0 == pytest.approx(x2 - x1, abs=0.2) and (middle - top) / (bottom - top) == pytest.approx(0.9 / 3.9, abs=0.01)
