@@ -19,6 +19,12 @@ def additive(*args, url=None, **kw):
                           env={**os.environ, **where}, **kw)
 
 
+def help_of(*program):
+    out = subprocess.run([BIN / program[0], *program[1:], "--help"], capture_output=True, text=True)
+    assert out.returncode == 0
+    return out.stdout
+
+
 class Terminal:
     """A program at a terminal of its own."""
 
