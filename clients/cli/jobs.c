@@ -8,6 +8,7 @@ static int jobs_list(cli *c)
 {
 	static const show_column columns[] = {{"ID", "id", SHOW_PLAIN},
 	                                      {"STATUS", "status", SHOW_PLAIN},
+	                                      {"PLACE", "additive.queue_position", SHOW_OPTIONAL},
 	                                      {"STEP", "additive.step", SHOW_PLAIN},
 	                                      {"OF", "additive.total_steps", SHOW_PLAIN},
 	                                      {"LOSS", "additive.train_loss", SHOW_PLAIN},

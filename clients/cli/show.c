@@ -68,8 +68,8 @@ static void write_value(const json_t *value, show_kind kind, text *out)
 
 static show_kind show_kind_of(const char *name)
 {
-	static const char *const times[] = {"created",    "created_at",       "finished_at",
-	                                    "expires_at", "estimated_finish", NULL};
+	static const char *const times[] = {"created",          "created_at",     "finished_at", "expires_at",
+	                                    "estimated_finish", "expected_start", NULL};
 
 	for (int i = 0; times[i]; i++)
 		if (strcmp(times[i], name) == 0)

@@ -166,7 +166,7 @@ async function showOne(main, route, id) {
 		change('title', [job.id, job.fine_tuned_model, job.status], () => element('div', {class: 'title'}, element('h1', {}, job.fine_tuned_model || job.id), status(job)));
 		change('buttons', [job.fine_tuned_model, job.status], () => buttons(job, where, route, drawHead, () => showOne(main, route, id)));
 		change('state', job, () => [element('progress', {max: 1, value: share, 'aria-label': 'Steps done'}),
-			facts([['Step', a.total_steps ? `${count(a.step || 0)} of ${count(a.total_steps)}` : NONE], ['Left', ENDED.includes(job.status) ? NONE : duration(a.eta_seconds)], ['Tokens per second', short(a.tokens_per_second)],
+			facts([['Step', a.total_steps ? `${count(a.step || 0)} of ${count(a.total_steps)}` : NONE], ...(a.queue_position ? [['Place in the queue', count(a.queue_position)], ['Expected start', time(a.expected_start)]] : [['Left', ENDED.includes(job.status) ? NONE : duration(a.eta_seconds)]]), ['Tokens per second', short(a.tokens_per_second)],
 				['Training loss', significant(a.train_loss)], ['Validation loss', significant(a.valid_loss)], ['Bits per byte', significant(a.bits_per_byte)], ['From', job.model], ['Created', time(job.created_at)]]),
 			job.error && job.error.message ? message(job.error) : null, a.paused_reason ? message(a.paused_reason) : null]);
 		change('options', a.resolved, () => a.resolved ? element('details', {}, element('summary', {}, 'Options'), element('pre', {}, JSON.stringify(a.resolved, null, 2))) : null);

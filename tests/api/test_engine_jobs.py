@@ -350,6 +350,36 @@ def test_a_paused_job_continues_where_it_stopped(engine, endless):
     assert f"Fine-tuning job continues from the checkpoint at step {step}" in messages
 
 
+def test_a_job_that_waits_says_its_place_and_when_it_will_run(engine, file, endless):
+    def shown(id):
+        job = engine.call("job.get", {"id": id})
+        assert job == next(j for j in engine.call("job.list", {"limit": 10})["data"] if j["id"] == id)
+        return job
+
+    def places():
+        return [shown(id)["additive"]["queue_position"] for id in waiting]
+
+    created = [engine.call("job.create", job_params(file, steps)) for steps in (1000, 2000, 3000)]
+    waiting = [job["id"] for job in created]
+    assert [job["additive"]["queue_position"] for job in created] == places() == [1, 2, 3]
+    assert shown(endless)["additive"]["queue_position"] is None and shown(endless)["additive"]["expected_start"] is None
+    listed = {job["id"]: job for job in engine.call("job.list", {"limit": 10})["data"]}  # a single answer, so all numbers agree
+    jobs = [listed[id] for id in (endless, *waiting)]
+    starts = [job["additive"]["expected_start"] for job in jobs]
+    takes = [jobs[0]["additive"]["eta_seconds"], *(job["additive"]["resolved"]["estimated_seconds"] for job in jobs[1:])]
+    assert takes[0] > 10 and starts[1] == pytest.approx(time.time() + takes[0], abs=5)
+    for i in (1, 2):
+        assert starts[i + 1] == pytest.approx(starts[i] + takes[i], abs=1)
+    assert jobs[3]["estimated_finish"] == pytest.approx(starts[3] + takes[3], abs=1)
+    paused = engine.call("job.pause", {"id": waiting[0]})
+    assert paused["additive"]["queue_position"] is paused["additive"]["expected_start"] is paused["estimated_finish"] is None
+    assert places() == [None, 1, 2]
+    assert engine.call("job.resume", {"id": waiting[0]})["additive"]["queue_position"] == 3 and places() == [3, 1, 2]
+    assert engine.call("job.cancel", {"id": waiting[1]})["additive"]["queue_position"] is None and places() == [2, None, 1]
+    engine.call("job.cancel", {"id": waiting[0]})
+    engine.call("job.cancel", {"id": waiting[2]})
+
+
 def test_pausing_and_resuming_at_once_loses_nothing(engine, endless):
     for _ in range(5):
         engine.call("job.pause", {"id": endless})

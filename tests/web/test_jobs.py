@@ -182,6 +182,20 @@ def test_a_job_that_has_ended_early_is_resumed_or_deleted(engine, front, open_pa
     assert [call.params["id"] for call in engine.called("job.delete")] == ["j"]
 
 
+def test_a_job_that_waits_shows_its_place_and_its_start(engine, front, open_page):
+    scripted(engine)
+
+    @engine.on("job.get")
+    async def _(call):
+        job = answers(["name"])["job.get"]
+        call.result({**job, "status": "queued", "additive": {**job["additive"], "queue_position": 3, "expected_start": 1800000000}})
+
+    page = open_page(f"{address(front)}/#/jobs/j")
+    facts = page.locator(".facts")
+    facts.locator("div", has_text="Place in the queue").get_by_text("3", exact=True).wait_for()
+    assert "2027" in facts.locator("div", has_text="Expected start").text_content() and facts.get_by_text("Left", exact=True).count() == 0
+
+
 def test_curves_have_the_names_of_their_jobs(engine, front, open_page):
     scripted(engine)
     names = {"ftjob-111111": "tales", "ftjob-222222": "tales", "ftjob-333333": "<b>chats</b>"}

@@ -86,6 +86,8 @@ class Progress(TypedDict, total=False):
     perplexity: float | None
     accuracy: float | None
     eta_seconds: float | None
+    queue_position: int | None
+    expected_start: int | None
     paused_reason: dict[str, Any] | None
 
 
@@ -104,6 +106,7 @@ class Job(_Job, total=False):
     fine_tuned_model: str | None
     validation_file: str | None
     trained_tokens: int | None
+    estimated_finish: int | None
     seed: int
     metadata: dict[str, str] | None
     error: dict[str, Any] | None

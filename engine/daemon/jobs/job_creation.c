@@ -173,7 +173,7 @@ static status job_creation_add(job_creation *c, char id[STORE_ID_BYTES], json_t 
 	status result = create(c, id, document, err);
 	bool added = result == STATUS_OK;
 	if (added)
-		*object = job_document_public(*document);
+		*object = job_queue_public(&all->queue, *document);
 	result = idempotency_commit(c->stream, result, *object, err);
 	if (result == STATUS_OK)
 		return STATUS_OK;

@@ -12,6 +12,7 @@
 #include "engine/recipe/job_document.h"
 #include "engine/daemon/jobs/job_removal.h"
 #include "engine/daemon/jobs/job_runner.h"
+#include "engine/daemon/jobs/job_schedule.h"
 #include "engine/daemon/jobs/job_state.h"
 #include "engine/daemon/jobs/job_table.h"
 #include "engine/daemon/queue/job_machine.h"
@@ -112,7 +113,7 @@ static void jobs_cancel(stream *s, job_queue *q)
 		return;
 	}
 	json_t *next = job_document_ended(j->base.document, "cancelled", NULL);
-	json_t *answer = next ? job_document_public(next) : NULL;
+	json_t *answer = next ? job_queue_public(q, next) : NULL;
 	status result = answer ? STATUS_OK : STATUS_NOMEM;
 	if (!answer)
 		json_decref(next);
@@ -129,7 +130,7 @@ static void jobs_cancel(stream *s, job_queue *q)
 	stream_error(s, &err, NULL);
 }
 
-/* Change the state of a job that has not ended, and answer. */
+/* Change the state of a job that has not ended. False: the request is answered with the reason. */
 static bool change(stream *s, jobs *all, job *j, job_state state, const char *name, const char *message)
 {
 	error err = ERROR_INIT;
@@ -144,8 +145,12 @@ static bool change(stream *s, jobs *all, job *j, job_state state, const char *na
 	j->base.retry_ns = 0;
 	j->unsettled = false;
 	j->reason = (error)ERROR_INIT;
-	stream_result(s, job_document_public(j->base.document));
 	return true;
+}
+
+static void answer_job(stream *s, const jobs *all, const job *j)
+{
+	stream_result(s, job_queue_public(&all->queue, j->base.document));
 }
 
 /* A job paused by a failure becomes paused by the client, without retries. */
@@ -153,11 +158,13 @@ static void jobs_pause(stream *s, job_queue *q)
 {
 	jobs *all = (jobs *)q;
 	job *j = job_table_find(all, s->target);
-	if (!j || (j->state == JOB_PAUSED && !j->base.retry_ns))
+	if (!j || (j->state == JOB_PAUSED && !j->base.retry_ns)) {
 		job_machine_refuse_state(s, q, "paused");
-	else if (change(s, all, j, JOB_PAUSED, "paused", "The job was paused") &&
-	         job_queue_runs(&all->queue, j->base.id))
-		job_run_stop(q->run, true);
+	} else if (change(s, all, j, JOB_PAUSED, "paused", "The job was paused")) {
+		answer_job(s, all, j);
+		if (job_queue_runs(&all->queue, j->base.id))
+			job_run_stop(q->run, true);
+	}
 }
 
 /* --- job.resume ----------------------------------------------------------------------------- */
@@ -242,6 +249,7 @@ static void resume_ended(stream *s, jobs *all)
 		return;
 	}
 	job_queue_append(&all->queue, &j->base);
+	answer_job(s, all, j);
 	job_runner_next(all);
 }
 
@@ -257,6 +265,7 @@ static void jobs_resume(stream *s, job_queue *q)
 		death_log_forget(all->queue.parts->deaths, j->base.id);
 		job_queue_take_out(&all->queue, &j->base); /* moves it to the end of the queue */
 		job_queue_append(&all->queue, &j->base);
+		answer_job(s, all, j);
 		job_runner_next(all);
 	}
 }
@@ -304,7 +313,7 @@ const job_kind training_jobs = {
     .init = jobs_init,
     .tick = jobs_tick,
     .owns = job_document_is,
-    .shown = job_document_public,
+    .shown = job_schedule_show,
     .uses_file = uses_file,
     .uses_model = uses_model,
 };

@@ -210,7 +210,7 @@ json_t *job_queue_document_new(const job_queue *q, const char *id, json_t *param
 json_t *job_queue_public(const job_queue *q, const json_t *document)
 {
 	if (q->kind->shown)
-		return q->kind->shown(document);
+		return q->kind->shown(q, document);
 	json_t *copy = json_copy((json_t *)(uintptr_t)document);
 	for (size_t i = 0; copy && q->kind->hidden[i]; i++)
 		json_object_del(copy, q->kind->hidden[i]);

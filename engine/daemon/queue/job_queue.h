@@ -111,7 +111,8 @@ typedef struct job_kind {
 	void (*init)(job_queue *q);               /* optional: set its members */
 	void (*tick)(job_queue *q);               /* optional: in place of job_queue_run_next */
 	bool (*owns)(const json_t *document);     /* optional: in place of a comparison with `object` */
-	json_t *(*shown)(const json_t *document); /* optional: in place of `hidden`; new reference */
+	/* Optional: in place of `hidden`; new reference. */
+	json_t *(*shown)(const job_queue *q, const json_t *document);
 	bool (*uses_file)(const job_queue *q, const char *id);  /* optional: in place of the member "file" */
 	bool (*uses_model)(const job_queue *q, const char *id); /* optional: in place of the member "model" */
 } job_kind;
