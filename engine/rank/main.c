@@ -96,7 +96,7 @@ static void complain(const ranks *r, const error *err)
 }
 
 /* The end of one rank makes mpirun end the others: SIGTERM, then SIGKILL after a delay or when the first of them
- * ends. */
+ * ends. So ranks that are stopped end together, after rank 0 has saved. */
 static void leave_early(ranks *r, status s, unsigned seconds, const error *err)
 {
 	const int exit_status = s == STATUS_CANCELLED ? EXIT_STOPPED : 1;
@@ -104,7 +104,10 @@ static void leave_early(ranks *r, status s, unsigned seconds, const error *err)
 		complain(r, err);
 	if (r->rank == 0 && !rank_run_got_signal()) /* otherwise mpirun is ending all ranks */
 		mpi_ranks_abort(r, exit_status);
-	sleep(seconds);
+	if (s == STATUS_CANCELLED)
+		mpi_ranks_meet(r, PATIENCE_SECONDS);
+	else
+		sleep(seconds);
 	_exit(exit_status);
 }
 
@@ -137,11 +140,7 @@ static int rank_main_run(const options *o, ranks *r)
 	                              .report = r->rank == 0 ? rank_report_new(options_text(o, "plan")) : NULL};
 	s = rank_run(&run, &err);
 	if (s != STATUS_OK)
-		leave_early(r, s,
-		            s == STATUS_CANCELLED     ? PATIENCE_SECONDS
-		            : s == STATUS_UNAVAILABLE ? LOST_SECONDS
-		                                      : 0,
-		            &err);
+		leave_early(r, s, s == STATUS_UNAVAILABLE ? LOST_SECONDS : 0, &err);
 	rank_report_free(run.report);
 	json_decref(document);
 	device_sums_close(r, b, false);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "engine/base/clock.h"
 #include "engine/base/memory.h"
 
 typedef struct mpi_ranks {
@@ -13,6 +14,7 @@ typedef struct mpi_ranks {
 	MPI_Request *requests; /* for sums and gathers in progress */
 	int n, room;
 	int here, index; /* number of ranks on this machine; index of this one */
+	MPI_Comm end;    /* for mpi_ranks_meet: ranks may have started different sums on the other one */
 } mpi_ranks;
 
 static status begin_sum(ranks *r, float *numbers, int64_t n)
@@ -78,7 +80,8 @@ status mpi_ranks_open(ranks **out, error *err)
 	if (MPI_Init(NULL, NULL) != MPI_SUCCESS ||
 	    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN) != MPI_SUCCESS ||
 	    MPI_Comm_rank(MPI_COMM_WORLD, &m->ranks.rank) != MPI_SUCCESS ||
-	    MPI_Comm_size(MPI_COMM_WORLD, &m->ranks.count) != MPI_SUCCESS || !find_neighbours(m)) {
+	    MPI_Comm_size(MPI_COMM_WORLD, &m->ranks.count) != MPI_SUCCESS ||
+	    MPI_Comm_dup(MPI_COMM_WORLD, &m->end) != MPI_SUCCESS || !find_neighbours(m)) {
 		free(m);
 		return error_set(err, STATUS_UNAVAILABLE, NULL, "MPI cannot be initialised");
 	}
@@ -89,6 +92,7 @@ status mpi_ranks_open(ranks **out, error *err)
 void mpi_ranks_close(ranks *r)
 {
 	mpi_ranks *m = (mpi_ranks *)r;
+	MPI_Comm_free(&m->end);
 	MPI_Finalize();
 	free(m->requests);
 	free(m);
@@ -132,6 +136,18 @@ status mpi_ranks_wait(ranks *r, error *err)
 	if (MPI_Barrier(MPI_COMM_WORLD) != MPI_SUCCESS)
 		return error_set(err, STATUS_UNAVAILABLE, NULL, "another rank cannot be reached");
 	return STATUS_OK;
+}
+
+void mpi_ranks_meet(ranks *r, int seconds)
+{
+	mpi_ranks *m = (mpi_ranks *)r;
+	const uint64_t end = clock_ns() + (uint64_t)seconds * 1000000000;
+	int met = 0;
+	MPI_Request request;
+	if (MPI_Ibarrier(m->end, &request) != MPI_SUCCESS)
+		return;
+	while (MPI_Test(&request, &met, MPI_STATUS_IGNORE) == MPI_SUCCESS && !met && clock_ns() < end)
+		usleep(1000);
 }
 
 void mpi_ranks_abort(ranks *r, int exit_status)

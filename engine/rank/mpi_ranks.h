@@ -19,6 +19,8 @@ status mpi_ranks_share(ranks *r, char **text, error *err);
 status mpi_ranks_gather(ranks *r, const void *own, size_t bytes, void *all, error *err);
 /* Wait until all ranks call it. STATUS_UNAVAILABLE. */
 status mpi_ranks_wait(ranks *r, error *err);
+/* Wait until all ranks call it, at most for `seconds`. Legal while sums are in progress. */
+void mpi_ranks_meet(ranks *r, int seconds);
 /* End all ranks with this exit status. Does not return. */
 void mpi_ranks_abort(ranks *r, int exit_status) __attribute__((noreturn));
 

@@ -311,7 +311,8 @@ static status rank_run_train(run *r, bool *stops, error *err)
 	    rank_report_wish(r->o->report) != WISH_STOP)
 		save(r);
 	/* If the reader of the reports has not asked for the stop, a rank has received a signal. */
-	return first && s == STATUS_OK && rank_report_wish(r->o->report) == WISH_NONE ? STATUS_CANCELLED : s;
+	const bool cancelled = first ? rank_report_wish(r->o->report) == WISH_NONE : is_stopped();
+	return s == STATUS_OK && cancelled ? STATUS_CANCELLED : s;
 }
 
 status rank_run(const rank_run_options *o, error *err)

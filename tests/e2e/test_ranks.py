@@ -134,6 +134,12 @@ def ended(launched, seconds=60):
 
 
 LONG = 100
+EACH = "each rank is asked to end, as by Slurm"
+
+
+def ask_to_end(launched, how):
+    for pid in children(launched.pid) if how == EACH else [launched.pid]:
+        os.kill(pid, signal.SIGTERM)
 
 
 @pytest.fixture(scope="module")
@@ -146,15 +152,15 @@ def calm(tmp_path_factory):
     return path, (folder / "run" / "model" / "model.safetensors").read_bytes()
 
 
-@pytest.mark.parametrize("how", ["another rank is killed", "mpirun is asked to end"])
+@pytest.mark.parametrize("how", ["another rank is killed", "mpirun is asked to end", EACH])
 def test_a_run_that_is_cut_short_goes_on_from_its_checkpoint(calm, tmp_path, how):
     path, weights = calm
     launched = begun(path, tmp_path / "run")
     if how == "another rank is killed":
         os.kill(children(launched.pid)[-1], signal.SIGKILL)
     else:
-        launched.terminate()
-    rest = ended(launched).splitlines()
+        ask_to_end(launched, how)
+    rest = ended(launched, 30).splitlines()
     saved = [int(p.name[5:]) for p in (tmp_path / "run").iterdir() if p.name[5:].isdigit()]
     assert len(saved) == 1 and 5 <= saved[0] < LONG
     step = saved[0]
@@ -188,11 +194,12 @@ def test_a_sharded_run_that_is_cut_short_goes_on_from_its_checkpoint(calm, tmp_p
     assert (tmp_path / "run" / "model" / "model.safetensors").read_bytes() == weights
 
 
-def test_a_sharded_run_saves_its_last_step_when_it_is_asked_to_end(tmp_path):
+@pytest.mark.parametrize("how", ["mpirun is asked to end", EACH])
+def test_a_sharded_run_saves_its_last_step_when_it_is_asked_to_end(tmp_path, how):
     path = recipe(tmp_path, **sharded(2, batch_size=64, steps=LONG))
     launched = begun(path, tmp_path / "run")
-    launched.terminate()
-    ended(launched)
+    ask_to_end(launched, how)
+    ended(launched, 30)
     saved = [int(p.name[5:]) for p in (tmp_path / "run").iterdir() if p.name[5:].isdigit()]
     assert len(saved) == 1 and 5 <= saved[0] < LONG
 
