@@ -14,6 +14,7 @@
 #: make kills        MINUTES=10: kill every process again and again under load; fails when an acknowledged change is lost
 #: make test-aarch64 every program and example cross-built for aarch64; the unit tests and the examples run in an emulator
 #: make image        the container image; make image-test builds and runs it (root, no Docker engine needed)
+#: make slurm-test   run deploy/train.sbatch on a Slurm of one node (root)
 #: make image-cuda   the one with the CUDA plug-in (BASE, CUDA_IMAGE, CUDA_ARCHS: deploy/Dockerfile.cuda); image-cuda-test: without a GPU
 #: make bench        everything beside its ceilings and PyTorch, a quarter of an hour (BENCH=--quick: minutes)
 #: make bench-http   load over HTTP, --threads default and 1 (BENCH='--service …': other programs, see tests/bench/bench_http.py)
@@ -566,7 +567,7 @@ test-aarch64:
 
 # --- the service -------------------------------------------------------------
 SERVICE := $(addprefix $(OUT)/bin/,additive additived additive-httpd)
-.PHONY: demo run image image-test image-cuda image-cuda-test install install-programs install-lib
+.PHONY: demo run image image-test image-cuda image-cuda-test slurm-test install install-programs install-lib
 demo:
 	@echo 'Installs missing packages, builds (a minute on 2 cores), trains for a minute, then generates text and explains a token.'
 	@deploy/deps
@@ -581,6 +582,8 @@ image-test:
 	deploy/image_test
 image-cuda:
 	$(build_image) $(foreach a,BASE CUDA_IMAGE CUDA_ARCHS,$(if $($a),--build-arg '$a=$($a)')) -t additive-cuda -f deploy/Dockerfile.cuda .
+slurm-test: all
+	deploy/slurm_test $(OUT)/bin
 image-cuda-test: $(EMULATOR)
 	PLUGIN=$(EMULATOR) deploy/image_test cuda
 # Files installed under share: each program writes its own page, and `additive` those of its commands.
