@@ -4,6 +4,7 @@ import json
 import math
 import os
 import random
+import re
 import resource
 import struct
 import threading
@@ -351,18 +352,20 @@ def test_a_paused_job_continues_where_it_stopped(engine, endless):
 
 
 def test_a_job_that_waits_says_its_place_and_when_it_will_run(engine, file, endless):
-    def shown(id):
-        job = engine.call("job.get", {"id": id})
-        assert job == next(j for j in engine.call("job.list", {"limit": 10})["data"] if j["id"] == id)
-        return job
-
     def places():
-        return [shown(id)["additive"]["queue_position"] for id in waiting]
+        listed = {job["id"]: job["additive"]["queue_position"] for job in engine.call("job.list", {"limit": 10})["data"]}
+        assert all(engine.call("job.get", {"id": id})["additive"]["queue_position"] == listed[id] for id in (endless, *waiting))
+        return [listed[id] for id in waiting]
 
     created = [engine.call("job.create", job_params(file, steps)) for steps in (1000, 2000, 3000)]
     waiting = [job["id"] for job in created]
     assert [job["additive"]["queue_position"] for job in created] == places() == [1, 2, 3]
-    assert shown(endless)["additive"]["queue_position"] is None and shown(endless)["additive"]["expected_start"] is None
+    running = engine.call("job.get", {"id": endless})["additive"]
+    assert running["queue_position"] is running["expected_start"] is None
+    messages = [next(e["message"] for e in engine.job_events(id) if "before this one" in e["message"]) for id in waiting]
+    assert [message.split(":")[0] for message in messages] == [f"{n} before this one" for n in ("1 job runs", "2 jobs run", "3 jobs run")]
+    assert all(re.search(": about .* (s|min|h)$", message) for message in messages)
+    assert not any("before this one" in e["message"] for e in engine.job_events(endless))
     listed = {job["id"]: job for job in engine.call("job.list", {"limit": 10})["data"]}  # a single answer, so all numbers agree
     jobs = [listed[id] for id in (endless, *waiting)]
     starts = [job["additive"]["expected_start"] for job in jobs]

@@ -8,6 +8,7 @@
 #include "engine/daemon/compute/training_speed.h"
 #include "engine/recipe/job_document.h"
 #include "engine/daemon/jobs/job_runner.h"
+#include "engine/daemon/jobs/job_schedule.h"
 #include "engine/daemon/jobs/job_state.h"
 #include "engine/daemon/jobs/job_store.h"
 #include "engine/daemon/queue/job_draft.h"
@@ -155,12 +156,13 @@ static status create(job_creation *c, char id[STORE_ID_BYTES], json_t **document
 	    json_object_set_new(json_object_get(*document, "request"), "result", json_string(result)) != 0)
 		return STATUS_NOMEM;
 	job_trace_begin(*document, c->stream);
-	json_t *events = json_pack("[o, o*, o, o, o*, o*, o*]",
+	json_t *events = json_pack("[o, o*, o, o, o*, o*, o*, o*]",
 	                           job_document_event("info", "Created fine-tuning job: %s", id), tokenizer_event(c),
 	                           job_document_event("info", "Files validated: %lld tokens to train on%s",
 	                                              (long long)dataset_tokens(c->corpus.texts.train),
 	                                              held_back(c->corpus.holdout, part, sizeof part)),
-	                           size_event(c, &estimate), cut_event(c), few_event(c), unused_event(c));
+	                           size_event(c, &estimate), cut_event(c), few_event(c), unused_event(c),
+	                           job_schedule_event(&all->queue));
 	return job_state_add(all, id, *document, events, err);
 }
 

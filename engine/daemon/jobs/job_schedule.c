@@ -27,21 +27,46 @@ static bool is_waiting(const json_t *document)
 	return state && strcmp(state, "queued") == 0;
 }
 
+/* The jobs that run before another one. */
+typedef struct line {
+	json_int_t waiting, running;
+	double seconds; /* NAN: unknown */
+} line;
+
+/* id: of the other one, which may not be in the queue yet. */
+static line jobs_before(const job_queue *q, const char *id)
+{
+	line l = {0};
+	for (const job *j = job_table_first((const jobs *)q); j && strcmp(j->base.id, id) != 0; j = job_table_next(j)) {
+		if (j->state == JOB_PAUSED)
+			continue;
+		l.waiting += j->state == JOB_QUEUED;
+		l.running += j->state == JOB_RUNNING;
+		l.seconds += seconds_left(j->base.document);
+	}
+	return l;
+}
+
+json_t *job_schedule_event(const job_queue *q)
+{
+	char time[32];
+	const line l = jobs_before(q, "");
+	const json_int_t n = l.waiting + l.running;
+	job_estimate_text(&(job_estimate){.seconds = l.seconds}, time);
+	return n == 0 ? NULL
+	              : job_document_event("info", "%lld %s before this one%s%s", (long long)n,
+	                                   n == 1 ? "job runs" : "jobs run", time[0] ? ": " : "", time);
+}
+
 json_t *job_schedule_show(const job_queue *q, const json_t *document)
 {
 	json_t *shown = job_document_public(document), *additive = json_object_get(shown, "additive");
-	const char *id = job_document_text(document, "id");
 	const bool waits = is_waiting(document);
-	double start = 0;
-	json_int_t position = 1;
-	for (const job *j = job_table_first((const jobs *)q); waits && j && strcmp(j->base.id, id) != 0;
-	     j = job_table_next(j)) {
-		position += j->state == JOB_QUEUED;
-		start += j->state == JOB_PAUSED ? 0 : seconds_left(j->base.document);
-	}
-	if (json_object_set_new(additive, "queue_position", waits ? json_integer(position) : json_null()) == 0 &&
-	    json_object_set_new(additive, "expected_start", time_after(waits ? start : NAN)) == 0 &&
-	    (!waits || json_object_set_new(shown, "estimated_finish", time_after(start + seconds_left(document))) == 0))
+	const line l = waits ? jobs_before(q, job_document_text(document, "id")) : (line){.seconds = NAN};
+	json_t *finish = waits ? time_after(l.seconds + seconds_left(document)) : NULL;
+	if (json_object_set_new(additive, "queue_position", waits ? json_integer(l.waiting + 1) : json_null()) == 0 &&
+	    json_object_set_new(additive, "expected_start", time_after(l.seconds)) == 0 &&
+	    (!waits || json_object_set_new(shown, "estimated_finish", finish) == 0))
 		return shown;
 	json_decref(shown);
 	return NULL;

@@ -9,5 +9,8 @@
  * a job before it is unknown. A job that waits and is not in the queue yet will be its last. New reference; NULL: out of
  * memory. q: the queue of training jobs. Loop thread. */
 json_t *job_schedule_show(const job_queue *q, const json_t *document);
+/* Return the event that says how many jobs a new one waits for, and about how long; NULL: none, or out of memory. Loop
+ * thread. */
+json_t *job_schedule_event(const job_queue *q);
 
 #endif
