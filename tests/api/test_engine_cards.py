@@ -4,6 +4,7 @@ import io
 import json
 import re
 import tarfile
+import time
 
 import pytest
 import yaml
@@ -99,6 +100,30 @@ def test_evaluations_of_the_model_are_on_its_card(engine):
     assert card(engine, trained(engine)[0]["fine_tuned_model"])["evaluations"] == []
 
 
+def test_a_new_model_with_the_id_of_a_deleted_one_has_none_of_its_evaluations(engine):
+    files = exported(engine, trained(engine)[0]["fine_tuned_model"])
+    engine.upload("model.import", {"id": "same"}, file=files)
+    made = engine.call("evaluation.create", {"model": "same", "file": engine.add_file(TEXT[:2000])})["id"]
+    done = engine.wait(lambda: (lambda e: e if e["status"] == "succeeded" else None)(engine.call("evaluation.get", {"id": made})))
+    assert [e["id"] for e in card(engine, "same")["evaluations"]] == [made]
+    engine.call("model.delete", {"id": "same"})
+    engine.wait(lambda: time.time() >= done["created_at"] + 1)  # times are seconds
+    engine.upload("model.import", {"id": "same"}, file=files)
+    assert card(engine, "same")["evaluations"] == []
+
+
+def test_a_card_that_would_be_too_large_loses_its_largest_members(engine):
+    files = {k: v for k, v in exported(engine, trained(engine)[0]["fine_tuned_model"]).items() if k not in ("README.md", "model_card.json")}
+    license = b"\x01" * 174640  # 6 bytes each in JSON
+    made = engine.upload("model.import", {"id": "large"}, file={**files, "LICENSE": license})["id"]
+    child = trained(engine, made)[0]["fine_tuned_model"]
+    assert card(engine, made)["license"] == license.decode() and card(engine, child)["recipe"] is None
+    assert file_of(engine, child, "LICENSE") == license
+    again = engine.upload("model.import", {"id": "again"}, file=exported(engine, child))["id"]
+    assert card(engine, again)["origin"] is None and file_of(engine, again, "LICENSE") == license
+    assert [p["model"] for p in card(engine, again)["parents"]] == [child, made]
+
+
 def test_an_import_has_its_files_its_licence_and_the_exported_model(engine):
     first = trained(engine)[0]["fine_tuned_model"]
     files = exported(engine, first)
@@ -138,15 +163,22 @@ def archive(*files):
     return out.getvalue()
 
 
-def test_a_page_or_licence_does_not_decide_which_folder_of_an_archive_is_read(engine):
+def test_a_page_or_licence_does_not_decide_which_folder_of_an_archive_is_read(daemon, engine):
     files = {k: v for k, v in exported(engine, trained(engine)[0]["fine_tuned_model"]).items() if k not in ("README.md", "model_card.json")}
     model = [("m/" + k, v) for k, v in files.items()]
     above, below, beside = ("README.md", b"above"), ("m/x/LICENSE", b"below"), ("n/LICENSE", b"beside")
     own = [("m/LICENSE", b"own"), ("m/README.md", b"own")]
-    for n, members in enumerate(([above, below, beside, *own, *model], [*own, *model, above, below, beside], [above, *own, *model, beside])):
+    deeper = [("m/docs/README.md", b"docs"), ("m/onnx/config.json", b"{}"), ("m/onnx/README.md", b"x" * (5 << 20))]
+    for n, members in enumerate(([above, below, beside, *own, *model], [*own, *model, above, below, beside], [above, *own, *model, beside], [*own, *deeper, *model], [*deeper, *own, *model],
+                                 [*own, *model, *deeper])):
         made = engine.upload("model.import", {"id": f"archive-{n}"}, archive=archive(*members))["id"]
         assert file_of(engine, made, "README.md") == file_of(engine, made, "LICENSE") == b"own"
         assert card(engine, made)["license"] == "own"
+    assert not any((daemon.folder / "tmp").iterdir())
+    for members, status in (([*model, ("m/README.md", b"x" * (5 << 20))], 413), ([*own, *own, *model], 400)):
+        with pytest.raises(EngineError) as e:
+            engine.upload("model.import", {"id": "wrong"}, archive=archive(*members))
+        assert e.value.status == status and (e.value.param or "") in "README.md LICENSE"
     with pytest.raises(EngineError) as e:
         engine.upload("model.import", {"id": "wrong"}, archive=archive(above, beside))
     assert e.value.status == 400 and "none of the expected files" in e.value.message
