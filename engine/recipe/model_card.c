@@ -155,31 +155,34 @@ static status write_text(const char *folder, const char *name, char *text, error
 	return s;
 }
 
+/* Return the card as JSON of at most MODEL_CARD_MAX_BYTES: members become empty, the first of the list first, until it
+ * fits. NULL: out of memory. */
+static char *bounded_text(json_t *card)
+{
+	static const char *const members[] = {"recipe", "origin", "resolved", "license", "files"};
+	for (size_t i = 0;; i++) {
+		char *text = json_text(card, JSON_COMPACT);
+		if (!text || strlen(text) <= MODEL_CARD_MAX_BYTES || i == sizeof members / sizeof *members)
+			return text;
+		free(text);
+		if (json_object_set_new(card, members[i], strcmp(members[i], "files") ? json_null() : json_array()))
+			return NULL;
+	}
+}
+
 /* Write the files, the page with `page`. A licence that the import brought stays byte for byte. */
-static status write_files(const json_t *card, const char *folder, bool page, error *err)
+static status write_files(json_t *card, const char *folder, bool page, error *err)
 {
 	const char *license = job_document_text(card, "license");
-	char *text = json_text(card, JSON_COMPACT);
-	if (text && strlen(text) > MODEL_CARD_MAX_BYTES) {
-		free(text);
-		return error_set(err, STATUS_INVALID, MODEL_CARD_FILE, "the model's card is too large");
-	}
-	TRY(write_text(folder, MODEL_CARD_FILE, text, err));
 	if (license && !has(folder, MODEL_CARD_LICENSE))
 		TRY(write_text(folder, MODEL_CARD_LICENSE, strdup(license), err));
+	TRY(write_text(folder, MODEL_CARD_FILE, bounded_text(card), err));
 	return page ? write_text(folder, MODEL_CARD_PAGE, model_card_page(card), err) : STATUS_OK;
 }
 
 status model_card_finish(json_t *card, const train_progress *p, const char *folder, error *err)
 {
-	error large = ERROR_INIT;
-	if (!set_results(card, p))
-		return error_no_memory(err, "the model's card");
-	const status s = write_files(card, folder, true, &large);
-	if (s != STATUS_INVALID)
-		return error_set(err, s, NULL, "%s", error_message(&large));
-	json_object_set_new(card, "recipe", json_null());
-	return write_files(card, folder, true, err);
+	return set_results(card, p) ? write_files(card, folder, true, err) : error_no_memory(err, "the model's card");
 }
 
 /* --- imports ------------------------------------------------------------------------------------- */

@@ -41,7 +41,8 @@ bool model_card_add_base(json_t *card, const char *id, const json_t *base);
 /* Parse a card. STATUS_INVALID: it is not one. STATUS_NOMEM. */
 status model_card_read(json_t **out, const char *text, size_t bytes);
 /* Set the results, and write the card, its page and its licence into the folder that is to become the model. Files are
- * not synced; sealing the folder does that. A card over MODEL_CARD_MAX_BYTES loses its recipe. Blocks. */
+ * not synced; sealing the folder does that. A card over MODEL_CARD_MAX_BYTES loses its recipe, then its origin, settings,
+ * licence and files, until it fits. Blocks. */
 status model_card_finish(json_t *card, const train_progress *p, const char *folder, error *err);
 /* Make the card of an import from its files, and write it like model_card_finish. names: files that a model may have,
  * NULL-terminated. A card among them is that of an exported model, which becomes the first parent. Without one, the

@@ -73,14 +73,17 @@ status model_cards_of_job(json_t **out, store *s, const char *id, const json_t *
 /* --- a model without a stored card ---------------------------------------------------------- */
 
 typedef struct job_search {
-	const char *model;
+	const store_model *model;
 	json_t *found; /* new reference; NULL: none */
 } job_search;
 
 static bool made_model(const void *context, const json_t *row)
 {
+	const store_model *m = ((const job_search *)context)->model;
 	const char *name = job_document_text(row, "fine_tuned_model");
-	return name && job_document_is(row) && strcmp(name, ((const job_search *)context)->model) == 0;
+	/* A model that was created after the end of the job has only the id of the job's model. */
+	return name && job_document_is(row) && strcmp(name, m->id) == 0 &&
+	       json_integer_value(json_object_get(row, "finished_at")) >= m->created;
 }
 
 static bool take_job(void *context, const json_t *row)
@@ -95,11 +98,13 @@ static status find_job(json_t **job, store *s, const char *id, error *err)
 	bool more;
 	int64_t step;
 	char of[STORE_ID_BYTES];
-	job_search search = {.model = id};
+	store_model about;
+	job_search search = {.model = &about};
 	status result;
 	if (catalog_parse_checkpoint(id, of, &step)) {
 		result = store_job_get(s, of, &search.found, err);
 	} else {
+		TRY(store_model_get(s, id, &about, err));
 		const store_page page = {.match = made_model, .match_context = &search};
 		result = store_list(s, STORE_JOBS, &page, take_job, &search, &more, err);
 	}

@@ -10,6 +10,7 @@ enum { MAX_EVALUATIONS = 100 };
 
 typedef struct evaluations {
 	const stream *stream; /* its scope decides which are shown */
+	int64_t since;        /* creation of the model; earlier ones are of a deleted model with its id */
 	json_t *list;
 	bool failed;
 } evaluations;
@@ -24,6 +25,7 @@ static bool is_shown(const void *context, const json_t *row)
 {
 	const stream *s = ((const evaluations *)context)->stream;
 	return strcmp(row_text(row, "object"), "evaluation") == 0 && strcmp(row_text(row, "model"), s->target) == 0 &&
+	       json_integer_value(json_object_get(row, "created_at")) >= ((const evaluations *)context)->since &&
 	       json_is_object(json_object_get(row, "result")) && project_lists(&s->scope, NULL, project_of(row));
 }
 
@@ -46,11 +48,11 @@ static bool collect_evaluation(void *context, const json_t *row)
 	return !e->failed;
 }
 
-/* Add the newest evaluations of the model to its card. */
-static status add_evaluations(stream *s, json_t *card, error *err)
+/* Add the newest evaluations of the model to its card. created: of the model. */
+static status add_evaluations(stream *s, json_t *card, int64_t created, error *err)
 {
 	bool more;
-	evaluations e = {.stream = s, .list = json_array()};
+	evaluations e = {.stream = s, .since = created, .list = json_array()};
 	const store_page page = {
 	    .project = project_only(&s->scope, NULL), .match = is_shown, .match_context = &e, .limit = MAX_EVALUATIONS};
 	if (json_object_set_new(card, "evaluations", e.list) != 0)
@@ -66,10 +68,11 @@ void models_card(stream *s)
 	model_entry *m = models_inspect(s); /* also checks that the request may use it */
 	if (!m)
 		return;
+	const int64_t created = m->created;
 	catalog_release(m);
 	status result = model_cards_find(&card, library_of(s)->store, s->target, &err);
 	if (result == STATUS_OK)
-		result = add_evaluations(s, card, &err);
+		result = add_evaluations(s, card, created, &err);
 	if (result == STATUS_OK) {
 		stream_result(s, card);
 		return;

@@ -33,6 +33,8 @@ static int setup(void **state)
 	return 0;
 }
 
+enum { FINISHED = 9 }; /* when the job of add_job ended */
+
 static int teardown(void **state)
 {
 	fixture *f = *state;
@@ -42,17 +44,22 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* Add a model with one file. */
-static void add_model(fixture *f, const char *id, const char *file, const char *text)
+/* Add a model with one file, which was created at this time. */
+static void add_model_of(fixture *f, const char *id, int64_t created, const char *file, const char *text)
 {
 	char folder[PATH_MAX], path[PATH_MAX + 32];
-	store_model m = {.owned_by = "t", .architecture = "a"};
+	store_model m = {.owned_by = "t", .architecture = "a", .created = created};
 	snprintf(m.id, sizeof m.id, "%s", id);
 	store_temporary_path(f->store, folder);
 	snprintf(path, sizeof path, "%s/%s", folder, file);
 	assert_int_equal(file_make_folders(folder, NULL), STATUS_OK);
 	assert_int_equal(file_write_scratch(path, text, strlen(text), NULL), STATUS_OK);
 	assert_int_equal(store_model_add(f->store, &m, folder, NULL), STATUS_OK);
+}
+
+static void add_model(fixture *f, const char *id, const char *file, const char *text)
+{
+	add_model_of(f, id, 0, file, text);
 }
 
 /* Add an uploaded file and return it. */
@@ -71,8 +78,8 @@ static store_file add_file(fixture *f, const char *name)
 static void add_job(fixture *f, const char *made, const char *base, const char *training, const char *validation)
 {
 	json_t *job =
-	    json_pack("{s:s, s:s, s:I, s:s, s:{s:s}, s:{s:i}, s:{s:f, s:f}, s:i, s:{s:s?, s:[{s:s}], s:s, s:{s:s}}}",
-	              "id", JOB, "object", "fine_tuning.job", "created_at", (json_int_t)7, "fine_tuned_model", made,
+	    json_pack("{s:s, s:s, s:I, s:i, s:s, s:{s:s}, s:{s:i}, s:{s:f, s:f}, s:i, s:{s:s?, s:[{s:s}], s:s, s:{s:s}}}",
+	              "id", JOB, "object", "fine_tuning.job", "created_at", (json_int_t)7, "finished_at", FINISHED, "fine_tuned_model", made,
 	              "recipe", "model", "additive", "resolved", "seed", 3, "additive", "train_loss", 1.5,
 	              "eta_seconds", 0.5, "trained_tokens", 20, "request", "base", base, "training_files", "file",
 	              training, "validation_file", validation, "tokenizer", "file", "file-none");
@@ -118,6 +125,21 @@ static void the_card_of_an_earlier_model_is_made_from_its_job(void **state)
 	assert_int_equal(store_job_delete(f->store, JOB, NULL), STATUS_OK);
 	card = find(f, "m");
 	assert_true(json_is_null(json_object_get(card, "source")) && json_is_null(json_object_get(card, "job")));
+	json_decref(card);
+}
+
+static void a_model_that_came_after_a_job_is_not_that_job_s(void **state)
+{
+	fixture *f = *state;
+	add_job(f, "m", NULL, "file-1", "file-2");
+	add_model_of(f, "m", FINISHED + 1, "config.json", "{}");
+	json_t *card = find(f, "m");
+	assert_true(json_is_null(json_object_get(card, "source")) && json_is_null(json_object_get(card, "job")));
+	json_decref(card);
+	assert_int_equal(store_model_delete(f->store, "m", NULL), STATUS_OK);
+	add_model_of(f, "m", FINISHED, "config.json", "{}");
+	card = find(f, "m");
+	assert_string_equal(json_string_value(json_object_get(card, "source")), "training");
 	json_decref(card);
 }
 
@@ -197,6 +219,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(the_card_of_an_earlier_model_is_made_from_its_job, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_model_that_came_after_a_job_is_not_that_job_s, setup, teardown),
 	    cmocka_unit_test_setup_teardown(the_parents_of_its_base_are_on_a_card_that_is_made_from_a_job, setup,
 	                                    teardown),
 	    cmocka_unit_test_setup_teardown(a_chain_without_end_is_cut, setup, teardown),
