@@ -334,7 +334,7 @@ void generation_discard(generation *g)
 
 bool generation_runnable(const generation *g)
 {
-	if (g->session->kept.copies || (g->held && !g->cancelled))
+	if (session_copies(g->session) || (g->held && !g->cancelled))
 		return false;
 	if (g->beams && !g->cancelled)
 		return beams_runnable(g);

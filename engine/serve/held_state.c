@@ -166,31 +166,32 @@ static void find_blocks(held_state *h)
 	pthread_mutex_unlock(&mutex);
 }
 
-static size_t block_size(const held_state *h)
+static size_t block_size(const state_piece *pieces, int n)
 {
 	size_t size = 0;
-	for (int i = 0; i < h->n_pieces; i++)
-		size += h->pieces[i].by_token ? piece_bytes(&h->pieces[i], HELD_BLOCK) : 0;
+	for (int i = 0; i < n; i++)
+		size += pieces[i].by_token ? piece_bytes(&pieces[i], HELD_BLOCK) : 0;
 	return size;
 }
 
 static status allocate(held_state *h, const state_piece *pieces, int n)
 {
-	const int64_t blocks = h->blocks.count;
-	h->pieces = memory_new((size_t)n + 1, sizeof *h->pieces);
-	h->bytes = memory_new((size_t)blocks + 1, sizeof *h->bytes);
-	if (!h->pieces || !h->bytes)
-		return STATUS_NOMEM;
-	memcpy(h->pieces, pieces, (size_t)n * sizeof *pieces);
-	h->n_pieces = n;
+	const size_t count = (size_t)n, blocks = (size_t)h->blocks.count, block = block_size(pieces, n);
 	h->size = state_pieces_bytes(pieces, n);
-	h->own_size = h->size - (size_t)blocks * block_size(h);
-	h->rest = malloc(h->own_size + 1);
+	h->own_size = h->size - blocks * block;
+	h->pieces = malloc(count * sizeof *pieces + blocks * sizeof *h->bytes + h->own_size + 1);
+	if (!h->pieces)
+		return STATUS_NOMEM;
+	h->bytes = (char **)(h->pieces + count);
+	h->rest = (char *)(h->bytes + blocks);
+	memcpy(h->pieces, pieces, count * sizeof *pieces);
+	memset(h->bytes, 0, blocks * sizeof *h->bytes);
+	h->n_pieces = n;
 	find_blocks(h);
-	for (int64_t i = h->n_found; i < blocks; i++)
-		if (!(h->bytes[i] = malloc(block_size(h))))
+	for (int64_t i = h->n_found; i < h->blocks.count; i++)
+		if (!(h->bytes[i] = malloc(block)))
 			return STATUS_NOMEM;
-	return h->rest ? STATUS_OK : STATUS_NOMEM;
+	return STATUS_OK;
 }
 
 status held_state_begin(held_state *h, const state_piece *pieces, int n, block_list *blocks)
@@ -207,12 +208,12 @@ status held_state_begin(held_state *h, const state_piece *pieces, int n, block_l
 
 size_t held_state_missing(const held_state *h)
 {
-	return h->size - (size_t)h->n_found * block_size(h);
+	return h->size - (size_t)h->n_found * block_size(h->pieces, h->n_pieces);
 }
 
 void held_state_end(held_state *h)
 {
-	const size_t size = block_size(h);
+	const size_t size = block_size(h->pieces, h->n_pieces);
 	pthread_mutex_lock(&mutex);
 	for (int64_t i = h->n_found; i < h->blocks.count; i++) {
 		state_block *b = h->blocks.blocks[i];
@@ -254,8 +255,6 @@ void held_state_fini(held_state *h)
 	pthread_mutex_unlock(&mutex);
 	block_list_fini(&h->blocks);
 	free(h->pieces);
-	free(h->bytes);
-	free(h->rest);
 	*h = (held_state){0};
 }
 
@@ -264,7 +263,7 @@ void held_state_fini(held_state *h)
 /* Change the number of states that count each block from or to 0. */
 static int64_t change_count(held_state *h, held_budget budget, int by)
 {
-	const int64_t size = (int64_t)block_size(h), first = by > 0 ? 0 : 1;
+	const int64_t size = (int64_t)block_size(h->pieces, h->n_pieces), first = by > 0 ? 0 : 1;
 	int64_t n = (int64_t)h->own_size;
 	pthread_mutex_lock(&mutex);
 	for (int64_t i = 0; i < h->blocks.count; i++) {

@@ -46,13 +46,13 @@ typedef enum held_budget { HELD_PREFIXES, HELD_SNAPSHOTS, HELD_AUTOMATIC, HELD_B
 
 /* Zero-initialise; free with held_state_fini. */
 typedef struct held_state {
-	state_piece *pieces;
-	int n_pieces;
 	block_list blocks;
-	char **bytes;    /* address of each block */
-	int64_t n_found; /* leading blocks that had bytes at the beginning */
+	state_piece *pieces; /* in one allocation with `bytes` and `rest` */
+	char **bytes;        /* address of each block */
 	char *rest;
 	size_t size, own_size; /* bytes of all pieces; of those in `rest` */
+	int64_t n_found;       /* leading blocks that had bytes at the beginning */
+	int n_pieces;
 	bool complete;
 } held_state;
 

@@ -19,10 +19,10 @@ static int64_t next_kept(const generation *g, int64_t from)
 	const int64_t every = prompt_tokens > PREFIXES_EVERY ? prompt_tokens : PREFIXES_EVERY;
 	const bool after = prompt_tokens && statepool_slot_bytes(x->model->pool) <= PREFIXES_AT_ONCE;
 	const int64_t all = g->n_cached + g->n_prompt, last = (after ? all : all - 1) / unit * unit;
-	const int64_t shared = (g->n_cached + g->n_shared) / unit * unit, least = x->kept.tokens + PREFIXES_LEAST;
+	const int64_t shared = (g->n_cached + g->n_shared) / unit * unit, least = x->kept->tokens + PREFIXES_LEAST;
 	const int64_t regular = (from > least ? from + every - 1 : least + every - 1) / every * every;
 	int64_t next = regular <= all ? regular : INT64_MAX;
-	if (g->n_shared > 0 && shared >= from && shared >= x->kept.tokens + PREFIXES_SHARED)
+	if (g->n_shared > 0 && shared >= from && shared >= x->kept->tokens + PREFIXES_SHARED)
 		next = smaller_of(next, shared);
 	if (last >= from && last >= least)
 		next = smaller_of(next, last);
@@ -32,7 +32,7 @@ static int64_t next_kept(const generation *g, int64_t from)
 int64_t prefixes_piece(const generation *g, int64_t n)
 {
 	const session *x = g->session;
-	if (!x->kept.active || !x->model->any_pieces)
+	if (!x->kept || !x->model->any_pieces)
 		return n;
 	return smaller_of(n, next_kept(g, x->tokens + 1) - x->tokens);
 }
@@ -50,7 +50,7 @@ static bool takes_long(prefix_cache *c, const served_model *m, double each)
 /* True if a copy of x is worth the `bytes` that it does not share. */
 static bool is_worth(prefix_cache *c, const session *x, size_t bytes)
 {
-	const double each = (double)bytes / (double)(x->tokens - x->kept.tokens);
+	const double each = (double)bytes / (double)(x->tokens - x->kept->tokens);
 	return bytes <= PREFIXES_AT_ONCE ||
 	       (each * PREFIXES_ROOM <= (double)c->limit && !takes_long(c, x->model, each));
 }
@@ -62,7 +62,7 @@ static bool add_copy(prefix_cache *c, session *x, const prefix_key *key, bool wa
 	const bool fits = session_blob_bare_bytes(x) <= c->limit;
 	c->too_large += !fits;
 	if (x->tokens > PREFIXES_TOKENS || !fits || !prefixes_take(c, key->owner) ||
-	    session_hold_new(&copy, x->model, &x->options, x->tokens, false, &x->blocks) != STATUS_OK)
+	    session_hold_new(&copy, x->model, &x->options, x->tokens, false, &x->held.blocks) != STATUS_OK)
 		return false;
 	const size_t bytes = held_state_missing(&copy->held);
 	const bool pieces = bytes > PREFIXES_AT_ONCE;
@@ -73,8 +73,8 @@ static bool add_copy(prefix_cache *c, session *x, const prefix_key *key, bool wa
 	}
 	if (pieces) {
 		c->leaving = copy;
-		x->kept.copies = true;
-		x->kept.moved = 0;
+		x->kept->copies = true;
+		x->kept->moved = 0;
 		return true;
 	}
 	return session_copy_all(&copy, x) == STATUS_OK && prefixes_add(c, x->model, key, copy);
@@ -83,7 +83,7 @@ static bool add_copy(prefix_cache *c, session *x, const prefix_key *key, bool wa
 /* Return the key of the present state of x. */
 static prefix_key key_of_state(session *x)
 {
-	session_kept *k = &x->kept;
+	session_kept *k = x->kept;
 	for (; k->hashed < x->tokens; k->hashed++)
 		k->hash = prefix_disk_hash(k->hash, token_history_at(&x->history, k->hashed));
 	return prefixes_key(x->model, k->owner, k->hash, x->tokens);
@@ -93,22 +93,22 @@ static void keep(prefix_cache *c, session *x, bool waits)
 {
 	const prefix_key key = key_of_state(x);
 	if (prefixes_use(c, x, &key) || add_copy(c, x, &key, waits))
-		x->kept.tokens = x->tokens;
+		x->kept->tokens = x->tokens;
 }
 
 void prefixes_keep(prefix_cache *c, const generation *g)
 {
 	session *x = g->session;
-	if (x->kept.active && !x->lost && next_kept(g, x->tokens) == x->tokens)
+	if (x->kept && !x->lost && next_kept(g, x->tokens) == x->tokens)
 		keep(c, x, g->n_read < g->n_prompt);
 }
 
 /* End the copy of x, and free the state that it was made from or that it is. */
 static void end_copy(prefix_cache *c, session *x, bool done)
 {
-	session *from = x->kept.entering, *copy = from ? NULL : c->leaving;
-	x->kept.copies = false;
-	x->kept.entering = NULL;
+	session *from = x->kept->entering, *copy = from ? NULL : c->leaving;
+	x->kept->copies = false;
+	x->kept->entering = NULL;
 	session_free(from);
 	if (!copy)
 		return;
@@ -129,7 +129,7 @@ size_t prefixes_copy_room(const prefix_cache *c, uint64_t ns)
 status prefixes_copy(prefix_cache *c, session *x, size_t *room)
 {
 	enum { SHARE = 8 }; /* weight of an earlier average against the latest pieces */
-	session_kept *k = &x->kept;
+	session_kept *k = x->kept;
 	const uint64_t began = clock_ns();
 	size_t bytes = 0; /* those that are shared count as one piece */
 	status s = STATUS_OK;
@@ -152,12 +152,12 @@ status prefixes_copy(prefix_cache *c, session *x, size_t *room)
 void prefixes_keep_end(prefix_cache *c, const generation *g)
 {
 	session *x = g->session;
-	bool changes = x->kept.copies;
+	bool changes = session_copies(x);
 	if (changes)
 		end_copy(c, x, false);
 	for (int i = 0; i < INFLIGHT_STEPS; i++)
 		changes |= g->row[i] != NULL;
-	if (x->kept.active && x->model->any_pieces && !g->beams && !x->lost && !changes &&
-	    x->tokens >= x->kept.tokens + PREFIXES_LEAST)
+	if (x->kept && x->model->any_pieces && !g->beams && !x->lost && !changes &&
+	    x->tokens >= x->kept->tokens + PREFIXES_LEAST)
 		keep(c, x, false);
 }

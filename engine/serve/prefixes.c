@@ -252,12 +252,15 @@ static int64_t find_branch(const prefix_cache *c, const served_model *m, uint64_
 static status enter_state(session *x, const prefix *p)
 {
 	const bool small = p->state->held.size <= PREFIXES_AT_ONCE;
-	size_t moved = 0;
+	session_kept *k = x->kept;
 	bool done = false;
 	do
-		TRY(session_rollback_step(x, p->state, &moved, &done, NULL));
+		TRY(session_rollback_step(x, p->state, &k->moved, &done, NULL));
 	while (small && !done);
-	x->kept = (session_kept){.copies = !done, .entering = done ? NULL : session_share(p->state), .moved = moved};
+	k->copies = !done;
+	k->entering = done ? NULL : session_share(p->state);
+	k->tokens = k->hashed = x->tokens;
+	k->hash = p->key.hash;
 	return STATUS_OK;
 }
 
@@ -357,6 +360,24 @@ bool prefixes_ready(prefix_cache *c, served_model *m, const generation_request *
 	return !w->waits;
 }
 
+/* Create the session of a request whose states may be kept. */
+static status new_session(session **out, const prefix_cache *c, served_model *m, const session_options *o,
+                          uint64_t owner, error *err)
+{
+	session_kept *kept = memory_new(1, sizeof *kept);
+	if (!kept)
+		return error_set(err, STATUS_NOMEM, NULL, "no memory for another session");
+	const status s = session_new(out, m, "", o, err);
+	if (s != STATUS_OK) {
+		free(kept);
+		return s;
+	}
+	kept->owner = owner;
+	kept->hash = hash_start(c, m, owner);
+	(*out)->kept = kept;
+	return STATUS_OK;
+}
+
 status prefixes_begin(prefix_cache *c, served_model *m, generation_request *r, session **out, error *err)
 {
 	const session_options o = {.policy = POSITION_ERROR, .explain = r->n_alpha > 0 || r->explain};
@@ -366,22 +387,17 @@ status prefixes_begin(prefix_cache *c, served_model *m, generation_request *r, s
 	(void)prefixes_take(c, owner);
 	prefix *p = find_longest(c, m, owner, r->prompt, r->n_prompt);
 	const int64_t branch = find_branch(c, m, owner, r->prompt, r->n_prompt);
-	TRY(session_new(out, m, "", &o, err));
+	TRY(new_session(out, c, m, &o, owner, err));
 	if (p && enter_state(*out, p) != STATUS_OK) { /* the prompt is read from its beginning */
 		p = NULL;
 		session_free(*out);
-		TRY(session_new(out, m, "", &o, err));
+		TRY(new_session(out, c, m, &o, owner, err));
 	}
-	session *x = *out;
+	const session *x = *out;
 	r->n_shared = branch > r->n_shared ? branch : r->n_shared;
-	x->kept.active = true;
-	x->kept.hash = hash_start(c, m, owner);
-	x->kept.owner = owner;
 	if (!p)
 		return STATUS_OK;
 	touch(c, p);
-	x->kept.tokens = x->kept.hashed = x->tokens;
-	x->kept.hash = p->key.hash;
 	r->prompt += x->tokens;
 	r->n_prompt -= x->tokens;
 	r->n_shared -= r->n_shared < x->tokens ? r->n_shared : x->tokens;

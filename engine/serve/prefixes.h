@@ -73,7 +73,7 @@ void prefixes_init(prefix_cache *c, const backend *b, int64_t limit, prefix_disk
  * not there yet; call again. A prompt without such a state does not wait for the reads of others. */
 bool prefixes_ready(prefix_cache *c, served_model *m, const generation_request *r, prefix_wait *w);
 /* Create the session of a request without one. It is empty, or a copy of a kept state with which the prompt begins;
- * then *r has only the rest of the prompt. The copy may have to be completed (session_kept.copies). */
+ * then *r has only the rest of the prompt. The copy may have to be completed (session_copies). */
 status prefixes_begin(prefix_cache *c, served_model *m, generation_request *r, session **out, error *err);
 /* Return how many tokens of g's prompt, at most n, are read before a state is to be kept. */
 int64_t prefixes_piece(const generation *g, int64_t n);

@@ -430,7 +430,7 @@ static void reap(scheduler *s)
 bool scheduler_runnable(const scheduler *s)
 {
 	for (const generation *g = s->first; g && !s->ahead; g = g->following)
-		if (g->held || g->session->kept.copies || generation_runnable(g))
+		if (g->held || session_copies(g->session) || generation_runnable(g))
 			return true;
 	return s->ahead || s->score_tasks;
 }

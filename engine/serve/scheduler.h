@@ -99,7 +99,7 @@ const tokenizer *served_model_tokenizer(const served_model *m);
 /* --- sessions ---------------------------------------------------------- */
 
 typedef struct session_options {
-	position_policy policy;
+	uint8_t policy; /* position_policy */
 	bool explain; /* keep the log: for each token, the numbers that importance weights are computed from */
 	bool durable; /* the caller stores an export after each change */
 } session_options;

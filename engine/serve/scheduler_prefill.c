@@ -112,7 +112,7 @@ status scheduler_copy_states(scheduler *s)
 	size_t room = prefixes_copy_room(&s->prefixes, s->turn_ns);
 	for (generation *g = s->first; g && room > 0; g = g->following) {
 		error err = ERROR_INIT;
-		if (!g->session->kept.copies)
+		if (!session_copies(g->session))
 			continue;
 		scheduler_begin(s, g);
 		if (s->ahead)

@@ -141,7 +141,7 @@ int64_t scheduler_divide_prompts(scheduler *s, const served_model *m, const shar
 static bool foreground_runs(const scheduler *s)
 {
 	for (const generation *g = s->first; g; g = g->following)
-		if (!g->background && (g->session->kept.copies || generation_runnable(g)))
+		if (!g->background && (session_copies(g->session) || generation_runnable(g)))
 			return true;
 	for (const score_task *x = s->score_tasks; x; x = x->next)
 		if (!x->request.background)

@@ -14,7 +14,8 @@ enum { LOG_TOKENS = 64 /* minimum capacity of a log */ };
 static status make(session **out, served_model *m, const char *id, const session_options *o, bool held, error *err)
 {
 	*out = NULL;
-	session *x = memory_new(1, sizeof *x);
+	assert(strlen(id) < SCHEDULER_ID_BYTES);
+	session *x = memory_new(1, sizeof *x + strlen(id) + 1);
 	float *logits = held ? NULL : memory_new((size_t)model_dimensions(m->model)->outputs, sizeof *logits);
 	int32_t slot = -1;
 	status s = x && (logits || held) ? STATUS_OK : STATUS_NOMEM;
@@ -25,8 +26,7 @@ static status make(session **out, served_model *m, const char *id, const session
 		free(x);
 		return error_set(err, s, NULL, "no memory for another %s", held ? "snapshot" : "session");
 	}
-	assert(strlen(id) < sizeof x->id);
-	strcpy(x->id, id);
+	memcpy(x->id, id, strlen(id) + 1);
 	x->model = m;
 	x->options = *o;
 	x->slot = slot;
@@ -61,12 +61,13 @@ void session_free(session *x)
 	if (x->used)
 		atomic_fetch_sub(x->used, x->counted + held_state_uncount(&x->held, x->budget));
 	held_state_fini(&x->held);
-	block_list_fini(&x->blocks);
 	token_history_fini(&x->history);
 	free(x->logits);
 	free(x->log);
 	free(x->source);
-	session_free(x->kept.entering);
+	if (x->kept)
+		session_free(x->kept->entering);
+	free(x->kept);
 	free(x);
 }
 
@@ -226,7 +227,7 @@ static void name_blocks(session *x)
 	int n;
 	const state_piece *pieces = served_model_pieces(x->model, x->tokens, true, &n);
 	if (x->slot >= 0)
-		(void)block_list_extend(&x->blocks, block_list_needs(pieces, n));
+		(void)block_list_extend(&x->held.blocks, block_list_needs(pieces, n));
 }
 
 status session_fork(session **out, session *x, const char *id, error *err)
@@ -317,15 +318,16 @@ static status copy_tokens(session *copy, const session *x, error *err)
 	block_list blocks = {0};
 	if (token_history_copy(&h, &x->history) != STATUS_OK)
 		return refuse_length(x->tokens, err);
-	const block_list *from = x->slot < 0 ? &x->held.blocks : &x->blocks;
-	if (copy->slot >= 0 && block_list_copy(&blocks, from, from->count) != STATUS_OK) {
+	if (copy->slot >= 0 && block_list_copy(&blocks, &x->held.blocks, INT64_MAX) != STATUS_OK) {
 		token_history_fini(&h);
 		return refuse_length(x->tokens, err);
 	}
 	token_history_fini(&copy->history);
-	block_list_fini(&copy->blocks);
 	copy->history = h;
-	copy->blocks = blocks;
+	if (copy->slot >= 0) {
+		block_list_fini(&copy->held.blocks);
+		copy->held.blocks = blocks;
+	}
 	copy->tokens = x->tokens;
 	return STATUS_OK;
 }
@@ -379,12 +381,13 @@ status session_follow_step(session *copy, const session *x, const state_range *c
 
 /* --- snapshots --------------------------------------------------------------------- */
 
-status session_hold_new(session **out, served_model *m, const session_options *o, int64_t n, bool source,
-                        block_list *blocks)
+/* Create a held session as session_hold_new does. */
+static status hold(session **out, served_model *m, const char *id, const session_options *o, int64_t n, bool source,
+                   block_list *blocks)
 {
 	int n_pieces;
 	const state_piece *pieces = served_model_pieces(m, n, source, &n_pieces);
-	TRY(make(out, m, "", o, true, NULL));
+	TRY(make(out, m, id, o, true, NULL));
 	const status s = held_state_begin(&(*out)->held, pieces, n_pieces, blocks);
 	if (s != STATUS_OK) {
 		session_free(*out);
@@ -393,14 +396,19 @@ status session_hold_new(session **out, served_model *m, const session_options *o
 	return s;
 }
 
+status session_hold_new(session **out, served_model *m, const session_options *o, int64_t n, bool source,
+                        block_list *blocks)
+{
+	return hold(out, m, "", o, n, source, blocks);
+}
+
 status session_snapshot(session **out, session *x, const char *id, error *err)
 {
 	session *copy;
-	status s = session_hold_new(&copy, x->model, &x->options, x->tokens, true, &x->blocks);
+	status s = hold(&copy, x->model, id, &x->options, x->tokens, true, &x->held.blocks);
 	if (s == STATUS_OK) {
 		copy->logits = memory_new((size_t)model_dimensions(x->model->model)->outputs, sizeof *copy->logits);
 		s = copy->logits ? session_reserve_copy(copy, x, err) : STATUS_NOMEM;
-		snprintf(copy->id, sizeof copy->id, "%s", id);
 	}
 	*out = s == STATUS_OK ? copy : NULL;
 	if (s != STATUS_OK)
@@ -411,10 +419,10 @@ status session_snapshot(session **out, session *x, const char *id, error *err)
 void session_share_blocks(session *x, const session *held)
 {
 	block_list blocks;
-	if (block_list_copy(&blocks, &held->held.blocks, held->held.blocks.count) != STATUS_OK)
+	if (block_list_copy(&blocks, &held->held.blocks, INT64_MAX) != STATUS_OK)
 		return;
-	block_list_fini(&x->blocks);
-	x->blocks = blocks;
+	block_list_fini(&x->held.blocks);
+	x->held.blocks = blocks;
 }
 
 session *session_find_snapshot(const session *x, const char *id)

@@ -29,7 +29,6 @@
 
 /* For a session whose states are kept for other prompts (prefixes.h). */
 typedef struct session_kept {
-	bool active;
 	int64_t tokens;       /* tokens of the latest state kept, or of the one that it began with */
 	uint64_t hash, owner; /* hash of the first `hashed` tokens; of the owner */
 	int64_t hashed;
@@ -40,34 +39,39 @@ typedef struct session_kept {
 
 struct session {
 	string_node node; /* in the scheduler's table; unused for a temporary session */
-	char id[SCHEDULER_ID_BYTES];
 	served_model *model;
-	session_options options;
-	bool busy;
-	bool lost;         /* the device failed during a step of this session; its state is undefined */
-	int32_t slot;      /* -1: the session is held */
-	held_state held;   /* then its state */
-	atomic_int shares; /* owners of a held session besides the first (session_share) */
-	block_list
-	    blocks; /* otherwise: leading blocks of its tokens; a ring that has wrapped no longer has their bytes */
+	held_state held;    /* of a held session. Otherwise only `blocks`: leading blocks of its tokens; a ring that has
+	                     * wrapped no longer has their bytes */
 	session *snapshots; /* newest first */
 	session *older;     /* a snapshot's link */
 	int64_t automatic;  /* an automatic snapshot: its bytes; otherwise 0 */
 	atomic_llong *used; /* count of the memory of snapshots like this one; NULL: it is not counted */
-	held_budget budget;
-	int64_t counted; /* bytes in *used besides those of the state */
-	int64_t tokens;  /* count of `history`, except during an import */
+	int64_t counted;    /* bytes in *used besides those of the state */
+	int64_t tokens;     /* count of `history`, except during an import */
 	token_history history;
 	float *logits;              /* [vocab]; a held session may have none, NULL */
 	const float *device_logits; /* device address of the logits, valid until the plan's next step; NULL: they are in
 	                             * `logits` */
-	int32_t pending;            /* delivered and not read; -1: none */
 	float *log;                 /* [log_capacity][log_floats], NULL without explain */
 	int64_t log_capacity;
-	int32_t *source;  /* [n_source] */
-	int64_t n_source; /* 0: no source has been encoded */
-	session_kept kept;
+	int32_t *source;    /* [n_source] */
+	int64_t n_source;   /* 0: no source has been encoded */
+	session_kept *kept; /* NULL: no states are kept */
+	session_options options;
+	held_budget budget;
+	atomic_int shares; /* owners of a held session besides the first (session_share) */
+	int32_t slot;      /* -1: the session is held */
+	int32_t pending;   /* delivered and not read; -1: none */
+	bool busy;
+	bool lost; /* the device failed during a step of this session; its state is undefined */
+	char id[];
 };
+
+/* True while a state enters or leaves the slot of x in pieces. */
+static inline bool session_copies(const session *x)
+{
+	return x->kept && x->kept->copies;
+}
 
 /* Create an empty session with a slot of m. The caller clears the slot if the session can be exported or copied
  * (statepool.h). On error *out is NULL. STATUS_BUSY, STATUS_NOMEM. */

@@ -260,7 +260,7 @@ status session_blob_leave(session *x, session_transfer *t, error *err)
 {
 	const blob_header h = blob_of(x, false);
 	session *copy;
-	TRY(session_snapshot(&copy, x, x->id, err));
+	TRY(session_snapshot(&copy, x, "", err));
 	const status s = give(copy, &h, t);
 	return s == STATUS_OK ? s : error_set(err, s, NULL, "no memory to move a session");
 }

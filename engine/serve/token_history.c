@@ -7,11 +7,11 @@
 
 #include "engine/base/memory.h"
 
-enum { FIRST_TOKENS = 64, FIRST_CHUNKS = 4 };
+enum { LEAST_TOKENS = 64 };
 
 struct token_chunk {
 	atomic_llong references;
-	int32_t tokens[]; /* [TOKEN_CHUNK]; fewer in the first chunk of a short history */
+	int32_t tokens[]; /* [TOKEN_CHUNK]; fewer in a last chunk that is not full */
 };
 
 static size_t chunk_bytes(int64_t tokens)
@@ -24,38 +24,26 @@ static int64_t chunks_of(const token_history *h)
 	return (h->capacity + TOKEN_CHUNK - 1) / TOKEN_CHUNK;
 }
 
-static status add_chunk(token_history *h, token_chunk *chunk, int64_t tokens)
+/* Add a chunk of this size to a history whose chunks have TOKEN_CHUNK tokens. */
+static status add_chunk(token_history *h, int64_t tokens)
 {
 	const int64_t n = chunks_of(h);
-	if (n == h->room) {
-		const int64_t room = n ? 2 * n : FIRST_CHUNKS;
-		token_chunk **bigger = realloc(h->chunks, (size_t)room * sizeof(token_chunk *));
-		if (!bigger)
-			return STATUS_NOMEM;
-		h->chunks = bigger;
-		h->room = room;
-	}
-	h->chunks[n] = chunk;
+	token_chunk **all = realloc(h->chunks, (size_t)(n + 1) * sizeof(token_chunk *));
+	if (!all)
+		return STATUS_NOMEM;
+	h->chunks = all;
+	all[n] = malloc(chunk_bytes(tokens));
+	if (!all[n])
+		return STATUS_NOMEM;
+	atomic_init(&all[n]->references, 1);
 	h->capacity += tokens;
 	return STATUS_OK;
 }
 
-static status new_chunk(token_history *h, int64_t tokens)
+/* Size of a chunk for n more tokens. */
+static int64_t chunk_size(int64_t n)
 {
-	token_chunk *chunk = malloc(chunk_bytes(tokens));
-	status s = chunk ? add_chunk(h, chunk, tokens) : STATUS_NOMEM;
-	if (s != STATUS_OK) {
-		free(chunk);
-		return s;
-	}
-	atomic_init(&chunk->references, 1);
-	return s;
-}
-
-/* Size of the first chunk of a history of n tokens. */
-static int64_t first_size(int64_t n)
-{
-	int64_t size = FIRST_TOKENS;
+	int64_t size = LEAST_TOKENS;
 	while (size < n && size < TOKEN_CHUNK)
 		size *= 2;
 	return size;
@@ -63,18 +51,20 @@ static int64_t first_size(int64_t n)
 
 status token_history_reserve(token_history *h, int64_t n)
 {
+	const int64_t last = h->capacity % TOKEN_CHUNK, before = h->capacity - last;
 	if (n <= h->capacity)
 		return STATUS_OK;
-	if (h->capacity > 0 && h->capacity < TOKEN_CHUNK) {
-		const int64_t size = first_size(n);
-		token_chunk *bigger = realloc(h->chunks[0], chunk_bytes(size));
+	if (last > 0) {
+		token_chunk **chunk = &h->chunks[before / TOKEN_CHUNK];
+		const int64_t size = chunk_size(n - before);
+		token_chunk *bigger = realloc(*chunk, chunk_bytes(size));
 		if (!bigger)
 			return STATUS_NOMEM;
-		h->chunks[0] = bigger;
-		h->capacity = size;
+		*chunk = bigger;
+		h->capacity = before + size;
 	}
 	while (h->capacity < n)
-		TRY(new_chunk(h, h->capacity ? TOKEN_CHUNK : first_size(n)));
+		TRY(add_chunk(h, chunk_size(n - h->capacity)));
 	return STATUS_OK;
 }
 
@@ -138,24 +128,23 @@ int64_t token_history_common(const token_history *h, const int32_t *ids, int64_t
 status token_history_copy(token_history *out, const token_history *h)
 {
 	const int64_t full = h->count / TOKEN_CHUNK, rest = h->count % TOKEN_CHUNK;
-	status s = STATUS_OK;
 	*out = (token_history){0};
 	if (full > 0) {
-		out->chunks = memory_new((size_t)full + 1, sizeof *out->chunks);
+		out->chunks = memory_new((size_t)full, sizeof *out->chunks);
 		if (!out->chunks)
 			return STATUS_NOMEM;
-		out->room = full + 1;
 		memcpy(out->chunks, h->chunks, (size_t)full * sizeof *out->chunks);
 		for (int64_t i = 0; i < full; i++)
 			atomic_fetch_add_explicit(&out->chunks[i]->references, 1, memory_order_relaxed);
 		out->capacity = out->count = full * TOKEN_CHUNK;
 	}
-	if (rest > 0)
-		s = token_history_reserve(out, h->count);
-	if (s != STATUS_OK)
-		token_history_fini(out);
-	else if (rest > 0)
+	if (rest == 0)
+		return STATUS_OK;
+	const status s = add_chunk(out, rest);
+	if (s == STATUS_OK)
 		token_history_append(out, h->chunks[full]->tokens, rest);
+	else
+		token_history_fini(out);
 	return s;
 }
 

@@ -2,7 +2,8 @@
  *
  * Tokens are appended to chunks of TOKEN_CHUNK. A full chunk never changes again, so histories share it and count their
  * references. A copy therefore takes time and memory for one chunk, plus a pointer per full chunk: 2 KB for 1,000,000
- * tokens. The last chunk, which is not full, belongs to one history; a short one grows by doubling.
+ * tokens. The last chunk, which is not full, belongs to one history and grows by doubling. In a copy it has room for
+ * the copied tokens only.
  *
  * A history is used by one thread at a time; histories that share chunks may be used by several. */
 #ifndef ENGINE_SERVE_TOKEN_HISTORY_H
@@ -21,7 +22,6 @@ typedef struct token_history {
 	token_chunk **chunks;
 	int64_t count;
 	int64_t capacity; /* tokens that the chunks hold */
-	int64_t room;     /* chunks that the array holds */
 } token_history;          /* {0}: empty */
 
 /* Reserve memory for n tokens in all. STATUS_NOMEM leaves the tokens unchanged. */

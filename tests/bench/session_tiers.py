@@ -27,6 +27,7 @@ from live_sessions import CONFIG, resident
 CONNECTIONS = 8
 PAGE = 100
 SETTLED = 2  # seconds
+HELD = 640  # bytes that the engine counts for a session in host memory besides its state, logits and tokens
 
 
 def prompt(i):
@@ -44,7 +45,7 @@ def metrics(service):
 
 def memory(options):
     """The budget of host memory: a session has 7,296 bytes of state, 1,036 of logits and about 100 tokens."""
-    return 8800 * (options.resident - options.streams)
+    return (8800 + HELD) * (options.resident - options.streams)
 
 
 def places(found):
@@ -144,6 +145,7 @@ async def run(service, options):
     await asyncio.sleep(SETTLED)
     found = metrics(service)
     after, states = resident(service.engine.pid), sum(found[f'additive_engine_session_state_bytes{{place="{p}"}}'] for p in ("device", "memory"))
+    states -= HELD * places(found)["memory"]
     wrong = sum(a != b for a, b in zip(texts, expected))
     limit = 1.2 * (base + states)
     returns = found["additive_engine_session_return_seconds_count"]

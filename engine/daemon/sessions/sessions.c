@@ -51,7 +51,7 @@ static void leave_model(sessions *all, session_entry *e)
 static session_entry *new_entry(const char *id)
 {
 	const size_t bytes = strlen(id) + 1;
-	session_entry *e = memory_new(1, sizeof *e + bytes);
+	session_entry *e = memory_new(1, offsetof(session_entry, id) + bytes);
 	if (!e)
 		return NULL;
 	memcpy(e->id, id, bytes);
@@ -63,29 +63,34 @@ static session_entry *new_entry(const char *id)
 /* Free an entry that is in no list. */
 static void free_entry(session_entry *e)
 {
-	snapshots_fini(&e->snapshots);
 	if (e->place)
 		free(e->place->eviction);
 	free(e->place);
-	free(e->stored);
-	free(e->origin);
+	if (e->extra) {
+		snapshots_fini(&e->extra->snapshots);
+		free(e->extra->origin);
+	}
+	free(e->extra);
 	free(e);
 }
 
-status sessions_new_stored(session_entry *e)
+static const session_extra no_extra = {.stored.tokens = -1};
+
+const session_extra *sessions_extra(const session_entry *e)
 {
-	if (e->stored)
-		return STATUS_OK;
-	e->stored = memory_new(1, sizeof *e->stored);
-	if (!e->stored)
-		return STATUS_NOMEM;
-	e->stored->tokens = -1;
-	return STATUS_OK;
+	return e->extra ? e->extra : &no_extra;
+}
+
+session_extra *sessions_use_extra(session_entry *e)
+{
+	if (!e->extra && (e->extra = malloc(sizeof *e->extra)))
+		*e->extra = no_extra;
+	return e->extra;
 }
 
 static bool is_stored(const session_entry *e)
 {
-	return e->stored && e->stored->tokens >= 0;
+	return sessions_extra(e)->stored.tokens >= 0;
 }
 
 /* Add an entry to table and lists. It is not freed on failure. */
@@ -211,9 +216,9 @@ static status begin_entry(sessions *all, session_entry *e, const char *of, const
 	return error_set(err, s, NULL, "%s", status_text(s));
 }
 
-/* s: the request that the session counts for; NULL: it is hidden. */
-static status add(sessions *all, const model_entry *c, const session_options *o, int64_t ttl, const char *project,
-                  const stream *s, int preferred, session_entry **out, error *err)
+/* s: the request that the session counts for; NULL: it is hidden. extra: it needs extra members. */
+static status add(sessions *all, const model_entry *c, const session_options *o, int64_t ttl, bool extra,
+                  const char *project, const stream *s, int preferred, session_entry **out, error *err)
 {
 	*out = NULL;
 	if (s)
@@ -236,7 +241,9 @@ static status add(sessions *all, const model_entry *c, const session_options *o,
 	e->ttl = (int32_t)ttl;
 	e->busy = true;
 	e->hidden = !s;
-	const status added = begin_entry(all, e, c->id, project, preferred, err);
+	extra |= c->dims.source > 0;
+	const status added =
+	    extra && !sessions_use_extra(e) ? STATUS_NOMEM : begin_entry(all, e, c->id, project, preferred, err);
 	if (added != STATUS_OK) {
 		free_entry(e);
 		return added;
@@ -246,16 +253,19 @@ static status add(sessions *all, const model_entry *c, const session_options *o,
 	return STATUS_OK;
 }
 
-status sessions_add(sessions *all, const model_entry *c, const session_options *o, int64_t ttl, const stream *s,
-                    session_entry **out, error *err)
+status sessions_add(sessions *all, const model_entry *c, const session_options *o, int64_t ttl, int64_t every,
+                    const stream *s, session_entry **out, error *err)
 {
-	return add(all, c, o, ttl, s->scope.project, s, FLEET_ANY, out, err);
+	TRY(add(all, c, o, ttl, every > 0, s->scope.project, s, FLEET_ANY, out, err));
+	if (every > 0)
+		(*out)->extra->snapshot_every = every;
+	return STATUS_OK;
 }
 
 status sessions_add_hidden(sessions *all, const model_entry *c, const session_options *o, session_entry **out,
                            error *err)
 {
-	return add(all, c, o, -1, "", NULL, FLEET_ANY, out, err);
+	return add(all, c, o, -1, false, "", NULL, FLEET_ANY, out, err);
 }
 
 status sessions_check_snapshot_every(const sessions *all, const model_entry *c, const session_options *o,
@@ -274,25 +284,21 @@ status sessions_check_snapshot_every(const sessions *all, const model_entry *c, 
 	return STATUS_OK;
 }
 
-void sessions_set_snapshot_every(session_entry *e, int64_t tokens)
-{
-	e->snapshot_every = tokens;
-}
-
 status sessions_add_like(sessions *all, const model_entry *c, session_entry *other, const char *from, const stream *s,
                          session_entry **out, error *err)
 {
-	session_origin *origin = sessions_tree_new_origin(other->id, from, -1);
+	const session_extra *x = sessions_use_extra(other);
+	session_origin *origin = x ? sessions_tree_new_origin(other->id, from, -1) : NULL;
 	if (!origin)
 		return STATUS_NOMEM;
 	const status added =
-	    add(all, c, &other->options, other->ttl, other->project->name, s, other->device, out, err);
+	    add(all, c, &other->options, other->ttl, true, other->project->name, s, other->device, out, err);
 	if (added != STATUS_OK) {
 		free(origin);
 		return added;
 	}
-	(*out)->snapshot_every = other->snapshot_every;
-	(*out)->origin = origin;
+	(*out)->extra->snapshot_every = x->snapshot_every;
+	(*out)->extra->origin = origin;
 	sessions_tree_link(all, *out);
 	return STATUS_OK;
 }
@@ -324,7 +330,7 @@ bool sessions_is_durable(const session_entry *e)
 
 int64_t sessions_snapshot_every(const session_entry *e)
 {
-	return e->snapshot_every;
+	return sessions_extra(e)->snapshot_every;
 }
 
 void sessions_note_damage(session_entry *e, bool damaged)
@@ -399,10 +405,12 @@ void sessions_release(sessions *all, session_entry *e)
 
 static void adopt_info(session_entry *e, const session_info *info)
 {
+	session_extra *x = e->extra;
 	e->tokens = info->tokens;
-	if (e->origin && e->origin->tokens < 0)
-		e->origin->tokens = e->tokens;
-	e->source_tokens = info->source;
+	if (x && x->origin && x->origin->tokens < 0)
+		x->origin->tokens = e->tokens;
+	if (x) /* otherwise the model reads no source */
+		x->source_tokens = info->source;
 	e->state_bytes = info->state_bytes;
 	e->snapshot_bytes = info->snapshot_bytes;
 	e->place->export_bytes = info->export_bytes;
@@ -440,8 +448,8 @@ status sessions_return(sessions *all, session_entry **taken, const session_ticke
 
 void sessions_settled(sessions *all, session_entry *e, int64_t bytes)
 {
-	e->stored->tokens = e->tokens;
-	e->stored->state_bytes = bytes;
+	e->extra->stored.tokens = e->tokens;
+	e->extra->stored.state_bytes = bytes;
 	e->damaged = false;
 	sessions_keep_snapshots(all, e);
 	sessions_count_bytes(e);
@@ -460,7 +468,7 @@ void sessions_revert(sessions *all, session_entry *e)
 	assert(e->options.durable && is_stored(e));
 	if (e->live)
 		tiers_discard(all, e);
-	e->tokens = e->stored->tokens;
+	e->tokens = e->extra->stored.tokens;
 	sessions_cancel_snapshots(all, e);
 	sessions_count_bytes(e);
 	set_free(all, e);
@@ -508,20 +516,21 @@ static status fill_entry(session_entry *e, const json_t *row, const char **of)
 	json_int_t tokens, source_tokens = 0, state_bytes, created, ttl;
 	const json_t *every = json_object_get(row, "snapshot_every");
 	int explain;
+	session_extra *x = e->extra;
 	TRY(json_read_members(row, "{s:s, s:I, s?I, s:I, s:I, s:b, s:s, s:I}", "model", of, "tokens", &tokens,
 	                      "source_tokens", &source_tokens, "state_bytes", &state_bytes, "created", &created,
 	                      "explain", &explain, "position_policy", &policy, "ttl_seconds", &ttl));
 	e->options = (session_options){sessions_policy(policy), explain, true};
-	e->tokens = e->stored->tokens = tokens;
-	e->source_tokens = source_tokens;
+	e->tokens = x->stored.tokens = tokens;
+	x->source_tokens = source_tokens;
 	e->state_bytes = state_bytes;
 	e->created = created;
 	e->ttl = (int32_t)ttl;
-	e->snapshot_every = json_integer_value(every);
+	x->snapshot_every = json_integer_value(every);
 	const json_t *stored = json_object_get(row, "stored_bytes"); /* earlier versions did not write it */
-	e->stored->state_bytes = stored ? json_integer_value(stored) : state_bytes;
+	x->stored.state_bytes = stored ? json_integer_value(stored) : state_bytes;
 	TRY(sessions_tree_read_origin(e, json_object_get(row, "origin")));
-	return snapshots_read(&e->snapshots, json_object_get(row, "snapshots"));
+	return snapshots_read(&x->snapshots, json_object_get(row, "snapshots"));
 }
 
 /* A row that cannot be read becomes a session that can only be deleted. */
@@ -535,7 +544,7 @@ static bool read_entry(void *context, const json_t *row)
 	}
 	const char *of = "";
 	session_entry *e = new_entry(id);
-	status s = e ? sessions_new_stored(e) : STATUS_NOMEM;
+	status s = e && sessions_use_extra(e) ? STATUS_OK : STATUS_NOMEM;
 	if (s == STATUS_OK)
 		s = fill_entry(e, row, &of);
 	if (s == STATUS_NOMEM) {
@@ -547,7 +556,7 @@ static bool read_entry(void *context, const json_t *row)
 	if (s != STATUS_OK) {
 		log_line(LOG_ERROR, "the row of the stored session %s is damaged", id);
 		e->options.durable = e->damaged = true;
-		e->stored->tokens = 0; /* it is in the store, which removes it with the session */
+		e->extra->stored.tokens = 0; /* it is in the store, which removes it with the session */
 		of = "";
 		e->ttl = -1;
 	}

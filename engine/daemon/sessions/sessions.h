@@ -80,17 +80,16 @@ void sessions_stats_read(const sessions *all, sessions_stats *out);
 /* True if no session is in use, and the store has all of them but those that are lost. */
 bool sessions_are_stored(const sessions *all);
 
-/* Add a new session of the request's project, which is busy. STATUS_RATE_LIMITED. */
-status sessions_add(sessions *all, const model_entry *c, const session_options *o, int64_t ttl, const stream *s,
-                    session_entry **out, error *err);
+/* Add a new session of the request's project, which is busy. every: tokens between its automatic snapshots; 0: none are
+ * made. STATUS_RATE_LIMITED. */
+status sessions_add(sessions *all, const model_entry *c, const session_options *o, int64_t ttl, int64_t every,
+                    const stream *s, session_entry **out, error *err);
 /* Likewise a session that no other request finds, and that does not count. */
 status sessions_add_hidden(sessions *all, const model_entry *c, const session_options *o, session_entry **out,
                            error *err);
 /* STATUS_INVALID "snapshot_every" if a session with these options cannot make automatic snapshots. */
 status sessions_check_snapshot_every(const sessions *all, const model_entry *c, const session_options *o,
                                      int64_t tokens, error *err);
-/* Set the tokens between a new session's automatic snapshots; 0: none are made. */
-void sessions_set_snapshot_every(session_entry *e, int64_t tokens);
 /* Add a fork: a session with the options, lifetime and project of another one. from: the id of that one's snapshot, or
  * NULL. */
 status sessions_add_like(sessions *all, const model_entry *c, session_entry *other, const char *from, const stream *s,

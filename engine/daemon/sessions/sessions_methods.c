@@ -17,15 +17,16 @@ static int64_t expires_at(const session_entry *e)
 
 json_t *sessions_object(const session_entry *e)
 {
+	const session_extra *x = sessions_extra(e);
 	json_t *object = json_pack(
 	    "{s:s, s:s, s:s, s:I, s:I, s:I, s:o, s:b, s:b, s:s, s:o, s:s*}", "id", e->id, "object", "session", "model",
 	    e->use->id, "tokens", (json_int_t)e->tokens, "state_bytes", (json_int_t)e->state_bytes, "created",
 	    (json_int_t)e->created, "expires_at", e->expires_ns ? json_integer(expires_at(e)) : json_null(), "durable",
 	    e->options.durable, "explain", e->options.explain, "position_policy", policies[e->options.policy],
-	    "snapshot_every", e->snapshot_every ? json_integer(e->snapshot_every) : json_null(), "project",
+	    "snapshot_every", x->snapshot_every ? json_integer(x->snapshot_every) : json_null(), "project",
 	    project_member(e->project->name));
-	if (object && e->source_tokens &&
-	    json_object_set_new(object, "source_tokens", json_integer(e->source_tokens)) != 0) {
+	if (object && x->source_tokens &&
+	    json_object_set_new(object, "source_tokens", json_integer(x->source_tokens)) != 0) {
 		json_decref(object);
 		return NULL;
 	}
@@ -38,12 +39,13 @@ json_t *sessions_object(const session_entry *e)
 
 json_t *sessions_document(const session_entry *e)
 {
+	const session_extra *x = sessions_extra(e);
 	json_t *object = sessions_object(e);
 	bool complete = object && json_object_set_new(object, "ttl_seconds", json_integer(e->ttl)) == 0 &&
-	                json_object_set_new(object, "stored_bytes", json_integer(e->stored ? e->stored->state_bytes : 0)) == 0;
-	if (complete && (e->snapshots.newest || e->adding.newest))
-		complete = json_object_set_new(object, "snapshots", snapshots_document(&e->snapshots, &e->adding)) == 0;
-	if (complete && e->origin)
+	                json_object_set_new(object, "stored_bytes", json_integer(x->stored.state_bytes)) == 0;
+	if (complete && (x->snapshots.newest || x->adding.newest))
+		complete = json_object_set_new(object, "snapshots", snapshots_document(&x->snapshots, &x->adding)) == 0;
+	if (complete && x->origin)
 		complete = json_object_set_new(object, "origin", sessions_tree_origin(e)) == 0;
 	if (!complete) {
 		json_decref(object);

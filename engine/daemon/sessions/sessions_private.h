@@ -66,35 +66,44 @@ typedef struct session_origin {
 	session_entry *next_fork, *previous_fork;               /* links of the same parent's forks, newest first */
 } session_origin;
 
+/* The members that few sessions need. */
+typedef struct session_extra {
+	session_stored stored;
+	session_origin *origin; /* NULL: it is no fork */
+	session_entry *forks;   /* newest first */
+	snapshot_list snapshots;
+	snapshot_list adding;   /* snapshots that the present request makes */
+	int64_t snapshot_every; /* tokens between automatic snapshots; 0: none are made */
+	int64_t source_tokens;
+} session_extra;
+
 struct session_entry {
 	session_entry *older, *newer; /* in the order of creation */
 	string_node node;             /* in the table, by id */
 	model_use *use;               /* its model, with the count of sessions */
 	session_project *project;
 	session_entry *project_older, *project_newer; /* in the order of creation */
-	session_place *place;   /* NULL: idle, and its state is only on the disk */
-	session_stored *stored; /* NULL: never stored */
-	session_options options;
-	int64_t tokens, source_tokens, state_bytes, created;
+	session_place *place;                         /* NULL: idle, and its state is only on the disk */
+	session_extra *extra;                         /* NULL: all of it is empty (sessions_extra) */
+	int64_t tokens, state_bytes, created;
+	int64_t snapshot_bytes; /* host memory of a snapshot of its present state, with what it would share */
 	uint64_t expires_ns;    /* on the monotonic clock; 0: never */
 	int64_t tier_bytes;     /* as counted in `tier`; of the file if it is not durable and only on the disk */
 	int32_t ttl;            /* seconds of life without use; -1: SESSIONS_TTL_SECONDS, or unlimited for a durable
 	                         * session */
 	int expiry;             /* its place in the queue of expiry; -1: none */
+	session_options options;
 	int8_t device;          /* number of the device of its slot, while live or moving */
 	uint8_t tier;           /* session_tier: where it is counted */
 	bool busy, live;        /* used by a request; has a slot */
 	bool moving;            /* leaves its slot, or is written to the disk */
 	bool hidden;            /* belongs to one request; no other one finds it */
 	bool damaged;           /* its stored state was unreadable when last needed */
-	session_origin *origin; /* NULL: it is no fork */
-	session_entry *forks;   /* newest first */
-	snapshot_list snapshots;
-	snapshot_list adding;   /* snapshots that the present request makes */
-	int64_t snapshot_bytes; /* host memory of a snapshot of its present state, with what it would share */
-	int64_t snapshot_every; /* tokens between automatic snapshots; 0: none are made */
 	char id[];
 };
+/* There may be very many entries. malloc has blocks of 184 bytes and of 200. */
+_Static_assert(offsetof(session_entry, id) + sizeof "sess-0123456789abcdef01234567" <= 184,
+               "an entry with an id of store_new_id takes a block of 184 bytes");
 
 /* Sessions that are being written to the disk. */
 enum { SPILL_MOST = 64 };
@@ -128,13 +137,16 @@ struct sessions {
 /* Return the session `id`, or NULL. */
 session_entry *sessions_find(const sessions *all, const char *id);
 
+/* Return what few sessions need of an entry: a constant if it has nothing of it. */
+const session_extra *sessions_extra(const session_entry *e);
+/* Return it to be changed, allocated if necessary. NULL: out of memory. */
+session_extra *sessions_use_extra(session_entry *e);
+
 /* Add a new entry to its project's list, or remove it. STATUS_NOMEM. */
 status sessions_join_project(sessions *all, session_entry *e, const char *name);
 void sessions_leave_project(sessions *all, session_entry *e);
 /* STATUS_RATE_LIMITED: the project has as many sessions as the request allows. */
 status sessions_check_quota(const sessions *all, const project_scope *scope, const char *project, error *err);
-/* Allocate `stored` if it is NULL. STATUS_NOMEM. */
-status sessions_new_stored(session_entry *e);
 /* Count what the stored session has on the disk. */
 void sessions_count_bytes(session_entry *e);
 
@@ -181,7 +193,7 @@ session_entry *expiry_due(const sessions *all);
 
 /* Create the origin of a fork of a session, or of its snapshot `from` (NULL: none). NULL: out of memory. */
 session_origin *sessions_tree_new_origin(const char *id, const char *from, int64_t tokens);
-/* Link an entry to its origin, if that exists. */
+/* Link an entry to its origin, if that exists. Both have extra members. */
 void sessions_tree_link(sessions *all, session_entry *e);
 /* Unlink it from its origin and its forks, which keep the origin's id. */
 void sessions_tree_unlink(session_entry *e);

@@ -44,7 +44,7 @@ void sessions_leave_project(sessions *all, session_entry *e)
 	*(e->project_newer ? &e->project_newer->project_older : &p->newest) = e->project_older;
 	*(e->project_older ? &e->project_older->project_newer : &p->oldest) = e->project_newer;
 	p->sessions -= !e->hidden;
-	p->bytes -= e->stored ? e->stored->counted : 0;
+	p->bytes -= sessions_extra(e)->stored.counted;
 	if (p->newest)
 		return;
 	string_table_remove(&all->projects, &p->node);
@@ -69,20 +69,22 @@ static int64_t snapshot_bytes(const snapshot_list *list)
 
 static void set_counted(session_entry *e, int64_t bytes)
 {
-	e->project->bytes += bytes - e->stored->counted;
-	e->stored->counted = bytes;
+	e->project->bytes += bytes - e->extra->stored.counted;
+	e->extra->stored.counted = bytes;
 }
 
 void sessions_count_bytes(session_entry *e)
 {
-	set_counted(e, e->stored->state_bytes + snapshot_bytes(&e->snapshots));
+	set_counted(e, e->extra->stored.state_bytes + snapshot_bytes(&e->extra->snapshots));
 }
 
 status sessions_reserve_bytes(session_entry *e, const stream *s, int64_t bytes, error *err)
 {
-	const int64_t next = bytes + snapshot_bytes(&e->snapshots) + snapshot_bytes(&e->adding);
-	TRY(sessions_new_stored(e));
-	const int64_t more = next - e->stored->counted;
+	const session_extra *x = sessions_use_extra(e);
+	if (!x)
+		return STATUS_NOMEM;
+	const int64_t next = bytes + snapshot_bytes(&x->snapshots) + snapshot_bytes(&x->adding);
+	const int64_t more = next - x->stored.counted;
 	if (more > 0)
 		TRY(project_check_quota(&s->scope, QUOTA_SESSION_BYTES, e->project->bytes, more, err));
 	set_counted(e, next);

@@ -8,13 +8,14 @@
 
 const snapshot_list *sessions_snapshots(const session_entry *e)
 {
-	return &e->snapshots;
+	return &sessions_extra(e)->snapshots;
 }
 
 static status check_snapshot_room(const sessions *all, const session_entry *e, error *err)
 {
 	const session_parts *p = &all->parts;
-	const int count = snapshots_count(&e->snapshots) - snapshots_count_automatic(&e->snapshots);
+	const snapshot_list *list = sessions_snapshots(e);
+	const int count = snapshots_count(list) - snapshots_count_automatic(list);
 	if (count >= p->max_snapshots)
 		return error_set(err, STATUS_CONFLICT, NULL,
 		                 "the session has %d snapshots: delete some, or start the service with a larger "
@@ -32,10 +33,11 @@ static status check_snapshot_room(const sessions *all, const session_entry *e, e
 
 status sessions_begin_snapshot(sessions *all, session_entry *e, const char *name, const snapshot **out, error *err)
 {
-	assert(e->busy && !e->adding.newest);
+	assert(e->busy && !sessions_extra(e)->adding.newest);
 	*out = NULL;
 	TRY(check_snapshot_room(all, e, err));
-	snapshot *x = snapshots_new(name, e->tokens);
+	session_extra *extra = sessions_use_extra(e);
+	snapshot *x = extra ? snapshots_new(name, e->tokens) : NULL;
 	if (!x)
 		return STATUS_NOMEM;
 	x->bytes = e->snapshot_bytes;
@@ -46,15 +48,15 @@ status sessions_begin_snapshot(sessions *all, session_entry *e, const char *name
 		free(x);
 		return s;
 	}
-	snapshots_add(&e->adding, x);
-	all->snapshot_bytes += snapshots_memory(&e->adding); /* the only one */
+	snapshots_add(&extra->adding, x);
+	all->snapshot_bytes += snapshots_memory(&extra->adding); /* the only one */
 	*out = x;
 	return STATUS_OK;
 }
 
 snapshot *sessions_adding(const session_entry *e)
 {
-	snapshot *x = e->adding.newest;
+	snapshot *x = sessions_extra(e)->adding.newest;
 	while (x && x->automatic)
 		x = x->older;
 	return x;
@@ -74,67 +76,77 @@ static snapshot *new_automatic(const char *id, int64_t tokens, int64_t bytes, in
 
 status sessions_begin_automatic(session_entry *e, const char *id, int64_t tokens, int64_t bytes, int64_t version)
 {
-	snapshot *x = new_automatic(id, tokens, bytes, version), *old = snapshots_find(&e->snapshots, id);
+	session_extra *extra = sessions_use_extra(e);
+	snapshot *x = extra ? new_automatic(id, tokens, bytes, version) : NULL, *old;
 	if (!x)
 		return STATUS_NOMEM;
-	snapshots_add(&e->adding, x);
-	if (old)
+	snapshots_add(&extra->adding, x);
+	if ((old = snapshots_find(&extra->snapshots, id)))
 		old->leaving = true;
-	int count = snapshots_count_automatic(&e->snapshots) + snapshots_count_automatic(&e->adding);
-	for (; count > SCHEDULER_AUTOMATIC && (old = snapshots_oldest_automatic(&e->snapshots)); count--)
+	int count = snapshots_count_automatic(&extra->snapshots) + snapshots_count_automatic(&extra->adding);
+	for (; count > SCHEDULER_AUTOMATIC && (old = snapshots_oldest_automatic(&extra->snapshots)); count--)
 		old->leaving = true;
 	return STATUS_OK;
 }
 
 void sessions_note_snapshot_bytes(session_entry *e, const char *id, int64_t bytes)
 {
-	snapshots_find(&e->adding, id)->bytes = bytes; /* automatic ones are in no sum */
+	snapshots_find(&e->extra->adding, id)->bytes = bytes; /* automatic ones are in no sum */
 }
 
 void sessions_keep_snapshots(sessions *all, session_entry *e)
 {
-	for (snapshot *x = e->snapshots.newest, *older; x; x = older) {
+	session_extra *extra = e->extra;
+	if (!extra)
+		return;
+	for (snapshot *x = extra->snapshots.newest, *older; x; x = older) {
 		older = x->older;
 		if (x->leaving)
-			sessions_remove_snapshot(e, x->id);
+			snapshots_remove(&extra->snapshots, x);
 	}
-	all->snapshot_bytes -= snapshots_memory(&e->adding);
-	snapshots_move(&e->snapshots, &e->adding);
+	all->snapshot_bytes -= snapshots_memory(&extra->adding);
+	snapshots_move(&extra->snapshots, &extra->adding);
 }
 
 void sessions_cancel_snapshots(sessions *all, session_entry *e)
 {
-	all->snapshot_bytes -= snapshots_memory(&e->adding);
-	snapshots_fini(&e->adding);
-	for (snapshot *x = e->snapshots.newest; x; x = x->older)
+	session_extra *extra = e->extra;
+	if (!extra)
+		return;
+	all->snapshot_bytes -= snapshots_memory(&extra->adding);
+	snapshots_fini(&extra->adding);
+	for (snapshot *x = extra->snapshots.newest; x; x = x->older)
 		x->leaving = false;
 }
 
 void sessions_sync_snapshots(session_entry *e, const session_info *info)
 {
-	for (snapshot *x = e->snapshots.newest, *older; x; x = older) {
+	session_extra *extra = info->n_automatic > 0 ? sessions_use_extra(e) : e->extra;
+	if (!extra) /* it has no snapshots, or without memory they are listed later */
+		return;
+	for (snapshot *x = extra->snapshots.newest, *older; x; x = older) {
 		bool found = !x->automatic;
 		older = x->older;
 		for (int i = 0; i < info->n_automatic && !found; i++)
 			found = strcmp(info->automatic[i].id, x->id) == 0;
 		if (!found)
-			snapshots_remove(&e->snapshots, x);
+			snapshots_remove(&extra->snapshots, x);
 	}
 	for (int i = 0; i < info->n_automatic; i++) {
-		snapshot *x = snapshots_find(&e->snapshots, info->automatic[i].id)
-		                  ? NULL
-		                  : new_automatic(info->automatic[i].id, info->automatic[i].tokens,
-		                                  info->automatic[i].bytes, 0);
+		snapshot *x =
+		    snapshots_find(&extra->snapshots, info->automatic[i].id)
+		        ? NULL
+		        : new_automatic(info->automatic[i].id, info->automatic[i].tokens, info->automatic[i].bytes, 0);
 		if (x) /* without memory it is listed later */
-			snapshots_add(&e->snapshots, x);
+			snapshots_add(&extra->snapshots, x);
 	}
 }
 
 void sessions_remove_snapshot(session_entry *e, const char *id)
 {
-	snapshot *x = snapshots_find(&e->snapshots, id);
+	snapshot *x = snapshots_find(sessions_snapshots(e), id);
 	if (x)
-		snapshots_remove(&e->snapshots, x);
+		snapshots_remove(&e->extra->snapshots, x);
 }
 
 status sessions_delete_snapshot(sessions *all, session_entry *e, const char *id, error *err)
@@ -142,7 +154,7 @@ status sessions_delete_snapshot(sessions *all, session_entry *e, const char *id,
 	int64_t version, bytes;
 	assert(!e->busy && e->options.durable);
 	TRY(store_session_current(all->parts.store, e->id, &version, &bytes, err));
-	snapshot *x = snapshots_find(&e->snapshots, id);
+	snapshot *x = snapshots_find(sessions_snapshots(e), id);
 	x->leaving = true;
 	json_t *document = sessions_document(e);
 	x->leaving = false;
@@ -157,7 +169,7 @@ status sessions_delete_snapshot(sessions *all, session_entry *e, const char *id,
 
 void sessions_note_snapshot_damage(session_entry *e, const char *id)
 {
-	snapshot *x = snapshots_find(&e->snapshots, id);
+	snapshot *x = snapshots_find(sessions_snapshots(e), id);
 	if (x)
 		x->damaged = true;
 }

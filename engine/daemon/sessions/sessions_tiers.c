@@ -19,7 +19,8 @@
 
 enum {
 	SPILL_BYTES = 64 << 20, /* that host memory may be over its budget, while they are written to the disk */
-	BLOB_BYTES = 72         /* maximum size of an exported state besides its arrays */
+	BLOB_BYTES = 72,        /* maximum size of an exported state besides its arrays */
+	HELD_BYTES = 640        /* of a session in host memory besides its arrays, with what malloc adds */
 };
 #define DISK_RETRY_NS 1000000000u
 
@@ -37,11 +38,17 @@ static session_tier tier_of(const session_entry *e)
 	return e->live || (e->moving && !held) ? TIER_DEVICE : held ? TIER_HOST : TIER_DISK;
 }
 
+/* Host memory of the session once it has left its slot. */
+static int64_t held_bytes(const session_entry *e)
+{
+	return e->snapshot_bytes + HELD_BYTES;
+}
+
 static int64_t bytes_in(const session_entry *e, session_tier tier)
 {
 	const session_away a = tiers_away(e);
 	return tier == TIER_DEVICE           ? e->state_bytes
-	       : tier == TIER_HOST && a.held ? e->snapshot_bytes
+	       : tier == TIER_HOST && a.held ? held_bytes(e)
 	       : a.blob || a.on_disk         ? (int64_t)a.bytes
 	                                     : 0;
 }
@@ -272,7 +279,7 @@ static void moved(task *t)
 	tiers_spill(all);
 }
 
-/* Bytes of the state on the disk. In host memory it has snapshot_bytes. */
+/* Bytes of the state on the disk. */
 static int64_t away_bytes(const session_entry *e)
 {
 	return e->place->export_bytes + BLOB_BYTES;
@@ -285,7 +292,7 @@ static void move(sessions *all, session_entry *e)
 	*x = (eviction){.task = {.prepare = prepare_move, .run = run_move, .done = moved},
 	                .all = all,
 	                .entry = e,
-	                .expected = e->snapshot_bytes};
+	                .expected = held_bytes(e)};
 	snprintf(x->id, sizeof x->id, "%s", e->id);
 	executor_control(fleet_executor(all->parts.fleet, e->device), &x->task);
 	e->moving = true;
@@ -324,7 +331,7 @@ static session_entry *find_longest_idle(const sessions *all, int64_t room, int64
 	session_entry *best = NULL;
 	for (int i = 0; i < fleet_count(f); i++) {
 		session_entry *e = !open || device_is_open(fleet_device(f, i)) ? all->idle[i].first : NULL;
-		while (e && !e->options.durable && e->snapshot_bytes > unwritten && away_bytes(e) > room)
+		while (e && !e->options.durable && held_bytes(e) > unwritten && away_bytes(e) > room)
 			e = e->place->idle_next;
 		if (e && (!best || e->place->idle_since < best->place->idle_since))
 			best = e;
@@ -345,7 +352,7 @@ static status free_slot(sessions *all, session_entry *coming, error *err)
 	if (!e)
 		return STATUS_OK;
 	coming->device = e->device;
-	if (e->options.durable && e->snapshot_bytes > unwritten) {
+	if (e->options.durable && held_bytes(e) > unwritten) {
 		all->stats.moves[TIER_DEVICE][TIER_DISK]++;
 		tiers_discard(all, e);
 	} else {

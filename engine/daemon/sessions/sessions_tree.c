@@ -19,33 +19,35 @@ session_origin *sessions_tree_new_origin(const char *id, const char *from, int64
 
 void sessions_tree_link(sessions *all, session_entry *e)
 {
-	session_origin *o = e->origin;
+	session_origin *o = e->extra->origin;
 	session_entry *parent = o ? sessions_find(all, o->session) : NULL;
 	if (!parent || parent == e || o->parent)
 		return;
 	o->parent = parent;
-	o->next_fork = parent->forks;
+	o->next_fork = parent->extra->forks;
 	if (o->next_fork)
-		o->next_fork->origin->previous_fork = e;
-	parent->forks = e;
+		o->next_fork->extra->origin->previous_fork = e;
+	parent->extra->forks = e;
 }
 
 void sessions_tree_unlink(session_entry *e)
 {
-	session_origin *o = e->origin;
+	session_origin *o = sessions_extra(e)->origin;
 	if (o && o->parent)
-		*(o->previous_fork ? &o->previous_fork->origin->next_fork : &o->parent->forks) = o->next_fork;
+		*(o->previous_fork ? &o->previous_fork->extra->origin->next_fork : &o->parent->extra->forks) =
+		    o->next_fork;
 	if (o && o->next_fork)
-		o->next_fork->origin->previous_fork = o->previous_fork;
-	for (session_entry *fork = e->forks, *next; fork; fork = next) {
-		next = fork->origin->next_fork;
-		fork->origin->parent = fork->origin->next_fork = fork->origin->previous_fork = NULL;
+		o->next_fork->extra->origin->previous_fork = o->previous_fork;
+	for (session_entry *fork = sessions_extra(e)->forks; fork;) {
+		o = fork->extra->origin;
+		fork = o->next_fork;
+		o->parent = o->next_fork = o->previous_fork = NULL;
 	}
 }
 
 json_t *sessions_tree_origin(const session_entry *e)
 {
-	const session_origin *o = e->origin;
+	const session_origin *o = sessions_extra(e)->origin;
 	if (!o)
 		return json_null();
 	return json_pack("{s:s, s:s?, s:I}", "session", o->session, "snapshot", o->snapshot[0] ? o->snapshot : NULL,
@@ -57,25 +59,26 @@ status sessions_tree_read_origin(session_entry *e, const json_t *document)
 	const char *origin = json_string_value(json_object_get(document, "session"));
 	if (!origin || !origin[0])
 		return STATUS_OK;
-	e->origin = sessions_tree_new_origin(origin, json_string_value(json_object_get(document, "snapshot")),
-	                                     json_integer_value(json_object_get(document, "tokens")));
-	return e->origin ? STATUS_OK : STATUS_NOMEM;
+	session_origin *o = sessions_tree_new_origin(origin, json_string_value(json_object_get(document, "snapshot")),
+	                                             json_integer_value(json_object_get(document, "tokens")));
+	e->extra->origin = o;
+	return o ? STATUS_OK : STATUS_NOMEM;
 }
 
 /* Return the entry after e in the tree of `root`: a session, then its forks, each with its own. NULL: e is the last. */
 static const session_entry *next_in_tree(const session_entry *e, const session_entry *root)
 {
-	if (e->forks)
-		return e->forks;
-	while (e != root && !e->origin->next_fork)
-		e = e->origin->parent;
-	return e == root ? NULL : e->origin->next_fork;
+	if (sessions_extra(e)->forks)
+		return e->extra->forks;
+	while (e != root && !e->extra->origin->next_fork)
+		e = e->extra->origin->parent;
+	return e == root ? NULL : e->extra->origin->next_fork;
 }
 
 static json_t *snapshots_of(const session_entry *e)
 {
 	json_t *all = json_array();
-	for (const snapshot *x = e->snapshots.newest; all && x; x = x->older)
+	for (const snapshot *x = sessions_snapshots(e)->newest; all && x; x = x->older)
 		if (json_array_append_new(all, snapshots_object(x, e->id)) != 0) {
 			json_decref(all);
 			return NULL;
@@ -99,7 +102,7 @@ void sessions_tree(stream *s)
 		return;
 	for (int64_t n = 0; complete && e && n < LISTING_SESSIONS; e = next_in_tree(e, root)) {
 		complete = json_array_append_new(data, branch_object(e)) == 0;
-		n += 1 + snapshots_count(&e->snapshots);
+		n += 1 + snapshots_count(sessions_snapshots(e));
 	}
 	if (!complete) {
 		json_decref(data);

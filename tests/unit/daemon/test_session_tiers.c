@@ -15,7 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "engine/daemon/sessions/sessions.h"
+#include "engine/daemon/sessions/sessions_private.h"
+#include "engine/serve/session.h"
 #include "tests/unit/support/disk.h"
 #include "tests/unit/support/rig.h"
 
@@ -379,6 +380,25 @@ static void a_durable_session_in_memory_is_rolled_back(void **state)
 	json_decref(expected);
 }
 
+/* The budget of host memory counts what is allocated for a session besides its arrays, too. */
+static void host_memory_counts_all_that_a_session_takes(void **state)
+{
+	rig *d = budget(state, PLENTY, PLENTY);
+	char id[STORE_ID_BYTES];
+	for (int i = 0; i < RIG_SESSIONS + 1; i++)
+		create_plain(d, "one", id);
+	json_t *made = rig_ask(d, 0, "snapshot.create", only(id));
+	const int64_t arrays = json_integer_value(json_object_get(made, "bytes"));
+	json_decref(made);
+	assert_places(d, RIG_SESSIONS, 1, 0);
+	const int64_t each = stats_of(d).bytes[TIER_HOST];
+	assert_true(each >= arrays + (int64_t)(sizeof(session) + sizeof(state_piece) + sizeof(session_place)));
+	d = budget(state, 2 * each - 1, PLENTY);
+	for (int i = 0; i < RIG_SESSIONS + 2; i++)
+		create_plain(d, "one", id);
+	assert_places(d, RIG_SESSIONS, 1, 1);
+}
+
 /* --- lifetimes and ends ----------------------------------------------------------------------- */
 
 static void sessions_expire_wherever_they_are(void **state)
@@ -648,6 +668,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(a_request_waits_for_the_slot_of_a_large_session, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_session_that_moves_can_be_deleted, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_session_keeps_its_log_and_snapshots, setup, teardown),
+	    cmocka_unit_test_setup_teardown(host_memory_counts_all_that_a_session_takes, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_durable_session_in_memory_is_rolled_back, setup, teardown),
 	    cmocka_unit_test_setup_teardown(sessions_expire_wherever_they_are, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_start_removes_the_files, setup, teardown),

@@ -71,7 +71,7 @@ static void begin(fixture *f, client *c, int64_t n)
 
 static bool copies(const client *c)
 {
-	return !c->finished && c->generation->session->kept.copies;
+	return !c->finished && session_copies(c->generation->session);
 }
 
 /* Let `with` begin to keep its state. */
@@ -288,7 +288,7 @@ static void another_state_does_not_wait_to_be_kept(void **state)
 	read_until_it_copies(f);
 	copy = cache_of(f)->leaving;
 	assert_non_null(copy);
-	with.generation->session->kept.copies = false; /* this one keeps its slot while others read */
+	with.generation->session->kept->copies = false; /* this one keeps its slot while others read */
 	with.credit = with.generation->credit = 0;
 	ids[0]++;
 	begin(f, &other, PROMPT);
@@ -299,7 +299,7 @@ static void another_state_does_not_wait_to_be_kept(void **state)
 	}
 	assert_int_equal(cache_of(f)->thinned, 1);
 	ids[0]--;
-	with.generation->session->kept.copies = true;
+	with.generation->session->kept->copies = true;
 	with.credit = 100;
 	generation_grant(with.generation, 100);
 	finish(f, PROMPT);

@@ -121,7 +121,7 @@ static void a_removed_owner_keeps_no_state_that_is_being_copied(void **state)
 	with.credit = INT32_MAX;
 	r.owner = "a";
 	start(&x->f, NULL, &with, &r);
-	while (!with.generation->session->kept.copies)
+	while (!session_copies(with.generation->session))
 		assert_int_equal(scheduler_tick(x->f.scheduler), STATUS_OK);
 	prefix_disk_remove_owner(x->disk, "a");
 	drain(&x->f);

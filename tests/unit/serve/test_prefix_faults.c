@@ -11,7 +11,7 @@ static void tick(const disk_fixture *x)
 
 static bool copies(void)
 {
-	return !with.finished && with.generation->session->kept.copies;
+	return !with.finished && session_copies(with.generation->session);
 }
 
 /* Each allocation of a copy fails in turn. A copy that is not complete is not kept, and no file is written of it. */

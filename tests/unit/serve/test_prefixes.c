@@ -269,12 +269,12 @@ static void states_with_the_same_hash_share_nothing(void **state)
 		random_tokens(ids, N, 20 + (uint64_t)i);
 		session *x = begin_prompt(f, &c, N, owners[i]);
 		if (i > 0) { /* as if its first tokens had led to the hash of the first prompt's */
-			x->kept.hash = first.hash;
-			x->kept.hashed = first.hashed;
+			x->kept->hash = first.hash;
+			x->kept->hashed = first.hashed;
 		}
 		while (c.n_tokens == 0) {
 			assert_int_equal(scheduler_tick(f->scheduler), STATUS_OK);
-			first = i == 0 && x->kept.hashed > 0 ? x->kept : first;
+			first = i == 0 && x->kept->hashed > 0 ? *x->kept : first;
 		}
 		drain(f);
 		assert_int_equal(f->scheduler->prefixes.count, i + 1);

@@ -107,8 +107,13 @@ static void a_short_history_takes_little_memory(void **state)
 	append_numbers(&h, 3, 62);
 	assert_int_equal(h.capacity, 128);
 	assert_int_equal(token_history_copy(&copy, &h), STATUS_OK);
-	assert_int_equal(copy.capacity, 128);
+	assert_int_equal(copy.capacity, 65);
 	assert_numbers(&copy, 65, 0);
+	append_numbers(&copy, 65, TOKEN_CHUNK - 65);
+	assert_int_equal(copy.capacity, TOKEN_CHUNK);
+	append_numbers(&copy, TOKEN_CHUNK, 65);
+	assert_int_equal(copy.capacity, TOKEN_CHUNK + 128);
+	assert_numbers(&copy, TOKEN_CHUNK + 65, 0);
 	token_history_fini(&h);
 	token_history_fini(&copy);
 }
