@@ -40,8 +40,8 @@ typedef struct session_kept {
 struct session {
 	string_node node; /* in the scheduler's table; unused for a temporary session */
 	served_model *model;
-	held_state held;    /* of a held session. Otherwise only `blocks`: leading blocks of its tokens; a ring that has
-	                     * wrapped no longer has their bytes */
+	held_state held;    /* the state of a held session. Otherwise only `blocks`: leading blocks of its tokens; a ring
+	                     * that has wrapped no longer has their bytes */
 	session *snapshots; /* newest first */
 	session *older;     /* a snapshot's link */
 	int64_t automatic;  /* an automatic snapshot: its bytes; otherwise 0 */
