@@ -20,7 +20,7 @@
 enum {
 	SPILL_BYTES = 64 << 20, /* that host memory may be over its budget, while they are written to the disk */
 	BLOB_BYTES = 72,        /* maximum size of an exported state besides its arrays */
-	HELD_BYTES = 640        /* what a session in host memory takes besides its arrays, with malloc's part */
+	HELD_BYTES = 640        /* memory of a session besides its arrays, with what malloc adds */
 };
 #define DISK_RETRY_NS 1000000000u
 
