@@ -17,10 +17,21 @@
 #ifndef ENGINE_MODEL_ADAPTER_H
 #define ENGINE_MODEL_ADAPTER_H
 
+#include "engine/base/manifest.h"
 #include "engine/model/model.h"
 
 /* STATUS_OK if a model can have an adapter. STATUS_UNSUPPORTED names the attention that has no initial state. */
 status adapter_check(const model *base, error *err);
+
+/* Name of its file in a folder. */
+#define ADAPTER_FILE "adapter.safetensors"
+
+/* Write its tensors to that file of an existing folder, atomically. */
+status adapter_save(const model *adapter, const char *folder, error *err);
+/* Read them. about: the manifest of the file's folder, or NULL. STATUS_INVALID names the tensor: missing, extra,
+ * misshapen, or with a number that is not finite; the adapter is unchanged. STATUS_CORRUPT, STATUS_STORAGE as for
+ * safetensors_open_verified. */
+status adapter_read(model *adapter, const char *path, const manifest *about, error *err);
 /* Write the slot from which a session with this adapter starts: slot [model_state_floats], in host memory.
  * STATUS_NOMEM. STATUS_DEVICE. */
 status adapter_slot(const model *adapter, float *slot, error *err);

@@ -352,6 +352,8 @@ static status write_weights(const model *m, const char *folder, float *weights, 
 
 status model_save(const model *m, const char *folder, error *err)
 {
+	if (m->base)
+		return adapter_save(m, folder, err);
 	if (m->weights != DTYPE_F32)
 		return error_set(err, STATUS_UNSUPPORTED, NULL, "a model whose weights are packed cannot be saved");
 	size_t bytes = (size_t)m->floats * sizeof(float);

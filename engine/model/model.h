@@ -45,7 +45,8 @@ status model_set_counts(model *m, const int64_t *counts, error *err);
 void model_free(model *m);
 
 /* Write model.safetensors and config.json to an existing folder, each atomically, in this order. Tied weights have the
- * names that the reference writes. STATUS_UNSUPPORTED: the weights are packed. */
+ * names that the reference writes. Of an adapter, write ADAPTER_FILE alone (adapter.h). STATUS_UNSUPPORTED: the weights
+ * are packed. */
 status model_save(const model *m, const char *folder, error *err);
 /* Check a folder and all its data as model_open does, without a device. */
 status model_check(const char *folder, error *err);

@@ -10,10 +10,13 @@
 #include <stdio.h>
 
 #include "engine/model/adapter.h"
+#include "engine/base/file.h"
 #include "engine/model/feed.h"
+#include "engine/model/safetensors.h"
 #include "tests/unit/model/fixture.h"
 #include "tests/unit/model/device.h"
 #include "tests/unit/support/allocations.h"
+#include "tests/unit/support/folder.h"
 
 enum { B = 3, N = 23, V = 37, SLOTS = 4 };
 
@@ -356,6 +359,59 @@ static void an_adapter_has_a_score_of_each_head_and_a_mean_of_each_channel(void 
 	model_free(base);
 }
 
+/* Write a file of the first `count` items and return the status of reading it as an adapter. */
+static status read_items(model *a, const char *path, const safetensors_item *items, int count, error *err)
+{
+	*err = (error)ERROR_INIT;
+	assert_int_equal(safetensors_write(path, items, count, NULL, NULL), STATUS_OK);
+	return adapter_read(a, path, NULL, err);
+}
+
+static void files_are_read_back_and_refused_by_the_tensor_at_fault(void **state)
+{
+	(void)state;
+	char folder[64], path[128];
+	error err;
+	folder_new(folder);
+	snprintf(path, sizeof path, "%s/" ADAPTER_FILE, folder);
+	model *base = base_model(0), *a = random_adapter(base, SEED), *b = new_adapter(base);
+	assert_int_equal(model_save(a, folder, NULL), STATUS_OK);
+	assert_int_equal(adapter_read(b, path, NULL, NULL), STATUS_OK);
+	fixture_same_weights(a, b);
+	float numbers[20] = {0}, bad[20] = {0, 0, 0, NAN};
+	const safetensors_item good[] = {{"layers.0.initial.score", ST_F32, 1, {5}, numbers},
+	                                 {"layers.0.initial.mean", ST_F32, 1, {20}, numbers},
+	                                 {"layers.1.initial.score", ST_F32, 1, {5}, numbers},
+	                                 {"layers.1.initial.mean", ST_F32, 1, {20}, numbers},
+	                                 {"extra", ST_F32, 1, {1}, numbers}};
+	safetensors_item items[5];
+	static const struct {
+		int item, count;
+		const char *name;
+		int64_t dim;
+	} cases[] = {{0, 3, "layers.1.initial.mean", 5},
+	             {3, 4, "layers.1.initial.mean", 19},
+	             {2, 4, "layers.1.initial.score", 0},
+	             {0, 5, "extra", 5}};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		memcpy(items, good, sizeof items);
+		if (cases[i].dim)
+			items[cases[i].item].dim[0] = cases[i].dim;
+		else
+			items[cases[i].item].data = bad;
+		assert_int_equal(read_items(b, path, items, cases[i].count, &err), STATUS_INVALID);
+		assert_string_equal(err.param, cases[i].name);
+		fixture_same_weights(a, b);
+	}
+	assert_int_equal(read_items(b, path, good, 4, &err), STATUS_OK);
+	assert_int_equal(file_write(path, &(file_part){"not a file", 10}, 1, NULL), STATUS_OK);
+	assert_int_equal(adapter_read(b, path, NULL, NULL), STATUS_CORRUPT);
+	model_free(b);
+	model_free(a);
+	model_free(base);
+	assert_int_equal(file_remove_tree(folder, NULL), STATUS_OK);
+}
+
 static void models_whose_attention_has_no_initial_state_are_refused_by_its_kind(void **state)
 {
 	(void)state;
@@ -451,6 +507,7 @@ int main(void)
 	    cmocka_unit_test(a_state_without_weight_changes_nothing),
 	    cmocka_unit_test(a_new_adapter_of_a_model_with_norms_changes_nothing),
 	    cmocka_unit_test(gradients_are_those_of_finite_differences_and_the_base_has_none),
+	    cmocka_unit_test(files_are_read_back_and_refused_by_the_tensor_at_fault),
 	    cmocka_unit_test(an_adapter_has_a_score_of_each_head_and_a_mean_of_each_channel),
 	    cmocka_unit_test(models_whose_attention_has_no_initial_state_are_refused_by_its_kind),
 	    cmocka_unit_test(forwards_that_would_ignore_an_adapter_are_refused),
