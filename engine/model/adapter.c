@@ -122,7 +122,7 @@ static status read_tensor(safetensors *file, const parameter_spec *p, float *out
 	return STATUS_OK;
 }
 
-static status read_all(const model *a, safetensors *file, float *arena, error *err)
+static status read_tensors(const model *a, safetensors *file, float *arena, error *err)
 {
 	for (int i = 0; i < a->parameters.count; i++)
 		TRY(read_tensor(file, &a->parameters.items[i], arena + a->offset[i], err));
@@ -144,7 +144,7 @@ status adapter_read(model *adapter, const char *path, const manifest *about, err
 	safetensors *file;
 	TRY(safetensors_open_verified(&file, path, about, err));
 	float *arena = memory_new(1, bytes);
-	status s = arena ? read_all(adapter, file, arena, err) : error_no_memory(err, "an adapter");
+	status s = arena ? read_tensors(adapter, file, arena, err) : error_no_memory(err, "an adapter");
 	if (s == STATUS_OK) {
 		s = adapter->backend->upload(adapter->backend, adapter->arena, arena, bytes);
 		if (s != STATUS_OK)

@@ -112,7 +112,7 @@ typedef struct session_options {
 	position_policy policy;
 	bool explain; /* keep the log: for each token, the numbers that importance weights are computed from */
 	bool durable; /* the caller stores an export after each change */
-	served_adapter *adapter; /* of the same model: the state before the first token; borrowed. NULL: none. Not with
+	served_adapter *adapter; /* the state before the first token, for the same model; borrowed. NULL: none. Not with
 	                          * `explain` */
 } session_options;
 

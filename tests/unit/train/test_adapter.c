@@ -26,7 +26,7 @@ static model *base_model(const fixture *f, uint64_t seed)
 	return m;
 }
 
-/* The same, opened from a folder, so that it has a digest. */
+/* Write such a model to a folder and open it, so that it has a digest. */
 static model *stored_model(const fixture *f, uint64_t seed)
 {
 	char folder[128];
