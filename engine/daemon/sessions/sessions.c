@@ -511,7 +511,7 @@ static status fill_entry(session_entry *e, const json_t *row, const char **of)
 	TRY(json_read_members(row, "{s:s, s:I, s?I, s:I, s:I, s:b, s:s, s:I}", "model", of, "tokens", &tokens,
 	                      "source_tokens", &source_tokens, "state_bytes", &state_bytes, "created", &created,
 	                      "explain", &explain, "position_policy", &policy, "ttl_seconds", &ttl));
-	e->options = (session_options){sessions_policy(policy), explain, true};
+	e->options = (session_options){.policy = sessions_policy(policy), .explain = explain, .durable = true};
 	e->tokens = e->stored->tokens = tokens;
 	e->source_tokens = source_tokens;
 	e->state_bytes = state_bytes;
