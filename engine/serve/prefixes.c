@@ -59,7 +59,7 @@ prefix_key prefixes_key(const served_model *m, uint64_t owner, uint64_t hash, in
 static uint64_t hash_start(const prefix_cache *c, const served_model *m, uint64_t owner, const served_adapter *a)
 {
 	const uint64_t parts[] = {m->hash, owner, c->program, served_adapter_hash(a)};
-	return digest_bytes(parts, sizeof parts);
+	return digest_bytes(parts, a ? sizeof parts : 3 * sizeof *parts); /* states stored without adapters stay valid */
 }
 
 /* --- the table --------------------------------------------------------------------- */
