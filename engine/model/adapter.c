@@ -12,21 +12,25 @@
 #include "engine/model/model_private.h"
 #include "engine/model/safetensors.h"
 
-status adapter_check(const model *base, error *err)
+status adapter_check_architecture(const architecture *a, const void *config, error *err)
 {
-	if (base->base)
-		return error_set(err, STATUS_UNSUPPORTED, "model", "an adapter has no adapter");
-	for (int64_t l = 0; l < base->dims.layers; l++) {
+	for (int64_t l = 0; l < architecture_dims(config)->layers; l++) {
 		const void *options;
-		const mixer *m = base->architecture->mixer(base->config, l, &options);
+		const mixer *m = a->mixer(config, l, &options);
 		if (!m->initial)
 			return error_set(
 			    err, STATUS_UNSUPPORTED, "model",
 			    "layer %d of the architecture %s has attention of the kind \"%s\", which has no "
 			    "initial state",
-			    (int)l, base->architecture->name, m->name);
+			    (int)l, a->name, m->name);
 	}
 	return STATUS_OK;
+}
+
+status adapter_check(const model *base, error *err)
+{
+	return base->base ? error_set(err, STATUS_UNSUPPORTED, "model", "an adapter has no adapter")
+	                  : adapter_check_architecture(base->architecture, base->config, err);
 }
 
 status adapter_parameters(const model *base, parameter_list *out, error *err)

@@ -1,0 +1,29 @@
+/* adapters.h - the adapters of the store (engine/model/adapter.h): their documents, and the models that they belong to.
+ *
+ *   {"id", "object": "adapter", "created_at", "base", "base_digest", "kind": "state", "parameters", "job", "project"}
+ *
+ * The document is the ledger's row, equal to the manifest's description. An adapter never changes, and its id is never
+ * used again. */
+#ifndef ENGINE_DAEMON_CATALOG_ADAPTERS_H
+#define ENGINE_DAEMON_CATALOG_ADAPTERS_H
+
+#include "engine/model/model.h"
+#include "engine/store/store.h"
+
+#define ADAPTER_ID_PREFIX "adapter-"
+
+typedef struct adapter_origin {
+	const char *id, *base;      /* ids of the adapter and of its model */
+	const char *job, *project;  /* job: NULL: imported; project: "": the default */
+} adapter_origin;
+
+/* Write the adapter to an existing folder, with its manifest. Any thread that may use its backend. */
+status adapters_write(const model *adapter, const adapter_origin *from, const char *folder, error *err);
+/* True if requests of the project (NULL: all) may use the adapter: it is theirs or of the default project. */
+bool adapters_are_of(const json_t *adapter, const char *project);
+/* Set *found if the model has an adapter. */
+status adapters_of_model(store *s, const char *id, bool *found, error *err);
+/* Move such a folder into the store. STATUS_CONFLICT: the id exists. */
+status adapters_add(store *s, const char *folder, error *err);
+
+#endif
