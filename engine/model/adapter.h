@@ -23,7 +23,7 @@
 /* STATUS_OK if a model can have an adapter. STATUS_UNSUPPORTED names the attention that has no initial state. */
 status adapter_check(const model *base, error *err);
 
-/* The same for a configuration, which may have no weights yet. */
+/* Check a configuration in the same way, which may have no weights yet. */
 status adapter_check_architecture(const architecture *a, const void *config, error *err);
 
 /* Name of its file in a folder. */

@@ -293,7 +293,7 @@ static status check_memory(const job_request *r, error *err)
 	if (r->options.carry_state) /* two copies, and what the batch in place reads and leaves */
 		work +=
 		    16 * (double)d->carried * (double)r->options.batch_size * (double)r->options.gradient_accumulation;
-	/* Of an adapter's base there are only the weights. */
+	/* The base of an adapter has weights alone. */
 	const double copies =
 	    r->adapter ? 1 : 2 + moments(r->options.optimizer) + r->options.keep_best + (r->options.ema_decay > 0);
 	double weights = 4 * copies * parameters, available = host_memory_bytes();

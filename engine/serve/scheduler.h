@@ -24,6 +24,7 @@
 
 #include "engine/explain/attribution.h"
 #include "engine/explain/explain.h"
+#include "engine/base/manifest.h"
 #include "engine/model/model.h"
 #include "engine/model/feed.h"
 #include "engine/serve/beam_search.h"
@@ -99,11 +100,16 @@ const tokenizer *served_model_tokenizer(const served_model *m);
 
 /* --- adapters ----------------------------------------------------------- */
 
-/* Read an adapter of a loaded model from a file (engine/model/adapter.h). The caller frees it; sessions that started
+/* Read an adapter of a loaded model from a file (engine/model/adapter.h). about: as for adapter_read. The caller frees it; sessions that started
  * from it keep it as long as they need it. STATUS_UNSUPPORTED: the model can have none. Other errors are those of
  * adapter_read. */
-status served_adapter_open(served_adapter **out, const served_model *m, const char *id, const char *path, error *err);
-/* End the caller's use. NULL is legal. */
+status served_adapter_open(served_adapter **out, const served_model *m, const char *id, const char *path,
+                           const manifest *about, error *err);
+/* Return `a`, which may be NULL, with one user more. Any thread. */
+served_adapter *served_adapter_share(served_adapter *a);
+/* True if it is the adapter with this id, of this model. */
+bool served_adapter_is(const served_adapter *a, const char *id, const served_model *m);
+/* End the caller's use. NULL is legal. Any thread. */
 void served_adapter_free(served_adapter *a);
 
 /* --- sessions ---------------------------------------------------------- */

@@ -8,18 +8,19 @@
 #include "engine/model/adapter.h"
 
 /* Read the file as an adapter of m, and its state. */
-static status read_state(served_adapter *a, const served_model *m, const char *path, error *err)
+static status read_state(served_adapter *a, const served_model *m, const char *path, const manifest *about, error *err)
 {
 	model *adapter;
 	TRY(model_new_adapter(&adapter, m->model, err));
-	status s = adapter_read(adapter, path, NULL, err);
+	status s = adapter_read(adapter, path, about, err);
 	if (s == STATUS_OK)
 		s = adapter_slot(adapter, a->slot, err);
 	model_free(adapter);
 	return s;
 }
 
-status served_adapter_open(served_adapter **out, const served_model *m, const char *id, const char *path, error *err)
+status served_adapter_open(served_adapter **out, const served_model *m, const char *id, const char *path,
+                           const manifest *about, error *err)
 {
 	const size_t bytes = (size_t)model_state_floats(m->model) * sizeof(float);
 	*out = NULL;
@@ -30,7 +31,7 @@ status served_adapter_open(served_adapter **out, const served_model *m, const ch
 	strcpy(a->id, id);
 	a->users = 1;
 	a->model = m->hash;
-	const status s = read_state(a, m, path, err);
+	const status s = read_state(a, m, path, about, err);
 	if (s != STATUS_OK) {
 		free(a);
 		return s;
@@ -38,6 +39,11 @@ status served_adapter_open(served_adapter **out, const served_model *m, const ch
 	a->hash = digest_bytes(a->slot, bytes);
 	*out = a;
 	return STATUS_OK;
+}
+
+bool served_adapter_is(const served_adapter *a, const char *id, const served_model *m)
+{
+	return a->model == m->hash && strcmp(a->id, id) == 0;
 }
 
 served_adapter *served_adapter_share(served_adapter *a)

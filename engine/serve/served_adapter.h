@@ -20,7 +20,5 @@ struct served_adapter {
 uint64_t served_adapter_hash(const served_adapter *a);
 /* Copy the state to a slot. STATUS_DEVICE. */
 status served_adapter_start(const served_adapter *a, const served_model *m, int32_t slot);
-/* Return `a`, which may be NULL, with one user more. */
-served_adapter *served_adapter_share(served_adapter *a);
 
 #endif

@@ -1,4 +1,4 @@
-"""additived: jobs that train a state adapter of a model, and the adapters themselves."""
+"""additived: jobs that train a state adapter of a model, the adapters themselves, and texts that begin with one."""
 
 import json
 import random
@@ -34,8 +34,8 @@ def adapter_params(base, file, steps=40, **more):
             "additive": {"sequence_length": 64, "batch_size": 4, "learning_rate": 0.3, "max_steps": steps, **more}}
 
 
-def make_adapter(engine, base, file, **more):
-    done = engine.wait_job(engine.call("job.create", adapter_params(base, file, **more))["id"])
+def make_adapter(engine, base, file, steps=40, **more):
+    done = engine.wait_job(engine.call("job.create", adapter_params(base, file, steps, **more))["id"])
     assert done["status"] == "succeeded", done
     return done["additive"]["adapter"]
 
@@ -159,3 +159,104 @@ def test_a_model_can_be_deleted_after_its_adapters(engine, file):
     assert refused(engine, "model.delete", {"id": base}).status == 409
     engine.call("adapter.delete", {"id": adapter})
     assert engine.call("model.delete", {"id": base})["deleted"]
+
+
+# --- generation -----------------------------------------------------------------------------
+
+@pytest.fixture(scope="module")
+def two(engine, base, file):
+    """Two adapters of the base that change what it says."""
+    return [make_adapter(engine, base, file, steps) for steps in (40, 41)]
+
+
+def said(engine, base, adapter=None, prompt="9", **more):
+    """The log-probabilities of a text, and the RESULT."""
+    params = {"model": base, "prompt": prompt, "max_tokens": 12, "temperature": 0, "logprobs": 0, **({"adapter": adapter} if adapter else {}), **more}
+    _, events, result = engine.generate(params)
+    return [x for e in events for x in e["logprobs"]["token_logprobs"]], result
+
+
+def test_a_text_begins_with_the_state_of_its_adapter(engine, base, two):
+    plain, first, second = (said(engine, base, adapter) for adapter in (None, *two))
+    assert plain[0] != first[0] != second[0] != plain[0]
+    assert "adapter" not in plain[1] and [r["adapter"] for _, r in (first, second)] == two
+    # States that prompts share are those of one adapter.
+    long = TEXT[:300]
+    expected = [said(engine, base, adapter, long, cache_prompt=False)[0] for adapter in (None, *two)]
+    for _ in range(2):
+        assert [said(engine, base, adapter, long)[0] for adapter in (None, *two)] == expected
+    assert said(engine, base, two[0], long)[1]["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
+
+
+def test_a_search_begins_with_the_adapter_too(engine, base, two):
+    search = [said(engine, base, adapter, num_beams=2, temperature=1)[0] for adapter in (None, *two)]
+    assert len({tuple(x) for x in search}) == 3
+
+
+def test_a_state_is_continued_with_its_adapter_alone(engine, base, two):
+    whole = said(engine, base, two[0], "99 bottles")[0]
+    first = engine.generate({"model": base, "adapter": two[0], "prompt": "99 bo", "max_tokens": 0, "return_state": True})[2]
+    state = first["state"]
+    assert first["adapter"] == two[0]
+    assert said(engine, base, two[0], "ttles", state=state)[0] == whole
+    for other in (None, two[1]):
+        e = refused(engine, "completion.create", {"model": base, "prompt": "ttles", "max_tokens": 1, "state": state, **({"adapter": other} if other else {})})
+        assert (e.status, e.param) == (400, "state"), str(e)
+
+
+def test_adapters_that_a_text_cannot_begin_with_are_refused(engine, base, two, file):
+    other = make_base(engine)
+    for params, status in (({"model": base, "adapter": "adapter-none"}, 404), ({"model": other, "adapter": two[0]}, 400)):
+        for method, rest in (("completion.create", {"prompt": "a"}), ("chat.create", {"messages": [{"role": "user", "content": "a"}]}),
+                             ("response.create", {"input": "a"})):
+            e = refused(engine, method, {**params, **rest})
+            assert (e.status, e.param) == (status, "adapter"), (method, str(e))
+    e = refused(engine, "session.create", {"model": base, "adapter": two[0]})
+    assert (e.status, e.param) == (400, "adapter")
+
+
+def test_adapters_are_those_of_a_keys_project_and_models(own_daemon):
+    daemon = own_daemon()
+    with daemon.connect() as e:
+        base = make_base(e)
+        common = make_adapter(e, base, e.add_file(OTHER_TEXT), steps=2)
+        e.key = admin = e.call("key.create", {"name": "admin", "role": "admin"})["id"]
+        mine, other, limited = (e.call("key.create", {"name": "x", "role": "trainer", **more})["id"]
+                                for more in ({"project": "a"}, {"project": "b"}, {"models": ["nothing"]}))
+        e.key = mine
+        own = make_adapter(e, base, e.add_file(OTHER_TEXT), steps=2)
+        assert e.call("adapter.get", {"id": own})["project"] == "a"
+        ask = {"model": base, "adapter": own, "prompt": "a", "max_tokens": 1}
+        assert e.generate(ask)[2]["adapter"] == own
+        for key, visible in ((admin, [common, own]), (mine, [common, own]), (other, [common]), (limited, [])):
+            e.key = key
+            assert [a["id"] for a in e.call("adapter.list", {"order": "asc"})["data"]] == visible
+        for key, id in ((other, own), (limited, common)):
+            e.key = key
+            assert refused(e, "adapter.get", {"id": id}).status == 404
+        e.key = other
+        failed = refused(e, "completion.create", ask)
+        assert (failed.status, failed.param) == (404, "adapter")
+    assert daemon.stop() == 0
+
+
+@pytest.mark.parametrize("how", ["flip", "remove"])
+def test_a_damaged_adapter_is_an_error_of_the_service_and_no_other_text_fails(own_daemon, how):
+    daemon = own_daemon()
+    with daemon.connect() as e:
+        base = make_base(e)
+        adapter = make_adapter(e, base, e.add_file(OTHER_TEXT), steps=2)
+    daemon.kill()
+    path = daemon.folder / "adapters" / adapter / "adapter.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.unlink()
+    if how == "flip":
+        path.write_bytes(data)
+    daemon.start()
+    with daemon.connect() as e:
+        failed = refused(e, "completion.create", {"model": base, "adapter": adapter, "prompt": "a", "max_tokens": 1})
+        assert (failed.status, failed.param) == (500, "adapter")
+        assert e.generate({"model": base, "prompt": "a", "max_tokens": 1})[2]["model"] == base
+        assert refused(e, "adapter.content", {"id": adapter}).status == 500
+    assert daemon.stop() == 0

@@ -45,7 +45,7 @@ struct training {
 	task start;
 	/* executor thread, once started */
 	trainer *trainer;
-	model *base; /* of an adapter; otherwise NULL */
+	model *base; /* the base of an adapter; otherwise NULL */
 	uint64_t saved_ns, reported_ns;
 	uint64_t stepped_ns; /* end of the last step, or begin of the turn in which it ended; before: of the run */
 	int64_t saved_step, counted_step, counted_tokens;

@@ -29,7 +29,7 @@ static bool is_listed(const void *context, const json_t *row)
 	return may_use(s, row) && project_lists(&(project_scope){.all = true}, project, project_of(row));
 }
 
-static bool collect(void *context, const json_t *row)
+static bool collect_adapter(void *context, const json_t *row)
 {
 	json_t **data = context;
 	if (json_array_append(*data, (json_t *)(uintptr_t)row) == 0)
@@ -51,7 +51,7 @@ void adapter_methods_list(stream *s)
 	bool more = false;
 	json_t *data = json_array();
 	status result =
-	    data ? store_list(library_of(s)->store, STORE_ADAPTERS, &page, collect, &data, &more, &err) : STATUS_NOMEM;
+	    data ? store_list(library_of(s)->store, STORE_ADAPTERS, &page, collect_adapter, &data, &more, &err) : STATUS_NOMEM;
 	if (result == STATUS_OK && data) {
 		stream_result(s, listing_object(data, more));
 		return;

@@ -43,7 +43,7 @@ static void rig_open(rig *r, const scheduler_limits *limits)
 		char path[128];
 		snprintf(path, sizeof path, "%s/" ADAPTER_FILE, f->folder);
 		write_adapter(f, 40 + i);
-		assert_int_equal(served_adapter_open(&r->adapters[i], f->model, i ? "b" : "a", path, NULL), STATUS_OK);
+		assert_int_equal(served_adapter_open(&r->adapters[i], f->model, i ? "b" : "a", path, NULL, NULL), STATUS_OK);
 	}
 }
 
