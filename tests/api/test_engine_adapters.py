@@ -260,3 +260,12 @@ def test_a_damaged_adapter_is_an_error_of_the_service_and_no_other_text_fails(ow
         assert e.generate({"model": base, "prompt": "a", "max_tokens": 1})[2]["model"] == base
         assert refused(e, "adapter.content", {"id": adapter}).status == 500
     assert daemon.stop() == 0
+
+
+def test_an_adapter_speaks_with_weights_of_any_type(engine, base, two):
+    fp32 = said(engine, base, two[0])[0]
+    for dtype in ("int8", "fp32"):
+        engine.call("model.load", {"id": base, "dtype": dtype})
+        now = said(engine, base, two[0])
+        assert now[1]["adapter"] == two[0] and (now[0] == fp32) == (dtype == "fp32")
+        assert now[0] != said(engine, base)[0]
