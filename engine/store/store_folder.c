@@ -99,10 +99,9 @@ status folder_add(store *s, store_table table, const char *id, const char *state
 	store_row row = {0};
 	const char *kind = store_kind(table);
 	if (!store_valid_name(id))
-		return error_set(
-		    err, STATUS_INVALID, "id",
-		    "%s %s's id is 1 to 63 of A-Z a-z 0-9 . _ : - and begins with a letter or digit",
-		    strchr("aeiou", kind[0]) ? "an" : "a", kind);
+		return error_set(err, STATUS_INVALID, "id",
+		                 "%s %s's id is 1 to 63 of A-Z a-z 0-9 . _ : - and begins with a letter or digit",
+		                 strchr("aeiou", kind[0]) ? "an" : "a", kind);
 	error cause = ERROR_INIT;
 	status result = row_find(s, table, id, &row, &cause);
 	row_fini(&row);

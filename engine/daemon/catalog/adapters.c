@@ -13,7 +13,7 @@ static json_t *adapters_describe(const model *adapter, const adapter_origin *fro
 {
 	char digest[20];
 	snprintf(digest, sizeof digest, "%016llx", (unsigned long long)model_digest(model_base(adapter)));
-	return json_pack("{s:s, s:s, s:I, s:s, s:s, s:s, s:I, s:s?, s:s*}", "id", from->id, "object", "adapter",
+	return json_pack("{s:s, s:s, s:I, s:s, s:s, s:s, s:I, s:s, s:s*}", "id", from->id, "object", "adapter",
 	                 "created_at", (json_int_t)clock_unix(), "base", from->base, "base_digest", digest, "kind",
 	                 "state", "parameters", (json_int_t)model_scalar_count(adapter), "job", from->job, "project",
 	                 from->project[0] ? from->project : NULL);
@@ -47,8 +47,9 @@ status adapters_find(store *s, const char *id, const char *project, const char *
 	if (result == STATUS_NOT_FOUND || (result == STATUS_OK && !adapters_are_of(adapter, project)))
 		result = error_set(err, STATUS_NOT_FOUND, "adapter", "there is no adapter \"%.64s\"", id);
 	else if (result == STATUS_OK && strcmp(adapter_text(adapter, "base"), base) != 0)
-		result = error_set(err, STATUS_INVALID, "adapter", "the adapter \"%.64s\" belongs to the model \"%.64s\"",
-		                   id, adapter_text(adapter, "base"));
+		result =
+		    error_set(err, STATUS_INVALID, "adapter", "the adapter \"%.64s\" belongs to the model \"%.64s\"",
+		              id, adapter_text(adapter, "base"));
 	if (result == STATUS_OK) {
 		*out = (adapter_ref){.store = s, .base = strtoull(adapter_text(adapter, "base_digest"), NULL, 16)};
 		snprintf(out->id, sizeof out->id, "%s", id);
@@ -62,8 +63,8 @@ status adapters_open(const adapter_ref *a, const served_model *m, device *d, ser
 	char folder[PATH_MAX];
 	*out = NULL;
 	if (model_digest(served_model_model(m)) != a->base)
-		return error_set(err, STATUS_INVALID, "adapter", "the adapter \"%s\" belongs to other weights of the model",
-		                 a->id);
+		return error_set(err, STATUS_INVALID, "adapter",
+		                 "the adapter \"%s\" belongs to other weights of the model", a->id);
 	store_adapter_folder(a->store, a->id, folder);
 	return adapter_cache_get(device_adapters(d), m, a->id, folder, out, err);
 }

@@ -14,8 +14,8 @@
 #define ADAPTER_ID_PREFIX "adapter-"
 
 typedef struct adapter_origin {
-	const char *id, *base;      /* ids of the adapter and of its model */
-	const char *job, *project;  /* job: NULL: imported; project: "": the default */
+	const char *id, *base, *job; /* ids of the adapter, of its model and of the job that made it */
+	const char *project;         /* "": the default */
 } adapter_origin;
 
 /* Write the adapter to an existing folder, with its manifest. Any thread that may use its backend. */
@@ -33,8 +33,8 @@ typedef struct adapter_ref {
 /* Find an adapter that requests of the project (NULL: all) may use with the model `base`. STATUS_NOT_FOUND "adapter".
  * STATUS_INVALID "adapter": it belongs to another model. */
 status adapters_find(store *s, const char *id, const char *project, const char *base, adapter_ref *out, error *err);
-/* Return its state for the loaded model; the caller frees it. STATUS_INVALID "adapter": the model has other weights than
- * the adapter's. Others as for adapter_cache_get. Executor thread. */
+/* Return its state for the loaded model; the caller frees it. STATUS_INVALID "adapter": the model has other weights
+ * than the adapter's. Others as for adapter_cache_get. Executor thread. */
 status adapters_open(const adapter_ref *a, const served_model *m, device *d, served_adapter **out, error *err);
 /* Set *found if the model has an adapter. */
 status adapters_of_model(store *s, const char *id, bool *found, error *err);

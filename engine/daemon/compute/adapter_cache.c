@@ -23,7 +23,8 @@ static status blame(const char *id, status s, const error *reason, error *err)
 	if (s != STATUS_STORAGE && s != STATUS_CORRUPT && s != STATUS_INVALID && s != STATUS_NOT_FOUND)
 		return error_set(err, s, reason->param, "%s", reason->message[0] ? reason->message : status_text(s));
 	log_line(LOG_ERROR, "the adapter \"%s\" is damaged: %s", id, error_message(reason));
-	return error_set(err, STATUS_STORAGE, "adapter", "the adapter \"%s\" is damaged: %s", id, error_message(reason));
+	return error_set(err, STATUS_STORAGE, "adapter", "the adapter \"%s\" is damaged: %s", id,
+	                 error_message(reason));
 }
 
 status adapter_cache_get(adapter_cache *c, const served_model *m, const char *id, const char *folder,

@@ -51,7 +51,8 @@ void adapter_methods_list(stream *s)
 	bool more = false;
 	json_t *data = json_array();
 	status result =
-	    data ? store_list(library_of(s)->store, STORE_ADAPTERS, &page, collect_adapter, &data, &more, &err) : STATUS_NOMEM;
+	    data ? store_list(library_of(s)->store, STORE_ADAPTERS, &page, collect_adapter, &data, &more, &err)
+	         : STATUS_NOMEM;
 	if (result == STATUS_OK && data) {
 		stream_result(s, listing_object(data, more));
 		return;
@@ -112,7 +113,8 @@ void adapter_methods_content(stream *s)
 		return;
 	json_decref(adapter);
 	if (store_manifest(library_of(s)->store, STORE_ADAPTERS, s->target, &about, &err) != STATUS_OK) {
-		log_request(LOG_ERROR, s->request_id, "the adapter \"%s\" is damaged: %s", s->target, error_message(&err));
+		log_request(LOG_ERROR, s->request_id, "the adapter \"%s\" is damaged: %s", s->target,
+		            error_message(&err));
 		stream_error(s, &err, NULL);
 		return;
 	}
