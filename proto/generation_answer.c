@@ -38,13 +38,13 @@ static json_t *repeated_members(const json_t *body)
 {
 	static const char *const keys[] = {"model", "instructions", "max_output_tokens", "temperature",
 	                                   "top_p", "top_logprobs", "metadata",          "previous_response_id"};
-	static const char *const calls[] = {"tools", "tool_choice", "parallel_tool_calls"};
+	static const char *const given[] = {"tools", "tool_choice", "parallel_tool_calls", "adapter"};
 	json_t *members = json_object();
 	for (size_t i = 0; members && i < sizeof keys / sizeof *keys; i++)
 		json_object_set_new(members, keys[i], value_or_null(body, keys[i]));
-	for (size_t i = 0; members && i < sizeof calls / sizeof *calls; i++)
-		if (json_object_get(body, calls[i]))
-			json_object_set(members, calls[i], json_object_get(body, calls[i]));
+	for (size_t i = 0; members && i < sizeof given / sizeof *given; i++)
+		if (json_object_get(body, given[i]))
+			json_object_set(members, given[i], json_object_get(body, given[i]));
 	const json_t *format = json_object_get(json_object_get(body, "text"), "format");
 	if (members && json_is_object(format))
 		json_object_set_new(members, "text", json_pack("{s:O}", "format", format));
@@ -184,8 +184,8 @@ static json_t *whole_choice(const generation_answer *a, const json_t *ended)
 
 static json_t *whole_completion(generation_answer *a, const json_t *result)
 {
-	static const char *const extras[] = {"usage", "session", "state", "timings"};
-	const size_t n_extras = a->timings ? 4 : 3;
+	static const char *const extras[] = {"usage", "session", "state", "adapter", "timings"};
+	const size_t n_extras = a->timings ? 5 : 4;
 	size_t i;
 	json_t *ended, *choices = json_array();
 	json_array_foreach(json_object_get(result, "choices"), i, ended)

@@ -200,6 +200,8 @@ static void generation_send_result(request *r, const json_t *result)
 			json_object_set(chunk, "session", json_object_get(result, "session"));
 		if (chunk && last && json_object_get(result, "state"))
 			json_object_set(chunk, "state", json_object_get(result, "state"));
+		if (chunk && last && json_object_get(result, "adapter"))
+			json_object_set(chunk, "adapter", json_object_get(result, "adapter"));
 		if (chunk && last && g->answer.timings && json_object_get(result, "timings"))
 			json_object_set(chunk, "timings", json_object_get(result, "timings"));
 		generation_send(r, chunk);

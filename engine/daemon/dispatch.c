@@ -13,6 +13,7 @@
 #include "engine/daemon/generation/explain_request.h"
 #include "engine/daemon/generation/tokens.h"
 #include "engine/daemon/keys/keys.h"
+#include "engine/daemon/library/adapter_methods.h"
 #include "engine/daemon/library/files.h"
 #include "engine/daemon/library/models.h"
 #include "engine/daemon/library/statistics.h"
@@ -63,6 +64,10 @@ static const method methods[] = {
     {"model.file", models_file, ROOM_LIBRARY, false},
     {"model.files", models_files, ROOM_LIBRARY, false},
     {"model.card", models_card, ROOM_LIBRARY, false},
+    {"adapter.list", adapter_methods_list, ROOM_LIBRARY, false},
+    {"adapter.get", adapter_methods_get, ROOM_LIBRARY, false},
+    {"adapter.delete", adapter_methods_delete, ROOM_LIBRARY, false},
+    {"adapter.content", adapter_methods_content, ROOM_LIBRARY, false},
     {"file.create", files_create, ROOM_LIBRARY, true},
     {"file.list", files_list, ROOM_LIBRARY, false},
     {"file.get", files_get, ROOM_LIBRARY, false},

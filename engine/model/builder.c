@@ -47,6 +47,7 @@ static void add_pool(builder *b, int64_t slots)
 	if (b->spec->phase == PHASE_ENCODE)
 		return;
 	b->position = input(b->g, PORT_POSITION, sequences);
+	b->started = b->spec->initial_states ? input(b->g, PORT_STARTED, sequences) : b->position;
 	b->length = input(b->g, PORT_LENGTH, sequences);
 }
 
@@ -66,6 +67,7 @@ builder builder_begin(graph *g, const forward_spec *spec, const state_list *stat
 	             .pool_before = VALUE_NONE,
 	             .slot = VALUE_NONE,
 	             .position = VALUE_NONE,
+	             .started = VALUE_NONE,
 	             .length = VALUE_NONE,
 	             .start = VALUE_NONE,
 	             .first = VALUE_NONE,

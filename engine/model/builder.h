@@ -34,6 +34,7 @@ typedef struct builder {
 	value pool, slot;       /* VALUE_NONE in PHASE_SCORE, except with builder_carry */
 	value pool_before;      /* before any token was read; VALUE_NONE unless a gradient needs it */
 	value position, length; /* PHASE_STEP, PHASE_READ */
+	value started;          /* 0 where the state of attention is empty: PORT_STARTED; without it, the position */
 	value start;            /* PHASE_READ */
 	value first;            /* [1, D] row before every sequence, for a mixer that reads one */
 	/* Values of the forward, or VALUE_NONE: rows of the tables; words less PORT_BASELINE; these times PORT_FACTOR

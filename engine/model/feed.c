@@ -74,6 +74,7 @@ status feed_step(plan *p, int64_t first, int64_t count)
 {
 	TRY(write_series(p, PORT_SLOT, 0, 1, INT64_MAX, NULL, POSITION_ERROR));
 	TRY(write_series(p, PORT_POSITION, first, 0, 1, NULL, POSITION_ERROR));
+	TRY(write_series(p, PORT_STARTED, first > 0 ? first : 1, 0, 1, NULL, POSITION_ERROR));
 	TRY(write_series(p, PORT_LENGTH, count, 0, 1, NULL, POSITION_ERROR));
 	return write_series(p, PORT_LAST, count - 1, tokens_of(p), INT64_MAX, NULL, POSITION_ERROR);
 }

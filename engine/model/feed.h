@@ -36,7 +36,7 @@ status feed_baseline(plan *p, const float *baseline);
  * without such ports. STATUS_NOMEM. */
 status feed_carried(plan *p, const int32_t *position);
 /* PHASE_STEP: sequence b, which has read `first` tokens, reads `count` more into slot b; LOGITS_LAST refers to the
- * last of them. STATUS_NOMEM. */
+ * last of them. With spec.initial_states the slot holds a state before the first token, too. STATUS_NOMEM. */
 status feed_step(plan *p, int64_t first, int64_t count);
 
 #endif

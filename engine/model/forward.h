@@ -78,7 +78,8 @@ typedef struct forward_spec {
 	int64_t source;             /* S, for models that read a source: its tokens, or rows if there is no encoder;
 	                             * PHASE_SCORE and PHASE_ENCODE */
 	bool masked, source_masked; /* has PORT_MASK, PORT_SOURCE_MASK */
-	bool bf16;                  /* reads matrices and tables, and keeps activations, in bf16; PHASE_SCORE only */
+	bool initial_states; /* recurrent form: a slot may start from an adapter's state (adapter.h, PORT_STARTED) */
+	bool bf16;           /* reads matrices and tables, and keeps activations, in bf16; PHASE_SCORE only */
 	forward_outputs out;
 	forward_training train;
 	forward_explanation explain;

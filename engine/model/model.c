@@ -14,6 +14,7 @@
 #include "engine/base/memory.h"
 #include "engine/base/path.h"
 #include "engine/base/workers.h"
+#include "engine/model/adapter.h"
 #include "engine/model/attribution.h"
 #include "engine/model/class_names.h"
 #include "engine/model/config.h"
@@ -77,7 +78,10 @@ static void model_place(model *m, bool fixed)
 
 static status lay_out(model *m, error *err)
 {
-	m->architecture->parameters(m->config, &m->parameters);
+	if (m->base)
+		TRY(adapter_parameters(m->base, &m->parameters, err));
+	else
+		m->architecture->parameters(m->config, &m->parameters);
 	architecture_states(m->architecture, m->config, &m->states);
 	architecture_carried(m->architecture, m->config, &m->carried);
 	m->offset = memory_new((size_t)m->parameters.count, sizeof *m->offset);
@@ -90,7 +94,9 @@ static status lay_out(model *m, error *err)
 	return STATUS_OK;
 }
 
-status model_describe(model **out, const architecture *a, const json_t *config, dtype weights, error *err)
+/* base NULL: a model of its own. */
+static status describe_over(model **out, const architecture *a, const json_t *config, dtype weights, model *base,
+                            error *err)
 {
 	*out = NULL;
 	model *m = memory_new(1, sizeof *m);
@@ -99,6 +105,7 @@ status model_describe(model **out, const architecture *a, const json_t *config, 
 		s = architecture_read(a, m->config, config, err);
 	if (s == STATUS_OK) {
 		m->architecture = a;
+		m->base = base;
 		m->weights = weights;
 		m->dims = *architecture_dims(m->config);
 		m->kept = json_pack("{}");
@@ -114,6 +121,11 @@ status model_describe(model **out, const architecture *a, const json_t *config, 
 	else
 		model_free(m);
 	return s;
+}
+
+status model_describe(model **out, const architecture *a, const json_t *config, dtype weights, error *err)
+{
+	return describe_over(out, a, config, weights, NULL, err);
 }
 
 static status model_allocate(model *m, backend *b, error *err)
@@ -172,11 +184,9 @@ status model_check(const char *folder, error *err)
 
 /* --- a fresh model ------------------------------------------------------------------------ */
 
-status model_create(model **out, const architecture *a, const json_t *config, uint64_t seed, backend *b, error *err)
+/* Give a described model memory and its initial values. *out is NULL on error, and m is freed. */
+static status fill_new(model **out, model *m, uint64_t seed, backend *b, error *err)
 {
-	model *m;
-	*out = NULL;
-	TRY(model_describe(&m, a, config, DTYPE_F32, err));
 	status s = model_allocate(m, b, err);
 	float *values = s == STATUS_OK && !b->host_memory ? staging_new(m) : NULL;
 	if (s == STATUS_OK && !b->host_memory && !values)
@@ -200,6 +210,14 @@ status model_create(model **out, const architecture *a, const json_t *config, ui
 	return s;
 }
 
+status model_create(model **out, const architecture *a, const json_t *config, uint64_t seed, backend *b, error *err)
+{
+	model *m;
+	*out = NULL;
+	TRY(model_describe(&m, a, config, DTYPE_F32, err));
+	return fill_new(out, m, seed, b, err);
+}
+
 /* Return the contents of config.json. New reference; NULL: out of memory. */
 static json_t *whole_config(const model *m)
 {
@@ -210,17 +228,33 @@ static json_t *whole_config(const model *m)
 	return NULL;
 }
 
+/* Describe a model like m; of the base, it is an adapter. */
+static status describe_like(model **out, const model *m, model *base, error *err)
+{
+	*out = NULL;
+	json_t *config = whole_config(m);
+	const status s = config ? describe_over(out, m->architecture, config, DTYPE_F32, base, err)
+	                        : error_no_memory(err, "a model");
+	json_decref(config);
+	return s;
+}
+
+status model_new_adapter(model **out, model *base, error *err)
+{
+	model *m;
+	*out = NULL;
+	TRY(describe_like(&m, base, base, err));
+	return fill_new(out, m, 0, base->backend, err);
+}
+
 status model_copy(model **out, const model *m, error *err)
 {
 	*out = NULL;
 	if (m->weights != DTYPE_F32)
 		return error_set(err, STATUS_UNSUPPORTED, NULL, "a model whose weights are packed cannot be copied");
 	backend *b = m->backend;
-	model *copy = NULL;
-	json_t *config = whole_config(m);
-	status s =
-	    config ? model_describe(&copy, m->architecture, config, DTYPE_F32, err) : error_no_memory(err, "a model");
-	json_decref(config);
+	model *copy;
+	status s = describe_like(&copy, m, m->base, err);
 	if (s == STATUS_OK)
 		s = model_allocate(copy, b, err);
 	if (s == STATUS_OK)
@@ -318,6 +352,8 @@ static status write_weights(const model *m, const char *folder, float *weights, 
 
 status model_save(const model *m, const char *folder, error *err)
 {
+	if (m->base)
+		return adapter_save(m, folder, err);
 	if (m->weights != DTYPE_F32)
 		return error_set(err, STATUS_UNSUPPORTED, NULL, "a model whose weights are packed cannot be saved");
 	size_t bytes = (size_t)m->floats * sizeof(float);
@@ -354,6 +390,8 @@ static status fill_bf16_weights(const model *m, error *err)
 
 status model_update_bf16_copy(model *m, error *err)
 {
+	if (m->base)
+		return model_update_bf16_copy(m->base, err);
 	if (m->weights != DTYPE_F32)
 		return error_set(err, STATUS_UNSUPPORTED, NULL, "packed weights have no bf16 copy");
 	void *copy = m->bf16_weights;
@@ -374,10 +412,23 @@ static bool has_score(const model *m, const forward_spec *spec)
 	                                          : spec->out.logits == LOGITS_LAST && !spec->out.maxima;
 }
 
+static status check_adapter_spec(const forward_spec *spec, error *err)
+{
+	if (forward_recurrent(spec) && !spec->initial_states)
+		return error_set(err, STATUS_INVALID, NULL, "an adapter is read from the slots of a recurrent forward");
+	if (spec->train.carried)
+		return error_set(err, STATUS_UNSUPPORTED, "carry_state",
+		                 "an adapter is the state before a text, not one that another row passes on");
+	if (spec->explain.log || spec->explain.attribution)
+		return error_set(err, STATUS_UNSUPPORTED, "explain", "an adapter's share is not explained");
+	return STATUS_OK;
+}
+
 /* A model from model_describe has neither pool nor bf16 copy, and needs none. */
 static status check_spec(const model *m, const forward_spec *spec, const float *pool, error *err)
 {
 	const bool encodes = spec->phase == PHASE_ENCODE;
+	const model *of = m->base ? m->base : m;
 	if (spec->batch < 1 || (encodes ? spec->source : spec->length) < 1)
 		return error_set(err, STATUS_INVALID, NULL, "a forward needs a batch and a length of at least 1");
 	if (spec->train.backward && (!spec->train.loss || forward_recurrent(spec)))
@@ -410,16 +461,20 @@ static status check_spec(const model *m, const forward_spec *spec, const float *
 		return error_set(err, STATUS_UNSUPPORTED, spec->bf16 ? "precision" : "recompute",
 		                 "the architecture %s carries its state in fp32, and reads it once",
 		                 m->architecture->name);
+	if (spec->initial_states)
+		TRY(adapter_check(of, err));
+	if (m->base)
+		TRY(check_adapter_spec(spec, err));
 	if (spec->phase == PHASE_READ && (spec->masked || spec->train.loss))
 		return error_set(err, STATUS_INVALID, NULL,
 		                 "sequences of different lengths have neither mask nor loss");
-	if (spec->train.backward && m->weights != DTYPE_F32)
+	if (spec->train.backward && of->weights != DTYPE_F32)
 		return error_set(err, STATUS_UNSUPPORTED, NULL, "packed weights have no gradients");
-	if (spec->bf16 && (forward_recurrent(spec) || m->weights != DTYPE_F32))
+	if (spec->bf16 && (forward_recurrent(spec) || of->weights != DTYPE_F32))
 		return error_set(err, STATUS_UNSUPPORTED, NULL, "%s in bf16",
 		                 forward_recurrent(spec) ? "there is no recurrent form"
 		                                         : "packed weights are not computed with");
-	if (spec->bf16 && m->arena && !m->bf16_weights)
+	if (spec->bf16 && of->arena && !of->bf16_weights)
 		return error_set(err, STATUS_INVALID, NULL, "a forward in bf16 needs the bf16 copy of the weights");
 	if (spec->explain.attribution &&
 	    (forward_recurrent(spec) || spec->train.backward || spec->bf16 || !has_score(m, spec)))
@@ -442,10 +497,10 @@ static status check_spec(const model *m, const forward_spec *spec, const float *
 	return STATUS_OK;
 }
 
-/* True if a parameter is read from the bf16 copy. */
-static bool is_bf16(const parameter_spec *p, const forward_spec *spec)
+/* True if a parameter is read from the bf16 copy. An adapter has none. */
+static bool is_bf16(const model *m, const parameter_spec *p, const forward_spec *spec)
 {
-	return spec->bf16 && p->shape.rank >= 2;
+	return spec->bf16 && p->shape.rank >= 2 && !m->base;
 }
 
 /* VALUE_NONE: not trained, or the loss does not depend on it. */
@@ -454,15 +509,22 @@ static value gradient_of(const graph *g, const parameter_spec *p)
 	return p->fixed ? VALUE_NONE : graph_gradient(g, graph_find(g, p->name));
 }
 
+static void add_weights(graph *g, const model *m, const forward_spec *spec)
+{
+	if (m->base)
+		add_weights(g, m->base, spec);
+	for (int i = 0; i < m->parameters.count; i++) {
+		const parameter_spec *p = &m->parameters.items[i];
+		graph_weight(g, p->name, is_bf16(m, p, spec) ? DTYPE_BF16 : model_stored_type(m, p), p->shape);
+	}
+}
+
 static graph *model_build(const model *m, const forward_spec *spec)
 {
 	graph *g = graph_new();
 	if (!g)
 		return NULL;
-	for (int i = 0; i < m->parameters.count; i++) {
-		const parameter_spec *p = &m->parameters.items[i];
-		graph_weight(g, p->name, is_bf16(p, spec) ? DTYPE_BF16 : model_stored_type(m, p), p->shape);
-	}
+	add_weights(g, m, spec);
 	builder b = builder_begin(g, spec, &m->states);
 	if (spec->train.carried && m->architecture->carries_states)
 		builder_carry(&b);
@@ -484,22 +546,30 @@ static graph *model_build(const model *m, const forward_spec *spec)
 	return g;
 }
 
-/* Fill bindings (room for 2 * parameters + 1 + inputs) and return their number. */
-static int bind(const model *m, const forward_spec *spec, const graph *g, float *gradients, float *pool,
-                plan_binding *bindings)
+/* Bind the weights and, unless it is NULL, the arena of gradients; return the number of bindings. */
+static int bind_weights(const model *m, const forward_spec *spec, const graph *g, float *gradients,
+                        plan_binding *bindings)
 {
-	int n = 0;
+	int n = m->base ? bind_weights(m->base, spec, g, NULL, bindings) : 0;
 	for (int i = 0; i < m->parameters.count; i++) {
 		const parameter_spec *p = &m->parameters.items[i];
 		value gradient = gradients && spec->train.backward ? gradient_of(g, p) : VALUE_NONE;
 		bindings[n].v = graph_find(g, p->name);
-		if (is_bf16(p, spec))
+		if (is_bf16(m, p, spec))
 			bindings[n++].data = m->bf16_weights + m->offset[i];
 		else
 			bindings[n++].data = m->arena + m->offset[i];
 		if (gradient != VALUE_NONE)
 			bindings[n++] = (plan_binding){gradient, gradients + m->offset[i]};
 	}
+	return n;
+}
+
+/* Fill bindings (room for 2 * parameters + 1 + inputs) and return their number. */
+static int bind(const model *m, const forward_spec *spec, const graph *g, float *gradients, float *pool,
+                plan_binding *bindings)
+{
+	int n = bind_weights(m, spec, g, gradients, bindings);
 	value state = graph_find(g, STATE_POOL);
 	if (state != VALUE_NONE)
 		bindings[n++] = (plan_binding){state, pool};
@@ -527,7 +597,8 @@ status model_plan(plan **out, const model *m, const forward_spec *spec, float *g
 	size_t inputs = 0;
 	while (spec->inputs && spec->inputs[inputs].name)
 		inputs++;
-	plan_binding *bindings = memory_new(2 * (size_t)m->parameters.count + 1 + inputs, sizeof *bindings);
+	const int weights = m->parameters.count + (m->base ? m->base->parameters.count : 0);
+	plan_binding *bindings = memory_new(2 * (size_t)weights + 1 + inputs, sizeof *bindings);
 	status s = g && bindings ? graph_status(g, err) : error_no_memory(err, "a model");
 	if (s == STATUS_OK)
 		s = plan_new(out, g, m->backend, bindings, bind(m, spec, g, gradients, pool, bindings), err);
@@ -544,6 +615,11 @@ int model_gradient_node(const model *m, const plan *p, int index)
 }
 
 /* --- properties of a model ---------------------------------------------------------------------- */
+
+const model *model_base(const model *m)
+{
+	return m->base;
+}
 
 const architecture *model_architecture(const model *m)
 {

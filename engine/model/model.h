@@ -35,12 +35,18 @@ status model_open(model **out, const char *folder, dtype weights, backend *b, er
 status model_create(model **out, const architecture *a, const json_t *config, uint64_t seed, backend *b, error *err);
 /* Copy a model on the same backend. STATUS_UNSUPPORTED: its weights are packed. */
 status model_copy(model **out, const model *m, error *err);
+/* Create an adapter of `base` (adapter.h), which is borrowed and must outlive it. STATUS_UNSUPPORTED names the attention
+ * that has no initial state. */
+status model_new_adapter(model **out, model *base, error *err);
+/* Return the model that an adapter belongs to; NULL: it is no adapter. */
+const model *model_base(const model *m);
 /* Set the weights of a new model that depend on token counts; counts [inputs] of its training texts. */
 status model_set_counts(model *m, const int64_t *counts, error *err);
 void model_free(model *m);
 
 /* Write model.safetensors and config.json to an existing folder, each atomically, in this order. Tied weights have the
- * names that the reference writes. STATUS_UNSUPPORTED: the weights are packed. */
+ * names that the reference writes. Of an adapter, write ADAPTER_FILE alone (adapter.h). STATUS_UNSUPPORTED: the weights
+ * are packed. */
 status model_save(const model *m, const char *folder, error *err);
 /* Check a folder and all its data as model_open does, without a device. */
 status model_check(const char *folder, error *err);
@@ -69,8 +75,8 @@ float *model_arena(const model *m);
 /* Return a hash of the weights as read from a folder: of the file, if the folder has a manifest. Otherwise it is of the
  * arena's types, and depends on neither the file's order nor the backend. 0: not read from a folder. */
 uint64_t model_digest(const model *m);
-/* Create or update the bf16 copy (round to nearest even); complete on return. Code that changes the arena updates the
- * copy itself (adamw's `narrow`) or calls this. STATUS_UNSUPPORTED: packed weights. STATUS_NOMEM. */
+/* Create or update the bf16 copy (round to nearest even); complete on return. For an adapter: that of its base. Code that changes
+ * the arena updates the copy itself (adamw's `narrow`) or calls this. STATUS_UNSUPPORTED: packed weights. STATUS_NOMEM. */
 status model_update_bf16_copy(model *m, error *err);
 /* Return the copy's device address, model_arena_floats elements; NULL before model_update_bf16_copy. */
 uint16_t *model_bf16_weights(const model *m);
@@ -95,7 +101,7 @@ const state_list *model_carried(const model *m);
  *
  * STATUS_INVALID: the spec is empty (batch, length, slots), requests a backward without a loss or in the recurrent
  * form, or lacks its pool or its bf16 copy. STATUS_UNSUPPORTED: a backward of packed weights, scores of an architecture
- * without them, or bf16 in the recurrent form or on a backend without it. */
+ * without them, bf16 in the recurrent form or on a backend without it, or explanations of an adapter. */
 status model_plan(plan **out, const model *m, const forward_spec *spec, float *gradients, float *pool, error *err);
 /* Return the last node of such a plan that writes the i-th parameter's gradient; -1: none. */
 int model_gradient_node(const model *m, const plan *p, int index);

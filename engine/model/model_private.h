@@ -6,6 +6,7 @@
 
 struct model {
 	const architecture *architecture;
+	model *base; /* the model that an adapter belongs to; borrowed. NULL: it is no adapter */
 	void *config;
 	model_dims dims;
 	json_t *class_names; /* for a classifier: an array of strings; otherwise NULL */
@@ -24,6 +25,8 @@ struct model {
 
 /* Create a model without memory. On error *out is NULL. */
 status model_describe(model **out, const architecture *a, const json_t *config, dtype weights, error *err);
+/* List the parameters of an adapter (adapter.h). STATUS_UNSUPPORTED: it can have none. STATUS_NOMEM. */
+status adapter_parameters(const model *base, parameter_list *out, error *err);
 /* Build the graph of a spec, with its gradients, for a model from model_describe. The caller frees *out, also on
  * failure. Errors as for model_plan. */
 status model_graph(graph **out, const model *m, const forward_spec *spec, error *err);

@@ -8,6 +8,7 @@ static const char *const names[PORT_ROLES] = {
     [PORT_RANDOM] = "rng",
     [PORT_SLOT] = "slot",
     [PORT_POSITION] = "position",
+    [PORT_STARTED] = "started",
     [PORT_LENGTH] = "length",
     [PORT_START] = "start",
     [PORT_LAST] = "last",

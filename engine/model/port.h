@@ -21,6 +21,7 @@ typedef enum port_role {
 	PORT_RANDOM,    /* "rng" [4]: seed and step of dropout (ops.h) */
 	PORT_SLOT,      /* "slot" [B] of the state pool */
 	PORT_POSITION,  /* "position" [B]: tokens that the slot, or with spec.train.carried the row, has read */
+	PORT_STARTED,   /* "started" [B]: the position; 1 for 0 where the slot has a state (spec.initial_states) */
 	PORT_LENGTH,    /* "length" [B]: tokens to read */
 	PORT_START,     /* "start" [B]: index of the first token (PHASE_READ) */
 	PORT_LAST,      /* "last" [B] or [rows]: flat rows b * N + n of tokens whose logits are requested, or of the

@@ -65,7 +65,7 @@ static json_t *step_number(int64_t step)
 static json_t *progress_object(const train_progress *p)
 {
 	return with_metrics(
-	    json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:o, s:n, s:o, s:o, s:n}",
+	    json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:o, s:n, s:o, s:o, s:n, s:n}",
 	              "step", (json_int_t)p->step, "total_steps", (json_int_t)p->total_steps, "tokens_per_second",
 	              number(p->tokens_per_second), "train_loss", number(p->train_loss), "valid_loss",
 	              number(p->valid_loss), "best_step", step_number(p->best_step), "best_valid_loss",
@@ -74,7 +74,7 @@ static json_t *progress_object(const train_progress *p)
 	              "skipped_steps", (json_int_t)p->skipped_steps, "empty_steps", (json_int_t)p->empty_steps,
 	              "gradient_noise", number(p->gradient_noise), "suggested_learning_rate", number(p->suggested_rate),
 	              "bits_per_byte", "byte_entropy", number(p->byte_entropy), "eta_seconds", number(eta(p)),
-	              "paused_reason"),
+	              "paused_reason", "adapter"),
 	    p);
 }
 
@@ -83,6 +83,17 @@ static json_t *hyperparameters(const job_request *r)
 	return json_pack("{s:I, s:I, s:f}", "n_epochs", (json_int_t)r->epochs, "batch_size",
 	                 (json_int_t)r->options.batch_size, "learning_rate_multiplier",
 	                 r->options.learning_rate / r->base_rate);
+}
+
+static json_t *method(const job_request *r)
+{
+	json_t *given = json_pack("{s:o}", "hyperparameters", hyperparameters(r));
+	if (r->adapter && json_object_set_new(given, "kind", json_string("state")) != 0) {
+		json_decref(given);
+		return NULL;
+	}
+	const char *type = r->adapter ? "adapter" : "supervised";
+	return json_pack("{s:s, s:o}", "type", type, type, given);
 }
 
 json_t *job_document_resolved(const job_request *r, const job_estimate *e)
@@ -111,12 +122,11 @@ json_t *job_document_new(const char *id, json_t *params, const job_request *r, d
 	                       .suggested_rate = NAN};
 	json_t *metadata = json_object_get(params, "metadata");
 	return json_pack(
-	    "{s:s, s:s, s:I, s:n, s:O, s:n, s:s, s:s, s:o, s:{s:s, s:{s:o}}, s:s, s:s?, s:[], s:n, s:I, s:n, s:n, "
+	    "{s:s, s:s, s:I, s:n, s:O, s:n, s:s, s:s, s:o, s:o, s:s, s:s?, s:[], s:n, s:I, s:n, s:n, "
 	    "s:O?, s:[], s:o, s:o, s:O, s:o}",
 	    "id", id, "object", JOB_DOCUMENT_OBJECT, "created_at", (json_int_t)clock_unix(), "finished_at", "model",
 	    json_object_get(params, "model"), "fine_tuned_model", "organization_id", "", "status", "queued",
-	    "hyperparameters", hyperparameters(r), "method", "type", "supervised", "supervised", "hyperparameters",
-	    hyperparameters(r), "training_file", r->training[0].id, "validation_file",
+	    "hyperparameters", hyperparameters(r), "method", method(r), "training_file", r->training[0].id, "validation_file",
 	    r->validation[0] ? r->validation : NULL, "result_files", "trained_tokens", "seed",
 	    (json_int_t)r->options.seed, "error", "estimated_finish", "metadata", metadata, "integrations", "additive",
 	    progress_object(&none), "request", job_request_write(r, holdout), RECIPE, params, RESOLVED,
@@ -356,11 +366,22 @@ bool job_document_is_range_test(const json_t *job)
 	return schedule && strcmp(schedule, "range_test") == 0;
 }
 
+bool job_document_is_adapter(const json_t *job)
+{
+	return json_is_string(json_object_get(json_object_get(job, "request"), "adapter"));
+}
+
 json_t *job_document_succeeded(const json_t *job, const char *name, const train_progress *p)
 {
+	const bool adapter = name && job_document_is_adapter(job);
 	static const char *const names[] = {"additive", "fine_tuned_model", "trained_tokens"};
 	json_t *ended = job_document_ended(job, "succeeded", NULL);
-	json_t *values[] = {progress_object(p), name ? json_string(name) : json_null(), json_integer(p->tokens)};
+	json_t *progress = progress_object(p);
+	if (adapter && json_object_set_new(progress, "adapter", json_string(name)) != 0) {
+		json_decref(progress);
+		progress = NULL;
+	}
+	json_t *values[] = {progress, name && !adapter ? json_string(name) : json_null(), json_integer(p->tokens)};
 	json_t *done = changed(ended, names, values, 3);
 	json_decref(ended);
 	return done;

@@ -47,6 +47,8 @@ json_t *job_document_paused(const json_t *job, const error *reason, int64_t retr
 json_t *job_document_ended(const json_t *job, const char *job_status, const error *cause); /* why: NULL unless failed */
 /* True if the job only looks for a rate: its weights have diverged, so it leaves no model. */
 bool job_document_is_range_test(const json_t *job);
+/* True if the result of the job is an adapter, not a model. */
+bool job_document_is_adapter(const json_t *job);
 /* name: of the model; NULL: there is none. */
 json_t *job_document_succeeded(const json_t *job, const char *name, const train_progress *p);
 

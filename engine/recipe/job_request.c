@@ -1,6 +1,6 @@
 /* Precedence, where OpenAI's fields and ours say the same: additive.batch_size, additive.learning_rate and
  * additive.max_steps go before hyperparameters.batch_size, learning_rate_multiplier (times the
- * default rate) and n_epochs; top-level hyperparameters before method.supervised's. */
+ * default rate) and n_epochs; top-level hyperparameters before those of the method. */
 #include "engine/recipe/job_request.h"
 
 #include <math.h>
@@ -16,6 +16,7 @@
 #include "engine/recipe/job_check.h"
 #include "engine/recipe/job_config.h"
 #include "engine/recipe/job_tokenizer.h"
+#include "engine/model/adapter.h"
 #include "engine/model/class_names.h"
 #include "engine/model/model_trial.h"
 #include "engine/train/objective.h"
@@ -28,10 +29,11 @@
 /* OpenAI's hyperparameter of that name; NULL when absent or "auto". */
 static const json_t *hyperparameter(const json_t *params, const char *key)
 {
-	const json_t *method =
-	    job_config_member(job_config_member(job_config_member(params, "method"), "supervised"), "hyperparameters");
+	const json_t *method = job_config_member(params, "method");
+	const char *type = json_string_value(job_config_member(method, "type"));
+	const json_t *own = type ? job_config_member(job_config_member(method, type), "hyperparameters") : NULL;
 	const json_t *found = job_config_member(job_config_member(params, "hyperparameters"), key);
-	found = json_is_number(found) ? found : job_config_member(method, key);
+	found = json_is_number(found) ? found : job_config_member(own, key);
 	return json_is_number(found) ? found : NULL;
 }
 
@@ -154,6 +156,50 @@ static status read_options(job_request *r, const json_t *params, const json_t *o
 	return STATUS_OK;
 }
 
+/* --- adapters ------------------------------------------------------------------------------ */
+
+/* Refuse what has no meaning for an adapter. */
+static status check_adapter_options(const json_t *params, const json_t *ours, error *err)
+{
+	const char *optimizer = json_string_value(job_config_member(ours, "optimizer"));
+	if (job_config_member(params, "suffix"))
+		return error_set(err, STATUS_INVALID, "suffix", "is part of a model's id, which an adapter has not");
+	if (json_is_true(job_config_member(ours, "carry_state")))
+		return error_set(err, STATUS_INVALID, "additive.carry_state",
+		                 "an adapter is the state before a text, not one that another row passes on");
+	if (job_config_member(ours, "parallel"))
+		return error_set(err, STATUS_INVALID, "additive.parallel", "an adapter is trained by one process");
+	if (optimizer && strcmp(optimizer, "adamw") != 0)
+		return error_set(err, STATUS_INVALID, "additive.optimizer", "an adapter is trained by adamw");
+	return STATUS_OK;
+}
+
+/* Read the method, and check that the model can have an adapter. */
+static status read_method(job_request *r, const job_sources *from, const json_t *params, const json_t *ours, error *err)
+{
+	const json_t *method = job_config_member(params, "method");
+	const char *type = json_string_value(job_config_member(method, "type"));
+	r->adapter = type && strcmp(type, "adapter") == 0;
+	const char *other = r->adapter ? "supervised" : "adapter";
+	if (job_config_member(method, other)) {
+		char field[32];
+		snprintf(field, sizeof field, "method.%s", other);
+		return error_set(err, STATUS_INVALID, field, "has no effect: the method is \"%s\"", type);
+	}
+	if (!r->adapter)
+		return STATUS_OK;
+	if (!job_config_member(method, "adapter"))
+		return error_set(err, STATUS_INVALID, "method.adapter", "must name the kind of adapter");
+	if (!from->adapters)
+		return error_set(err, STATUS_UNSUPPORTED, "method.type", "adapters are trained by the service alone");
+	if (!r->base)
+		return error_set(err, STATUS_INVALID, "model", "must be a model: an architecture has no adapter");
+	if (!r->dims.form->stepwise || r->dims.parallel_only)
+		return error_set(err, STATUS_UNSUPPORTED, "model", "the model has no sessions, which adapters are for");
+	TRY(adapter_check_architecture(r->architecture, r->parsed, err));
+	return check_adapter_options(params, ours, err);
+}
+
 /* --- the objective -------------------------------------------------------------------------- */
 
 static status check_objective(job_request *r, error *err)
@@ -247,9 +293,10 @@ static status check_memory(const job_request *r, error *err)
 	if (r->options.carry_state) /* two copies, and what the batch in place reads and leaves */
 		work +=
 		    16 * (double)d->carried * (double)r->options.batch_size * (double)r->options.gradient_accumulation;
-	double weights = 4 * (2 + moments(r->options.optimizer) + r->options.keep_best + (r->options.ema_decay > 0)) *
-	                 parameters,
-	       available = host_memory_bytes();
+	/* The base of an adapter has weights alone. */
+	const double copies =
+	    r->adapter ? 1 : 2 + moments(r->options.optimizer) + r->options.keep_best + (r->options.ema_decay > 0);
+	double weights = 4 * copies * parameters, available = host_memory_bytes();
 	if (r->on_host && weights + work > available)
 		return error_set(err, STATUS_INVALID, weights > work ? "additive.config" : "additive.batch_size",
 		                 "training would need at least %.1f GiB, this machine has %.1f",
@@ -286,6 +333,7 @@ status job_request_read(job_request *out, const job_sources *from, const json_t 
 	TRY(read_file_id(out->validation, from, json_string_value(job_config_member(params, "validation_file")),
 	                 "validation_file", err));
 	TRY(job_config_read(out, from, params, ours, given, err));
+	TRY(read_method(out, from, params, ours, err));
 	TRY(read_options(out, params, ours, err));
 	TRY(check_objective(out, err));
 	if (out->options.precision == PRECISION_BF16 && !from->bf16)
@@ -416,12 +464,13 @@ static json_t *write_files(const job_request *r)
 json_t *job_request_write(const job_request *r, double holdout)
 {
 	return json_pack(
-	    "{s:s, s:s?, s:O, s:O?, s:O?, s:o, s:f, s:b, s:I, s:I, s:I, s:b, s:s, s:o*, s:s?}", "architecture",
+	    "{s:s, s:s?, s:O, s:O?, s:O?, s:o, s:f, s:b, s:I, s:I, s:I, s:b, s:s, s:o*, s:s?, s:s*}", "architecture",
 	    r->architecture->name, "base", r->base ? r->base->id : NULL, "config", r->config, "tokenizer", r->tokenizer,
 	    "classes", r->classes, "options", train_options_write(&r->options), "holdout", holdout, "split_documents",
 	    1, "keep_checkpoints", (json_int_t)r->keep, "save_seconds", (json_int_t)r->save_seconds, "ranks",
 	    (json_int_t)r->ranks, "shard_optimizer", r->options.shard_optimizer, "training_file", r->training[0].id,
-	    "training_files", write_files(r), "validation_file", r->validation[0] ? r->validation : NULL);
+	    "training_files", write_files(r), "validation_file", r->validation[0] ? r->validation : NULL,
+	    "adapter", r->adapter ? "state" : NULL);
 }
 
 bool job_request_names_file(const json_t *stored, const char *id)

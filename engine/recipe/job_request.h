@@ -24,6 +24,7 @@ typedef struct job_request {
 	model_dims dims;
 	train_options options;
 	job_given given;
+	bool adapter;         /* only the initial states of `base` are trained (engine/model/adapter.h) */
 	bool on_host;         /* a processor trains it, with the machine's memory */
 	double base_rate;     /* the rate for a learning_rate_multiplier of 1 */
 	int64_t epochs;       /* 0: auto */

@@ -27,6 +27,7 @@ typedef struct job_sources {
 	char temporary[PATH_MAX - 16]; /* as of corpus */
 	const char *backend_name;
 	bool bf16;
+	bool adapters;        /* the result of a job may be an adapter */
 	const char *no_ranks; /* why a job cannot be one of several processes; NULL: it can */
 } job_sources;
 

@@ -10,6 +10,7 @@
 #include "engine/base/digest.h"
 #include "engine/base/memory.h"
 #include "engine/serve/scheduler_state.h"
+#include "engine/serve/served_adapter.h"
 #include "engine/serve/session_blob.h"
 
 struct prefix {
@@ -53,11 +54,12 @@ prefix_key prefixes_key(const served_model *m, uint64_t owner, uint64_t hash, in
 	return (prefix_key){prefix_disk_name(m->id), owner, hash, tokens};
 }
 
-/* The hash of no token. Every bit depends on the whole owner, so that no token makes up for another owner. */
-static uint64_t hash_start(const prefix_cache *c, const served_model *m, uint64_t owner)
+/* The hash of no token. Every bit depends on the whole owner, so that no token makes up for another owner. So it does
+ * on the adapter. */
+static uint64_t hash_start(const prefix_cache *c, const served_model *m, uint64_t owner, const served_adapter *a)
 {
-	const uint64_t parts[] = {m->hash, owner, c->program};
-	return digest_bytes(parts, sizeof parts);
+	const uint64_t parts[] = {m->hash, owner, c->program, served_adapter_hash(a)};
+	return digest_bytes(parts, a ? sizeof parts : 3 * sizeof *parts); /* states stored without adapters stay valid */
 }
 
 /* --- the table --------------------------------------------------------------------- */
@@ -221,10 +223,11 @@ static prefix *find_state(const prefix_cache *c, const served_model *m, uint64_t
 }
 
 /* Return the longest state with which the prompt begins; NULL: none. At least one token remains to be read. */
-static prefix *find_longest(const prefix_cache *c, const served_model *m, uint64_t owner, const int32_t *ids, int64_t n)
+static prefix *find_longest(const prefix_cache *c, const served_model *m, uint64_t owner, const served_adapter *a,
+                            const int32_t *ids, int64_t n)
 {
 	prefix *found = NULL;
-	uint64_t hash = hash_start(c, m, owner);
+	uint64_t hash = hash_start(c, m, owner, a);
 	for (int64_t i = 0; c->count > 0 && i < n - 1; i++) {
 		hash = prefix_disk_hash(hash, ids[i]);
 		prefix *p = find_state(c, m, owner, hash, ids, i + 1);
@@ -273,13 +276,13 @@ static bool takes_part(const prefix_cache *c, const served_model *m, const gener
 
 /* Make the bare blob of the state after a prompt's first tokens, to be read. It shares the blocks of the longest state
  * with which it begins. */
-static status begin_state(const prefix_cache *c, served_model *m, const prefix_key *key, const int32_t *ids,
+static status begin_state(const prefix_cache *c, served_model *m, const prefix_key *key, const generation_request *r,
                           session_transfer *t)
 {
-	const session_options o = {.policy = POSITION_ERROR};
+	const session_options o = {.policy = POSITION_ERROR, .adapter = r->adapter};
 	session *x = NULL;
 	block_list blocks = {0};
-	const prefix *p = find_longest(c, m, key->owner, ids, key->tokens);
+	const prefix *p = find_longest(c, m, key->owner, r->adapter, r->prompt, key->tokens);
 	status s = p ? block_list_copy(&blocks, &p->state->held.blocks, INT64_MAX) : STATUS_OK;
 	if (s == STATUS_OK)
 		s = session_hold_new(&x, m, &o, key->tokens, false, &blocks);
@@ -290,7 +293,7 @@ static status begin_state(const prefix_cache *c, served_model *m, const prefix_k
 		session_free(x);
 		return s;
 	}
-	token_history_append(&x->history, ids, key->tokens);
+	token_history_append(&x->history, r->prompt, key->tokens);
 	x->tokens = key->tokens;
 	return session_blob_give(x, t);
 }
@@ -316,10 +319,10 @@ static void take_read(prefix_cache *c)
 static bool find_on_disk(const prefix_cache *c, const served_model *m, const generation_request *r, prefix_key *key)
 {
 	const uint64_t owner = prefix_disk_owner(r->owner);
-	const prefix *p = find_longest(c, m, owner, r->prompt, r->n_prompt);
+	const prefix *p = find_longest(c, m, owner, r->adapter, r->prompt, r->n_prompt);
 	const int64_t least = p ? p->key.tokens : 0;
 	uint64_t ns;
-	*key = prefixes_key(m, owner, hash_start(c, m, owner), 0);
+	*key = prefixes_key(m, owner, hash_start(c, m, owner, r->adapter), 0);
 	if (!prefix_disk_find(c->disk, key, r->prompt, r->n_prompt, least, &ns))
 		return false;
 	if (!is_slower(m, key->tokens - least, ns)) {
@@ -341,7 +344,7 @@ static bool begin_read(prefix_cache *c, served_model *m, const generation_reques
 		return true;
 	if (c->read.began_ns)
 		return now - c->read.began_ns >= PREFIXES_WAIT_NS;
-	if (begin_state(c, m, &key, r->prompt, &c->read.state) != STATUS_OK)
+	if (begin_state(c, m, &key, r, &c->read.state) != STATUS_OK)
 		return true;
 	c->read_model = m;
 	c->read.key = key;
@@ -373,19 +376,20 @@ static status new_session(session **out, const prefix_cache *c, served_model *m,
 		return s;
 	}
 	kept->owner = owner;
-	kept->hash = hash_start(c, m, owner);
+	kept->hash = hash_start(c, m, owner, o->adapter);
 	(*out)->kept = kept;
 	return STATUS_OK;
 }
 
 status prefixes_begin(prefix_cache *c, served_model *m, generation_request *r, session **out, error *err)
 {
-	const session_options o = {.policy = POSITION_ERROR, .explain = r->n_alpha > 0 || r->explain};
+	const session_options o = {
+	    .policy = POSITION_ERROR, .explain = r->n_alpha > 0 || r->explain, .adapter = r->adapter};
 	const uint64_t owner = prefix_disk_owner(r->owner);
 	if (!takes_part(c, m, r))
 		return session_new(out, m, "", &o, err);
 	(void)prefixes_take(c, owner);
-	prefix *p = find_longest(c, m, owner, r->prompt, r->n_prompt);
+	prefix *p = find_longest(c, m, owner, r->adapter, r->prompt, r->n_prompt);
 	const int64_t branch = find_branch(c, m, owner, r->prompt, r->n_prompt);
 	TRY(new_session(out, c, m, &o, owner, err));
 	if (p && enter_state(*out, p) != STATUS_OK) { /* the prompt is read from its beginning */

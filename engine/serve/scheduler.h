@@ -24,6 +24,7 @@
 
 #include "engine/explain/attribution.h"
 #include "engine/explain/explain.h"
+#include "engine/base/manifest.h"
 #include "engine/model/model.h"
 #include "engine/model/feed.h"
 #include "engine/serve/beam_search.h"
@@ -34,6 +35,7 @@
 
 typedef struct scheduler scheduler;
 typedef struct served_model served_model;
+typedef struct served_adapter served_adapter;
 typedef struct session session;
 typedef struct generation generation;
 typedef struct score_task score_task;
@@ -96,12 +98,28 @@ bool scheduler_model_loaded(const scheduler *s, const char *id);
 const model *served_model_model(const served_model *m);
 const tokenizer *served_model_tokenizer(const served_model *m);
 
+/* --- adapters ----------------------------------------------------------- */
+
+/* Read an adapter of a loaded model from a file (engine/model/adapter.h). about: as for adapter_read. The caller frees it; sessions that started
+ * from it keep it as long as they need it. STATUS_UNSUPPORTED: the model can have none. Other errors are those of
+ * adapter_read. */
+status served_adapter_open(served_adapter **out, const served_model *m, const char *id, const char *path,
+                           const manifest *about, error *err);
+/* Return `a`, which may be NULL, with one user more. Any thread. */
+served_adapter *served_adapter_share(served_adapter *a);
+/* True if it is the adapter with this id, of this model. */
+bool served_adapter_is(const served_adapter *a, const char *id, const served_model *m);
+/* End the caller's use. NULL is legal. Any thread. */
+void served_adapter_free(served_adapter *a);
+
 /* --- sessions ---------------------------------------------------------- */
 
 typedef struct session_options {
 	uint8_t policy; /* position_policy */
 	bool explain; /* keep the log: for each token, the numbers that importance weights are computed from */
 	bool durable; /* the caller stores an export after each change */
+	served_adapter *adapter; /* the state before the first token, for the same model; borrowed. NULL: none. Not with
+	                          * `explain` */
 } session_options;
 
 typedef struct session_info {
@@ -175,6 +193,7 @@ typedef struct session_transfer {
 	size_t moved; /* bytes moved so far */
 	bool done;
 	bool temporary; /* import: the session is not durable, whatever the blob says */
+	served_adapter *adapter; /* import: that of the exported session; borrowed. NULL: none, or that of `held` */
 	session *held;  /* the blob has only its header; this has the rest (session_blob.h). NULL: the blob is whole */
 } session_transfer;
 
@@ -281,7 +300,8 @@ typedef struct generation_request {
 	const int32_t *source; /* source tokens, copied: encoder-decoders only, for a session without a source; encoded
 	                        * before the prompt is read */
 	int64_t n_source;
-	int64_t n_shared;                       /* leading prompt tokens that other prompts may share */
+	served_adapter *adapter; /* temporary session only: its adapter (session_options); borrowed. NULL: none */
+	int64_t n_shared;        /* leading prompt tokens that other prompts may share */
 	int64_t max_tokens;                     /* 0: only read the prompt (append) */
 	sampling sampling;                      /* bias is copied */
 	const char *stops[SCHEDULER_MAX_STOPS]; /* UTF-8, copied */

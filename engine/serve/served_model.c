@@ -9,6 +9,7 @@
 #include "engine/base/manifest.h"
 #include "engine/base/memory.h"
 #include "engine/explain/explain.h"
+#include "engine/model/adapter.h"
 #include "engine/model/model_loader.h"
 #include "engine/serve/read_pass.h"
 #include "engine/tensor/arena.h"
@@ -138,6 +139,7 @@ static status served_model_equip(served_model *m, const served_model_loading *l,
 	for (int64_t i = 0; i < model_dimensions(m->model)->layers; i++)
 		any &= a->mixer(model_config(m->model), i, &options)->any_pieces;
 	m->any_pieces = any;
+	m->has_adapters = adapter_check(m->model, NULL) == STATUS_OK && model_dimensions(m->model)->form->stepwise;
 	m->chunk = any && b->prompt_tokens ? b->prompt_tokens : SCHEDULER_PREFILL_CHUNK;
 	m->short_chunk = any && !b->prompt_tokens ? SCHEDULER_PREFILL_SHORT : m->chunk;
 	return hash_model(m, l->folder, err);

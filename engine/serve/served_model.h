@@ -87,6 +87,7 @@ struct served_model {
 	int64_t log_floats;   /* log floats for each token; 0: the model has no explainer, or reads a source and is read
 	                       * again to explain */
 	bool any_pieces;      /* bits do not depend on the pieces of a prompt */
+	bool has_adapters;    /* sessions may start from the state of an adapter */
 	unsigned apart_until; /* number of the step of prompts up to which streams decode in steps of their own */
 	state_piece *pieces;  /* for served_model_pieces */
 	int64_t chunk, short_chunk; /* most tokens of a prompt that a step reads; and while generations decode */
@@ -118,6 +119,7 @@ typedef struct served_row {
 	int32_t slot;
 	int64_t position; /* tokens that this slot has read */
 	position_policy policy;
+	const served_adapter *adapter; /* the state before position 0; NULL: empty */
 	const int32_t *tokens;
 	int64_t count; /* ≥ 1 */
 	float *log;    /* [count][log_floats], or NULL */

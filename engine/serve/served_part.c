@@ -8,6 +8,7 @@
 #include "engine/base/memory.h"
 #include "engine/explain/outputs.h"
 #include "engine/model/feed.h"
+#include "engine/serve/served_adapter.h"
 #include "engine/tensor/arena.h"
 #include "engine/tensor/ops.h"
 
@@ -18,6 +19,7 @@ typedef enum input {
 	INPUT_POSITION_IDS,
 	INPUT_SLOT,
 	INPUT_POSITION,
+	INPUT_STARTED, /* for models with adapters */
 	INPUT_LENGTH,
 	INPUT_START, /* in steps of prompts */
 	INPUT_LAST,
@@ -26,9 +28,10 @@ typedef enum input {
 } input;
 
 static const port_role roles[INPUT_COUNT] = {
-    [INPUT_IDS] = PORT_TOKENS,  [INPUT_FROM] = PORT_ROLES,        [INPUT_POSITION_IDS] = PORT_POSITIONS,
-    [INPUT_SLOT] = PORT_SLOT,   [INPUT_POSITION] = PORT_POSITION, [INPUT_LENGTH] = PORT_LENGTH,
-    [INPUT_START] = PORT_START, [INPUT_LAST] = PORT_LAST,         [INPUT_SETTING] = PORT_ROLES,
+    [INPUT_IDS] = PORT_TOKENS,    [INPUT_FROM] = PORT_ROLES,        [INPUT_POSITION_IDS] = PORT_POSITIONS,
+    [INPUT_SLOT] = PORT_SLOT,     [INPUT_POSITION] = PORT_POSITION, [INPUT_STARTED] = PORT_STARTED,
+    [INPUT_LENGTH] = PORT_LENGTH, [INPUT_START] = PORT_START,       [INPUT_LAST] = PORT_LAST,
+    [INPUT_SETTING] = PORT_ROLES,
 };
 
 /* True for an input of the model itself, false for one of `pick` or of the sampling. */
@@ -144,6 +147,7 @@ static status served_part_make_plan(served_part *p, const served_model *m, bool 
 	                           .batch = p->most.rows,
 	                           .length = p->most.prompt ? p->most.tokens : 1,
 	                           .slots = statepool_capacity(m->pool),
+	                           .initial_states = m->has_adapters,
 	                           .explain.log = p->most.log,
 	                           .out.maxima = p->backend->maxima,
 	                           .out.logits = LOGITS_LAST,
@@ -221,6 +225,7 @@ static void served_part_fill(served_part *p, const served_model *m, const served
 			p->staging[INPUT_POSITION_IDS][at + t] = position_row(dims, r->policy, r->position + t);
 		p->staging[INPUT_SLOT][i] = r->slot;
 		p->staging[INPUT_POSITION][i] = (int32_t)r->position;
+		p->staging[INPUT_STARTED][i] = r->position > 0 ? (int32_t)r->position : r->adapter != NULL;
 		p->staging[INPUT_LENGTH][i] = (int32_t)r->count;
 		p->staging[INPUT_START][i] = at;
 		at += (int32_t)r->count;
@@ -262,6 +267,9 @@ status served_part_load(served_part *p, const served_model *m, const served_row 
 	p->rows = rows;
 	p->draws = draws;
 	p->n = n_rows;
+	for (int i = 0; i < n_rows; i++)
+		if (rows[i].adapter && rows[i].position == 0)
+			TRY(served_adapter_start(rows[i].adapter, m, rows[i].slot));
 	served_part_fill(p, m, rows, n_rows);
 	TRY(served_part_fit(p, rows, n_rows));
 	sample_setting *settings = (sample_setting *)p->staging[INPUT_SETTING];

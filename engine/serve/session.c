@@ -7,6 +7,7 @@
 
 #include "engine/base/memory.h"
 #include "engine/explain/explain.h"
+#include "engine/serve/served_adapter.h"
 
 enum { LOG_TOKENS = 64 /* minimum capacity of a log */ };
 
@@ -29,6 +30,7 @@ static status make(session **out, served_model *m, const char *id, const session
 	memcpy(x->id, id, strlen(id) + 1);
 	x->model = m;
 	x->options = *o;
+	x->options.adapter = served_adapter_share(o->adapter);
 	x->slot = slot;
 	x->logits = logits;
 	x->pending = -1;
@@ -41,6 +43,11 @@ status session_new(session **out, served_model *m, const char *id, const session
 	*out = NULL;
 	if (o->explain && !model_explainer(m->model))
 		return error_set(err, STATUS_UNSUPPORTED, "explain", "this model has no importance weights");
+	if (o->explain && o->adapter)
+		return error_set(err, STATUS_UNSUPPORTED, "explain", "the share of an adapter is not explained");
+	if (o->adapter && o->adapter->model != m->hash)
+		return error_set(err, STATUS_INVALID, "adapter", "the adapter \"%s\" belongs to another model",
+		                 o->adapter->id);
 	return make(out, m, id, o, false, err);
 }
 
@@ -62,6 +69,7 @@ void session_free(session *x)
 		atomic_fetch_sub(x->used, x->counted + held_state_uncount(&x->held, x->budget));
 	held_state_fini(&x->held);
 	token_history_fini(&x->history);
+	served_adapter_free(x->options.adapter);
 	free(x->logits);
 	free(x->log);
 	free(x->source);
@@ -139,6 +147,7 @@ served_row session_row(session *x, const int32_t *tokens, int64_t n)
 	return (served_row){
 	    .slot = x->slot,
 	    .position = x->tokens,
+	    .adapter = x->options.adapter,
 	    .policy = x->options.policy,
 	    .tokens = tokens,
 	    .count = n,

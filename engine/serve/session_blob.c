@@ -6,6 +6,7 @@
 
 #include "engine/base/digest.h"
 #include "engine/base/memory.h"
+#include "engine/serve/served_adapter.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "blobs are little-endian and written as memory holds them");
 
@@ -82,7 +83,7 @@ static blob_header blob_expect(const served_model *m, uint32_t version, const se
 	blob_header h = {
 	    .version = version,
 	    .flags = (uint32_t)o->policy | (o->explain ? BLOB_EXPLAIN : 0) | (o->durable ? BLOB_DURABLE : 0),
-	    .model = m->hash,
+	    .model = m->hash ^ served_adapter_hash(o->adapter),
 	    .tokens = (uint64_t)tokens,
 	    .state_floats = bare   ? state_pieces_bytes(pieces, n) / sizeof(float)
 	                    : logs ? (uint64_t)state_list_slot_with_logs(states)
@@ -346,7 +347,10 @@ static status blob_fits(const served_model *m, const blob_header *h, const sessi
                         error *err)
 {
 	blob_sizes size;
-	*o = (session_options){(position_policy)(h->flags & 3), h->flags & BLOB_EXPLAIN, h->flags & BLOB_DURABLE};
+	*o = (session_options){.policy = (position_policy)(h->flags & 3),
+	                       .explain = h->flags & BLOB_EXPLAIN,
+	                       .durable = h->flags & BLOB_DURABLE,
+	                       .adapter = t->held ? t->held->options.adapter : t->adapter};
 	const int64_t tokens = h->tokens <= INT32_MAX ? (int64_t)h->tokens : 0;
 	const int64_t longest = model_dimensions(m->model)->source;
 	const int64_t source = h->source <= (uint64_t)longest ? (int64_t)h->source : 0;

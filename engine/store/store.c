@@ -20,7 +20,7 @@
 #include "engine/base/utf8.h"
 #include "engine/store/store_private.h"
 
-static const char *const folders[] = {"blobs", "models", "jobs", "sessions", "cache", "lost", "tmp"};
+static const char *const folders[] = {"blobs", "models", "adapters", "jobs", "sessions", "cache", "lost", "tmp"};
 
 static status make_folders(const store *s, error *err)
 {

@@ -1,9 +1,11 @@
 /* store.h - durable data: the ledger and the blobs beside it.
  *
- *   DATA/ledger.sqlite          files, jobs, events, checkpoints, models, durable sessions, responses, API keys
+ *   DATA/ledger.sqlite          files, jobs, events, checkpoints, models, adapters, durable sessions, responses, API
+ *                               keys
  *   DATA/blobs/file-…           uploaded files, each with file-….manifest
  *   DATA/models/<id>/           config.json, model.safetensors, tokenizer.json, optimizer.safetensors of some
  *                               optimizers, manifest.json
+ *   DATA/adapters/<id>/         adapter.safetensors, manifest.json
  *   DATA/jobs/<id>/job.json     a copy of the job
  *   DATA/jobs/<id>/step-N/      checkpoints (complete models plus the optimizer, manifest.json)
  *   DATA/sessions/<id>.<n>      durable session states; the row names the current n and those of its snapshots
@@ -51,7 +53,8 @@ typedef enum store_table {
 	STORE_CHECKPOINTS,
 	STORE_SESSIONS,
 	STORE_RESPONSES,
-	STORE_KEYS
+	STORE_KEYS,
+	STORE_ADAPTERS
 } store_table;
 
 /* Open or create. STATUS_CONFLICT if another process holds the data folder (flock). */
@@ -102,14 +105,15 @@ void store_new_id(char out[STORE_ID_BYTES], const char *prefix);
 /* True if the id is usable as the name of a model: 1…63 of [A-Za-z0-9._:-], beginning with a letter or digit. */
 bool store_valid_name(const char *id);
 
-/* Paths, always below the data folder; out needs PATH_MAX. Those of blobs, models, jobs and checkpoints only join
- * names and may be made by any thread. */
+/* Paths, always below the data folder; out needs PATH_MAX. Those of blobs, models, adapters, jobs and checkpoints only
+ * join names and may be made by any thread. */
 void store_blob_path(const store *s, const char *id, char *out);
 /* Folder for data that can be computed again: nothing in it has a row, and the engine may remove any of it. */
 void store_cache_folder(const store *s, char *out);
 /* Write the folder of states of prompts (engine/serve/prefix_disk.h), in the cache and not counted in the budget. */
 void store_prefix_folder(const store *s, char *out);
 void store_model_folder(const store *s, const char *id, char *out);
+void store_adapter_folder(const store *s, const char *id, char *out);
 void store_job_folder(const store *s, const char *id, char *out);
 void store_checkpoint_folder(const store *s, const char *job, int64_t step, char *out);
 /* Path of the current state of a durable session; "", with STATUS_OK, if there is none. */
@@ -159,13 +163,20 @@ status store_model_add(store *s, const store_model *m, const char *temporary_fol
 status store_model_get(store *s, const char *id, store_model *out, error *err);
 status store_model_delete(store *s, const char *id, error *err);
 
+/* Adapters: documents with an "id", each with a folder. Sealing and adding are as for models. */
+status store_adapter_seal(const json_t *adapter, const char *folder, error *err);
+status store_adapter_add(store *s, const json_t *adapter, const char *temporary_folder, error *err);
+/* *out: a new reference; NULL after a failure. STATUS_NOT_FOUND. */
+status store_adapter_get(store *s, const char *id, json_t **out, error *err);
+status store_adapter_delete(store *s, const char *id, error *err);
+
 /* Type in which a model or checkpoint is kept in memory for serving: the last one stored, "fp32" at first.
  * STATUS_NOT_FOUND. */
 status store_dtype_get(store *s, const char *id, char out[STORE_DTYPE_BYTES], error *err);
 status store_dtype_put(store *s, const char *id, const char *dtype, error *err);
 
 /* Combine several changes in one commit. Commits nest: the outermost one takes effect, and an inner rollback undoes
- * only the inner changes. After a rollback, files and models that were moved in are back at their temporary names.
+ * only the inner changes. After a rollback, files, models and adapters that were moved in are back at their temporary names.
  * store_commit rolls back when it fails. */
 status store_begin(store *s, error *err);
 status store_commit(store *s, error *err);
@@ -260,7 +271,7 @@ typedef struct store_page {
 	int64_t limit; /* ≤ 0: all */
 	bool ascending;
 } store_page;
-/* Verify the blob of a file, model or checkpoint against the ledger: with `contents`, every byte. STATUS_STORAGE. */
+/* Verify the blob of a file, model, adapter or checkpoint against the ledger: with `contents`, every byte. STATUS_STORAGE. */
 status store_check_blob(store *s, store_table table, const char *id, bool contents, error *err);
 /* The ledger's copy of an object's manifest. STATUS_NOT_FOUND; STATUS_OK with *out NULL if it has none. */
 status store_manifest(store *s, store_table table, const char *id, manifest **out, error *err);

@@ -69,19 +69,20 @@ static status adopt_folder(store *s, store_table table, const char *folder, cons
 {
 	char path[PATH_MAX + 32];
 	snprintf(path, sizeof path, "%s/" MANIFEST_NAME, folder);
-	snprintf(row->state, sizeof row->state, "fp32");
+	if (table != STORE_ADAPTERS)
+		snprintf(row->state, sizeof row->state, "fp32");
 	status result = adopt(s, table, path, folder, name, row, err);
 	row_fini(row);
 	return result;
 }
 
-status adopt_model(store *s, const char *name, error *err)
+status adopt_folder_object(store *s, store_table table, const char *name, error *err)
 {
 	char folder[PATH_MAX];
 	if (!store_valid_name(name))
-		return strange(err, STORE_MODELS, name);
-	store_model_folder(s, name, folder);
-	return adopt_folder(s, STORE_MODELS, folder, name, &(store_row){0}, err);
+		return strange(err, table, name);
+	folder_path(s, table, name, folder);
+	return adopt_folder(s, table, folder, name, &(store_row){0}, err);
 }
 
 status adopt_checkpoint(store *s, const char *job, const char *name, error *err)

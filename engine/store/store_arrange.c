@@ -117,11 +117,23 @@ static status arrange_blob(store *s, const char *parent, const char *name, error
 	return set_aside(s, STORE_FILES, parent, name, name, err);
 }
 
-static status arrange_model(store *s, const char *parent, const char *name, error *err)
+static status arrange_folder(store *s, store_table table, const char *name, error *err)
 {
 	bool known;
-	TRY(has_row(s, STORE_MODELS, name, &known, err));
-	return known ? STATUS_OK : set_aside(s, STORE_MODELS, parent, name, name, err);
+	TRY(has_row(s, table, name, &known, err));
+	return known ? STATUS_OK : set_aside(s, table, folder_of_table(table), name, name, err);
+}
+
+static status arrange_model(store *s, const char *parent, const char *name, error *err)
+{
+	(void)parent;
+	return arrange_folder(s, STORE_MODELS, name, err);
+}
+
+static status arrange_adapter(store *s, const char *parent, const char *name, error *err)
+{
+	(void)parent;
+	return arrange_folder(s, STORE_ADAPTERS, name, err);
 }
 
 /* A state whose row names another version. */
@@ -295,8 +307,10 @@ status store_arrange(store *s, error *err)
 	TRY(walk_folder(s, "sessions", "sessions", arrange_session, err));
 	TRY(walk_folder(s, "blobs", "blobs", arrange_blob, err));
 	TRY(walk_folder(s, "models", "models", arrange_model, err));
+	TRY(walk_folder(s, "adapters", "adapters", arrange_adapter, err));
 	TRY(check_rows(s, STORE_FILES, check_row, err));
 	TRY(check_rows(s, STORE_MODELS, check_row, err));
+	TRY(check_rows(s, STORE_ADAPTERS, check_row, err));
 	TRY(check_rows(s, STORE_CHECKPOINTS, check_row, err));
 	TRY(row_walk(s, STORE_JOBS, NULL, check_job, s, err));
 	return check_rows(s, STORE_SESSIONS, check_session, err);

@@ -145,7 +145,8 @@ static status take_any(backup *b, store_table table, const store_row *row, error
 	case STORE_FILES:
 		return take_file(b, row, err);
 	case STORE_MODELS:
-		snprintf(path, sizeof path, "models/%s", row->id);
+	case STORE_ADAPTERS:
+		snprintf(path, sizeof path, "%s/%s", folder_of_table(table), row->id);
 		return take_folder(b, table, row, path, err);
 	case STORE_JOBS:
 		return take_job(b, row, err);
@@ -180,7 +181,8 @@ static status take_row(void *context, const store_row *row, error *err)
 /* First what can be replaced under its name: linking takes moments, reading everything back takes long. */
 static status take_all(backup *b, error *err)
 {
-	static const store_table order[] = {STORE_MODELS, STORE_CHECKPOINTS, STORE_JOBS, STORE_FILES, STORE_SESSIONS};
+	static const store_table order[] = {STORE_MODELS, STORE_ADAPTERS, STORE_CHECKPOINTS,
+	                                    STORE_JOBS,   STORE_FILES,    STORE_SESSIONS};
 	for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
 		b->taking = order[i];
 		TRY(row_walk(b->made, order[i], NULL, take_row, b, err));
@@ -192,7 +194,7 @@ static status take_all(backup *b, error *err)
 
 static status make_folders(const backup *b, error *err)
 {
-	static const char *const folders[] = {"blobs", "models", "jobs", "sessions"};
+	static const char *const folders[] = {"blobs", "models", "adapters", "jobs", "sessions"};
 	for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
 		TRY(make_folder(b, folders[i], err));
 	return STATUS_OK;
@@ -258,7 +260,8 @@ static status fill_until_steady(backup *b, const char *folder, json_t *report, e
 /* Find the folder that will contain `to`, and its name there. */
 static status find_parent(const char *data, const char *to, char *parent, error *err)
 {
-	static const char *const ours[] = {"blobs", "models", "jobs", "sessions", "cache", "lost", "tmp"};
+	static const char *const ours[] = {"blobs",    "models", "adapters", "jobs",
+	                                   "sessions", "cache",  "lost",     "tmp"};
 	char above[PATH_MAX], own[PATH_MAX];
 	struct stat st;
 	if (lstat(to, &st) == 0)

@@ -97,6 +97,7 @@ static status find_unclaimed(store *s, json_t *report)
 	search f = {s, json_object_get(report, "unclaimed"), json_object_get(report, "temporary"), false};
 	look_into(&f, STORE_FILES, "blobs");
 	look_into(&f, STORE_MODELS, "models");
+	look_into(&f, STORE_ADAPTERS, "adapters");
 	look_into(&f, STORE_JOBS, "jobs");
 	look_into(&f, STORE_SESSIONS, "sessions");
 	return f.failed ? STATUS_NOMEM : STATUS_OK;

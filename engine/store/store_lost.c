@@ -79,7 +79,8 @@ static bool find_place(lost_blob *b)
 		snprintf(b->place, sizeof b->place, "blobs/%s", b->name);
 		break;
 	case STORE_MODELS:
-		snprintf(b->place, sizeof b->place, "models/%s", b->name);
+	case STORE_ADAPTERS:
+		snprintf(b->place, sizeof b->place, "%s/%s", folder_of_table(b->table), b->name);
 		break;
 	case STORE_JOBS:
 		snprintf(b->place, sizeof b->place, "jobs/%s", b->name);
@@ -177,7 +178,8 @@ static status adopt_in_place(store *s, const lost_blob *b, error *err)
 	case STORE_FILES:
 		return adopt_file(s, b->name, err);
 	case STORE_MODELS:
-		return adopt_model(s, b->name, err);
+	case STORE_ADAPTERS:
+		return adopt_folder_object(s, b->table, b->name, err);
 	case STORE_SESSIONS:
 		return adopt_session(s, b->name, err);
 	case STORE_CHECKPOINTS:

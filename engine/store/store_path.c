@@ -30,9 +30,24 @@ void store_prefix_folder(const store *s, char *out)
 	snprintf(out, PATH_MAX, "%s/cache/prefixes", s->folder);
 }
 
+const char *folder_of_table(store_table table)
+{
+	return table == STORE_MODELS ? "models" : table == STORE_ADAPTERS ? "adapters" : NULL;
+}
+
+void folder_path(const store *s, store_table table, const char *id, char *out)
+{
+	store_path_join(s, folder_of_table(table), id, out);
+}
+
 void store_model_folder(const store *s, const char *id, char *out)
 {
-	store_path_join(s, "models", id, out);
+	folder_path(s, STORE_MODELS, id, out);
+}
+
+void store_adapter_folder(const store *s, const char *id, char *out)
+{
+	folder_path(s, STORE_ADAPTERS, id, out);
 }
 
 void store_job_folder(const store *s, const char *id, char *out)
@@ -74,8 +89,8 @@ void store_manifest_base(const store *s, store_table table, const store_row *row
 {
 	if (table == STORE_FILES)
 		snprintf(out, PATH_MAX, "%s/blobs", s->folder);
-	else if (table == STORE_MODELS)
-		store_model_folder(s, row->id, out);
+	else if (folder_of_table(table))
+		folder_path(s, table, row->id, out);
 	else
 		store_checkpoint_folder(s, row->parent, row->number, out);
 }

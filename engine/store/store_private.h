@@ -87,6 +87,7 @@ status after_add(after_list *list, const char *text, error *err);
  *   checkpoint  job     step      dtype          the checkpoint         of the folder
  *   session             version                  the session
  *   response                                     the response
+ *   adapter                                      the adapter            of the folder
  *   key                                          the key */
 typedef struct store_row {
 	char id[STORE_ID_BYTES], parent[STORE_ID_BYTES], state[STORE_STATE_BYTES];
@@ -116,6 +117,22 @@ status row_set_state(store *s, store_table table, const char *id, const char *st
  * may be NULL. `each` must not change the table. */
 typedef status (*row_each)(void *context, const store_row *row, error *err);
 status row_walk(store *s, store_table table, const char *parent, row_each each, void *context, error *err);
+
+/* --- objects with a folder of their own (store_folder.c) -------------------------------------------- */
+
+/* Name of the folder below DATA with the table's objects; NULL: they have none of their own. */
+const char *folder_of_table(store_table table);
+/* Path of an object's folder. */
+void folder_path(const store *s, store_table table, const char *id, char *out);
+/* Sync and hash a finished folder, and write its manifest. document: the future row's, with an "id". Any thread. */
+status folder_seal(store_table table, const json_t *document, const char *folder, error *err);
+/* Move a folder in, sealing it if it is not sealed with this document, and add its row. STATUS_CONFLICT: the id exists.
+ * STATUS_FULL. */
+status folder_add(store *s, store_table table, const char *id, const char *state, const json_t *document,
+                  const char *temporary, error *err);
+/* As row_find, with a message. */
+status folder_find(store *s, store_table table, const char *id, store_row *out, error *err);
+status folder_delete(store *s, store_table table, const char *id, error *err);
 
 /* --- blobs ---------------------------------------------------------------------------------------- */
 
@@ -164,7 +181,7 @@ int64_t store_bytes_below(const char *path);
 /* Build the row of a blob in place from its own description. STATUS_STORAGE: the description is incomplete or damaged.
  * job: a checkpoint's job. */
 status adopt_file(store *s, const char *name, error *err);
-status adopt_model(store *s, const char *name, error *err);
+status adopt_folder_object(store *s, store_table table, const char *name, error *err);
 status adopt_job(store *s, const char *name, error *err);
 status adopt_checkpoint(store *s, const char *job, const char *name, error *err);
 status adopt_session(store *s, const char *name, error *err);

@@ -14,7 +14,7 @@
 #include "engine/store/maintenance.h"
 #include "engine/store/store_private.h"
 
-static const char *const folders[] = {"blobs", "models", "jobs", "sessions"};
+static const char *const folders[] = {"blobs", "models", "adapters", "jobs", "sessions"};
 static const char half[] = "ledger.sqlite" FILE_TEMPORARY "restore";
 
 /* --- the backup ------------------------------------------------------------------------------------ */

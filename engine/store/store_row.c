@@ -13,7 +13,7 @@ static const char *const kinds[] = {[STORE_FILES] = "file",       [STORE_MODELS]
                                     [STORE_JOBS] = "job",         [STORE_EVENTS] = "event",
                                     [STORE_CHECKPOINTS] = "checkpoint", [STORE_SESSIONS] = "session",
                                     [STORE_RESPONSES] = "response",
-                                    [STORE_KEYS] = "key"};
+                                    [STORE_KEYS] = "key",         [STORE_ADAPTERS] = "adapter"};
 
 const char *store_kind(store_table table)
 {

@@ -142,7 +142,13 @@ static status adopt_blob(store *s, const char *parent, const char *name, error *
 static status adopt_model_folder(store *s, const char *parent, const char *name, error *err)
 {
 	(void)parent;
-	return adopt_model(s, name, err);
+	return adopt_folder_object(s, STORE_MODELS, name, err);
+}
+
+static status adopt_adapter_folder(store *s, const char *parent, const char *name, error *err)
+{
+	(void)parent;
+	return adopt_folder_object(s, STORE_ADAPTERS, name, err);
 }
 
 static status adopt_state(store *s, const char *parent, const char *name, error *err)
@@ -226,6 +232,7 @@ status salvage_rebuild(store *s, error *err)
 	TRY(removal_sweep(s, err)); /* deleted objects must not reappear */
 	adopt_all(s, "blobs", NULL, STORE_FILES, adopt_blob);
 	adopt_all(s, "models", NULL, STORE_MODELS, adopt_model_folder);
+	adopt_all(s, "adapters", NULL, STORE_ADAPTERS, adopt_adapter_folder);
 	adopt_all(s, "jobs", NULL, STORE_JOBS, adopt_job_folder);
 	adopt_all(s, "sessions", NULL, STORE_SESSIONS, adopt_state);
 	status result = jobs.ids ? row_walk(s, STORE_JOBS, NULL, collect_job, &jobs, err) : STATUS_NOMEM;

@@ -189,6 +189,7 @@ static bool add_kinds(json_t *kinds, json_t *lost, const char *folder)
 		bool (*counts)(const char *name);
 	} folders[] = {{"files", "blobs", is_no_manifest},
 	               {"models", "models", any_name},
+	               {"adapters", "adapters", any_name},
 	               {"sessions", "sessions", any_name},
 	               {"cache", "cache", any_name},
 	               {"temporary", "tmp", any_name}};

@@ -157,6 +157,7 @@ static status verify_row(const store *s, store_table table, const store_row *row
 	switch (table) {
 	case STORE_FILES:
 	case STORE_MODELS:
+	case STORE_ADAPTERS:
 	case STORE_CHECKPOINTS:
 		return verify_blob(s, table, row, err);
 	case STORE_JOBS:
@@ -195,7 +196,7 @@ static status verify_one(void *context, const store_row *row, error *err)
 
 status verify_all(store *s, json_t *report, error *err)
 {
-	static const store_table order[] = {STORE_FILES,       STORE_MODELS,   STORE_JOBS,      STORE_EVENTS,
+	static const store_table order[] = {STORE_FILES,       STORE_MODELS,   STORE_ADAPTERS,  STORE_JOBS, STORE_EVENTS,
 	                                    STORE_CHECKPOINTS, STORE_SESSIONS, STORE_RESPONSES, STORE_KEYS};
 	json_t *objects = json_object();
 	int64_t bytes = 0;

@@ -14,6 +14,7 @@
 #include "engine/base/json_text.h"
 #include "engine/base/manifest.h"
 #include "engine/base/path.h"
+#include "engine/model/adapter.h"
 #include "engine/train/optimizer_file.h"
 
 #define CARRIED "carried.safetensors"
@@ -182,8 +183,21 @@ static status check_configuration(const model *m, const model *saved, error *err
 	return s;
 }
 
+static status load_adapter(const char *folder, model *m, error *err)
+{
+	char path[PATH_MAX];
+	manifest *about;
+	TRY(path_join(path, folder, ADAPTER_FILE, err));
+	TRY(manifest_open_folder(&about, folder, err));
+	const status s = adapter_read(m, path, about, err);
+	manifest_free(about);
+	return s;
+}
+
 static status load_weights(const char *folder, model *m, error *err)
 {
+	if (model_base(m))
+		return load_adapter(folder, m, err);
 	model *saved;
 	backend *b = model_backend(m);
 	TRY(model_open(&saved, folder, DTYPE_F32, b, err));

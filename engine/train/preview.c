@@ -8,12 +8,14 @@
 
 #include "engine/base/memory.h"
 #include "engine/base/philox.h"
+#include "engine/model/adapter.h"
 #include "engine/model/feed.h"
 
 static const double temperature = 0.8;
 
 struct preview {
 	plan *plan;
+	const model *model;
 	backend *backend;
 	const model_dims *dims;
 	float *pool; /* device memory of one slot */
@@ -41,7 +43,12 @@ static status take_prompt(preview *p, const dataset *valid, error *err)
 
 static status preview_make_plan(preview *p, const model *m, error *err)
 {
-	const forward_spec spec = {.batch = 1, .length = 1, .phase = PHASE_STEP, .slots = 1, .out.logits = LOGITS_LAST};
+	const forward_spec spec = {.batch = 1,
+	                           .length = 1,
+	                           .phase = PHASE_STEP,
+	                           .slots = 1,
+	                           .initial_states = model_base(m) != NULL,
+	                           .out.logits = LOGITS_LAST};
 	void *pool;
 	TRY(p->backend->allocate(p->backend, (size_t)model_state_floats(m) * sizeof(float), &pool));
 	p->pool = pool;
@@ -55,6 +62,7 @@ status preview_new(preview **out, const model *m, const dataset *valid, uint64_t
 	preview *p = memory_new(1, sizeof *p);
 	if (!p)
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	p->model = m;
 	p->backend = model_backend(m);
 	p->dims = d;
 	p->vocab = d->outputs;
@@ -99,8 +107,22 @@ plan *preview_plan(const preview *p)
 	return p->plan;
 }
 
+/* Start from the adapter's present state. */
+static status enter_slot(const preview *p)
+{
+	const int64_t floats = model_state_floats(p->model);
+	float *slot = memory_new((size_t)floats, sizeof *slot);
+	status s = slot ? adapter_slot(p->model, slot, NULL) : STATUS_NOMEM;
+	if (s == STATUS_OK)
+		s = p->backend->upload(p->backend, p->pool, slot, (size_t)floats * sizeof *slot);
+	free(slot);
+	return s;
+}
+
 status preview_enter(preview *p)
 {
+	if (p->read == 0 && model_base(p->model))
+		TRY(enter_slot(p));
 	TRY(feed_write(p->plan, PORT_TOKENS, &p->ids[p->read]));
 	TRY(feed_positions(p->plan, p->dims, POSITION_ERROR, p->read));
 	return feed_step(p->plan, p->read, 1);

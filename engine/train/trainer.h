@@ -91,8 +91,8 @@ enum { TRAIN_STEP = 1, TRAIN_EVAL = 2, TRAIN_CHECKPOINT_DUE = 4, TRAIN_FINISHED 
 
 typedef struct trainer trainer;
 
-/* Create a run. Takes ownership of m, also on failure; borrows the datasets (valid may be NULL). STATUS_UNSUPPORTED:
- * the backend lacks the precision. STATUS_INVALID names the option:
+/* Create a run. Takes ownership of m, also on failure; borrows the datasets (valid may be NULL) and the base of an
+ * adapter (engine/model/adapter.h). STATUS_UNSUPPORTED: the backend lacks the precision. STATUS_INVALID names the option:
  *
  *   objective        needs another head or other records
  *   sequence_length  over the model's positions, or not that of the datasets

@@ -13,18 +13,27 @@ static json_t *describe_data(const dataset *d, uint64_t hash)
 	return d ? json_pack("{s:I, s:s}", "tokens", (json_int_t)dataset_tokens(d), "fingerprint", hex) : json_null();
 }
 
+/* The model that an adapter belongs to, by the hash of its weights. */
+static json_t *describe_base(const model *m)
+{
+	char hex[20];
+	const model *base = model_base(m);
+	snprintf(hex, sizeof hex, "%016llx", base ? (unsigned long long)model_digest(base) : 0);
+	return base ? json_string(hex) : json_null();
+}
+
 json_t *trainer_state_write(const trainer *t)
 {
 	const range_test *r = &t->range;
-	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:i, s:I, s:[f, f], s:[f, f, f, f, f, f, f], s:o, s:o, s:o, s:o}",
-	                 "step", (json_int_t)t->progress.step, "tokens", (json_int_t)t->progress.tokens, "valid_step",
-	                 (json_int_t)t->valid_step, "best_step", (json_int_t)t->progress.best_step, "stale_evaluations",
-	                 (json_int_t)t->stale, "bad_steps", t->bad_steps, "skipped_steps",
-	                 (json_int_t)t->progress.skipped_steps, "noise", t->noise[0], t->noise[1], "range_test",
-	                 r->mean, r->weight, r->first, r->lowest, r->fall, r->rate, r->ended, "options",
-	                 train_options_write(&t->options), "training_data", describe_data(t->train, t->train_hash),
-	                 "validation_data", describe_data(t->valid, t->valid_hash), "progress",
-	                 train_progress_write(&t->progress));
+	return json_pack(
+	    "{s:I, s:I, s:I, s:I, s:I, s:i, s:I, s:[f, f], s:[f, f, f, f, f, f, f], s:o, s:o, s:o, s:o, s:o}", "step",
+	    (json_int_t)t->progress.step, "tokens", (json_int_t)t->progress.tokens, "valid_step",
+	    (json_int_t)t->valid_step, "best_step", (json_int_t)t->progress.best_step, "stale_evaluations",
+	    (json_int_t)t->stale, "bad_steps", t->bad_steps, "skipped_steps", (json_int_t)t->progress.skipped_steps,
+	    "noise", t->noise[0], t->noise[1], "range_test", r->mean, r->weight, r->first, r->lowest, r->fall, r->rate,
+	    r->ended, "options", train_options_write(&t->options), "training_data",
+	    describe_data(t->train, t->train_hash), "validation_data", describe_data(t->valid, t->valid_hash), "base",
+	    describe_base(t->model), "progress", train_progress_write(&t->progress));
 }
 
 /* Return saved options completed with those added since. New reference; NULL: out of memory. */
@@ -59,6 +68,10 @@ status trainer_state_check(const json_t *saved, const json_t *own, error *err)
 	for (int i = 0; i < 2; i++)
 		if (!json_equal(json_object_get(saved, data[i]), json_object_get(own, data[i])))
 			return error_set(err, STATUS_INVALID, data[i], "the checkpoint was written with other data");
+	const char *before = json_string_value(json_object_get(saved, "base")); /* absent in the first format */
+	const char *now = json_string_value(json_object_get(own, "base"));
+	if (before && now ? strcmp(before, now) != 0 : before != now)
+		return error_set(err, STATUS_INVALID, "base", "the checkpoint belongs to an adapter of another model");
 	return STATUS_OK;
 }
 

@@ -417,6 +417,22 @@ def test_a_session_generates_with_its_position(front, engine):
 
 @pytest.mark.parametrize("path,method,body", [("/v1/completions", "completion.create", {"prompt": "x"}),
                                               ("/v1/chat/completions", "chat.create", {"messages": [{"role": "user", "content": "x"}]})])
+def test_an_adapter_is_passed_on_and_named_by_the_answer(front, engine, path, method, body):
+    @engine.on(method)
+    async def _(call):
+        await call.event({"index": 0, "text": "more", "tokens": [1]})
+        call.result({**RESULT, "adapter": call.params["adapter"]})
+
+    ask = {"model": "m", **body, "adapter": "adapter-1"}
+    assert front.post(path, ask).json["adapter"] == "adapter-1"
+    found = chunks(front.post(path, {**ask, "stream": True}).body)
+    assert [c.get("adapter") for c in found] == [None] * (len(found) - 1) + ["adapter-1"]
+    answer = front.post(path, {**ask, "adapter": 7})
+    assert (answer.status, answer.error["param"]) == (400, "adapter")
+
+
+@pytest.mark.parametrize("path,method,body", [("/v1/completions", "completion.create", {"prompt": "x"}),
+                                              ("/v1/chat/completions", "chat.create", {"messages": [{"role": "user", "content": "x"}]})])
 def test_a_state_is_passed_on_in_both_directions(front, engine, path, method, body):
     state = {"blob": "QUJD", "model": "m", "hash": "0" * 16, "tokens": 3}
 

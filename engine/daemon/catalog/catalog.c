@@ -273,9 +273,13 @@ static status locate_checkpoint(catalog *all, model_entry *m, const char *job, i
 	if (found != STATUS_OK && found != STATUS_STORAGE)
 		return error_settle(err, found);
 	/* The project is unknown if the job's row is damaged: only admins may use the checkpoint. */
+	const bool adapter = job_document_is_adapter(owner);
 	const char *project = found == STATUS_OK ? job_document_text(owner, "project") : UNKNOWN_PROJECT;
 	snprintf(m->project, sizeof m->project, "%s", project ? project : "");
 	json_decref(owner);
+	if (adapter)
+		return error_set(err, STATUS_INVALID, "model", "the checkpoint \"%.64s\" is one of an adapter, not a model",
+		                 m->id);
 	snprintf(m->owned_by, sizeof m->owned_by, "%s", job);
 	m->created = find.created;
 	store_checkpoint_folder(s, job, step, m->folder);

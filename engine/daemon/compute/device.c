@@ -19,6 +19,7 @@ struct device {
 	backend *backend;            /* for serving */
 	backend *training_backend;   /* a second stream of the device if it has streams, otherwise equal to `backend` */
 	scheduler *scheduler;        /* NULL only while the device cannot be opened */
+	adapter_cache adapters;
 	device_background *work;     /* work for background turns; NULL: none */
 	uint64_t retry_ns, pause_ns; /* while not open and not left: time of the next attempt, and the current delay */
 	bool closed;                 /* not counted in *options.n_open */
@@ -170,6 +171,7 @@ void device_close(device *d)
 	if (!d)
 		return;
 	scheduler_free(d->scheduler);
+	adapter_cache_fini(&d->adapters);
 	close_backends(d);
 	pthread_mutex_destroy(&d->mutex);
 	free(d);
@@ -400,6 +402,11 @@ status device_model(device *d, const char *id, const char *folder, dtype weights
 	if (s != STATUS_OK || !loaded)
 		note_models(d, id, s == STATUS_OK);
 	return s == STATUS_OK ? s : error_set(err, s, reason.param, "%s", error_message(&reason));
+}
+
+adapter_cache *device_adapters(device *d)
+{
+	return &d->adapters;
 }
 
 void device_wait(device *d, const char *id)

@@ -27,6 +27,7 @@
 
 #include <stdatomic.h>
 
+#include "engine/daemon/compute/adapter_cache.h"
 #include "engine/daemon/compute/executor.h"
 #include "engine/serve/scheduler.h"
 
@@ -124,6 +125,8 @@ bool device_prepare(device *d, const char *id, const char *folder, dtype weights
  * it for the snapshot. STATUS_STORAGE, logged: its folder is damaged or missing. BUSY, CONFLICT, NOMEM and DEVICE as
  * for scheduler_model. */
 status device_model(device *d, const char *id, const char *folder, dtype weights, served_model **out, error *err);
+/* Return the adapters that the device has read. */
+adapter_cache *device_adapters(device *d);
 /* Keep the turn's load of the model `id`, for a `prepare` that waits for another thread to change that model. A turn
  * without other work ends with a pause. */
 void device_wait(device *d, const char *id);

@@ -29,6 +29,7 @@ static status chat_prepare(stream *s, choices_plan *p, const json_t *messages, e
 	TRY(catalog_open_generative(generation_room_of(s)->catalog, json_string_value(json_object_get(params, "model")),
 	                            &p->model, err));
 	TRY(completions_read_options(p, params, err));
+	TRY(completions_read_adapter(s, p, err));
 	TRY(tool_calls_read(p, params, err));
 	TRY(carried_state_read(p, params, err));
 	TRY(conversation_read(p, messages, choices_continue(p), err));

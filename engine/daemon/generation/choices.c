@@ -231,6 +231,7 @@ void choices_free(choices *c)
 	free(c->items);
 	free(c->prefix);
 	session_ticket_fini(&c->plan.ticket);
+	served_adapter_free(c->adapter);
 	scheduler_transfer_fini(&c->exported);
 	free(c->state_text);
 	free(c);

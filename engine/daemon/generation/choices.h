@@ -10,6 +10,7 @@
 #ifndef ENGINE_DAEMON_GENERATION_CHOICES_H
 #define ENGINE_DAEMON_GENERATION_CHOICES_H
 
+#include "engine/daemon/catalog/adapters.h"
 #include "engine/daemon/generation/response_format.h"
 #include "engine/daemon/generation/selection.h"
 #include "engine/daemon/sessions/session_settle.h"
@@ -93,6 +94,7 @@ typedef struct choices_state {
 
 typedef struct choices_plan {
 	model_entry *model;     /* owned */
+	adapter_ref adapter;    /* the state before the prompt of a new sequence */
 	session_entry *session; /* taken; NULL: every choice is a new sequence */
 	session_ticket ticket;  /* the session's */
 	bool all_or_nothing;    /* with a session: all or nothing (session_settle.h) */

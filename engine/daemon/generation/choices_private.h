@@ -55,6 +55,7 @@ struct choices {
 	size_t snapshot_moved;   /* plan.snapshot of a session that is not durable: bytes copied, */
 	int64_t snapshot_tokens; /* and its tokens once it is complete, otherwise -1 */
 	device *device;
+	served_adapter *adapter; /* plan.adapter; NULL: none, or its model is not loaded yet */
 	int started;
 	error start_error;
 	int32_t *prefix; /* alpha: the tokens that the session had read before */

@@ -56,6 +56,7 @@ static generation_request request_of(choices *c, int i)
 	choice *item = &c->items[i];
 	const choices_prompt *prompt = &c->plan.prompt.list[i / c->plan.sampling.samples];
 	generation_request r = c->plan.sampling.request;
+	r.adapter = c->adapter;
 	r.snapshot_every = c->plan.session ? sessions_snapshot_every(c->plan.session) : 0;
 	r.prompt = prompt->ids;
 	r.n_prompt = (int64_t)prompt->count;
@@ -110,6 +111,8 @@ static status start_all(choices *c, device *d, error *err)
 			c->plan.prompt.choose(&c->plan, x);
 	}
 	TRY(catalog_model(c->plan.model, d, &m, err));
+	if (c->plan.adapter.id[0] && !c->adapter)
+		return error_set(err, STATUS_DEVICE, NULL, "the compute device failed");
 	for (int i = 0; i < c->plan.prompt.n && !c->plan.prompts_only; i++)
 		TRY(c->plan.sampling.search.beams > 1 ? start_search(c, d, m, i, err)
 		                                      : start_samples(c, d, m, x, i, err));
@@ -152,10 +155,30 @@ static bool prefixes_step(choices *c, device *d)
 	return true;
 }
 
+/* Open the adapter once the model is loaded, before a state is imported that belongs to both. False: it is not loaded
+ * yet. */
+static bool adapter_step(choices *c, device *d)
+{
+	served_model *m;
+	served_adapter *opened;
+	error ignored = ERROR_INIT; /* start_all gets it again */
+	if (!c->plan.adapter.id[0] || c->adapter || c->start_error.status != STATUS_OK)
+		return true;
+	if (!catalog_prepare(c->plan.model, d))
+		return false;
+	if (catalog_model(c->plan.model, d, &m, &ignored) != STATUS_OK)
+		return true;
+	error_settle(&c->start_error, adapters_open(&c->plan.adapter, m, d, &opened, &c->start_error));
+	c->plan.ticket.options.adapter = c->plan.ticket.import.adapter = c->adapter = opened;
+	return true;
+}
+
 bool choices_prepare_start(task *t, device *d)
 {
 	choices *c = TASK_OWNER(t, choices, start);
 	const bool copies = c->plan.snapshot[0] && !c->plan.ticket.options.durable && c->snapshot_tokens < 0;
+	if (!adapter_step(c, d))
+		return false;
 	return c->start_error.status != STATUS_OK ||
 	       (session_ticket_prepare(&c->plan.ticket, c->plan.model, d) && (!copies || snapshot_step(c, d)) &&
 	        prefixes_step(c, d));

@@ -252,6 +252,16 @@ status completions_read_options(choices_plan *spec, const json_t *params, error 
 	return read_sampling(&r->sampling, params, spec->model, err);
 }
 
+status completions_read_adapter(const stream *s, choices_plan *spec, error *err)
+{
+	const char *id = json_string_value(json_object_get(s->params, "adapter"));
+	if (!id)
+		return STATUS_OK;
+	if (spec->sampling.request.n_alpha > 0)
+		return error_set(err, STATUS_UNSUPPORTED, "alpha", "the share of an adapter is not explained");
+	return adapters_find(s->net->store, id, s->scope.all ? NULL : s->scope.project, spec->model->id, &spec->adapter, err);
+}
+
 static status read_request(choices_plan *spec, const json_t *params, error *err)
 {
 	spec->sampling.request.max_tokens = json_read_integer(params, "max_tokens", COMPLETION_MAX_TOKENS_DEFAULT);
@@ -363,6 +373,8 @@ json_t *completions_result(choices *c)
 	json_t *result = json_pack("{s:o, s:o, s:o, s:s}", "choices", list, "usage", usage, "timings",
 	                           timings_object(c, prompt, completion), "model", spec->model->id);
 	bool complete = result && carried_state_add(spec, result);
+	if (complete && spec->adapter.id[0])
+		complete = json_object_set_new(result, "adapter", json_string(spec->adapter.id)) == 0;
 	if (complete && spec->session && !spec->state.hidden)
 		complete = json_object_set_new(result, "session", sessions_position(spec->session, spec->snapshot)) == 0;
 	if (complete)
@@ -450,6 +462,7 @@ static status prepare_completion(stream *s, choices_plan *spec, error *err)
 	TRY(carried_state_read(spec, params, err));
 	TRY(completions_read_prompts(spec, params, prompt, err));
 	TRY(read_request(spec, params, err));
+	TRY(completions_read_adapter(s, spec, err));
 	TRY(read_count(spec, params, err));
 	spec->answer.echo = json_is_true(json_object_get(params, "echo"));
 	choices_ask_logprobs(spec);

@@ -11,7 +11,9 @@ status completions_read_prompts(choices_plan *plan, const json_t *params, const 
 
 /* Fill the other members of the plan that requests for text share: alpha, stop sequences, format, sampling. */
 status completions_read_options(choices_plan *plan, const json_t *params, error *err);
-/* Return the RESULT, for answer.result of a plan: finish reasons, usage, timings, model, and a session's position. New
+/* Read the request's adapter, after the options and the model. */
+status completions_read_adapter(const stream *s, choices_plan *plan, error *err);
+/* Return the RESULT, for answer.result of a plan: finish reasons, usage, timings, model, adapter, and a session's position. New
  * reference; NULL: out of memory. */
 json_t *completions_result(choices *c);
 /* STATUS_INVALID "n": more generations than slots exist. */

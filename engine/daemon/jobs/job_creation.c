@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/base/memory.h"
+#include "engine/daemon/catalog/adapters.h"
 #include "engine/daemon/compute/training_speed.h"
 #include "engine/recipe/job_document.h"
 #include "engine/daemon/jobs/job_runner.h"
@@ -45,12 +46,16 @@ static void job_creation_refuse(job_creation *c, status result, error *err)
 	creation_free(c);
 }
 
-/* "ft:additive:suffix:1a2b3c4d": the last part is the first random digits of the job's id. */
+/* "adapter-…", or "ft:additive:suffix:1a2b3c4d": the last part is the first random digits of the job's id. */
 static void result_name(char out[STORE_ID_BYTES], const char *id, const job_creation *c)
 {
 	static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
 	char suffix[SUFFIX_BYTES + 1] = "";
 	const char *requested = json_string_value(json_object_get(c->stream->params, "suffix"));
+	if (c->request.adapter) {
+		store_new_id(out, ADAPTER_ID_PREFIX);
+		return;
+	}
 	for (int i = 0; requested && requested[i] && i < SUFFIX_BYTES; i++)
 		suffix[i] = strchr(plain, requested[i]) ? requested[i] : '-';
 	snprintf(out, STORE_ID_BYTES, "ft:%.12s:%s%s%.8s", c->request.architecture->name, suffix, suffix[0] ? ":" : "",

@@ -345,6 +345,8 @@ static status job_run_describe(job_run *r, const json_t *document, error *err)
 	store_temporary_path(r->base.queue->parts->store, p->result);
 	if (base)
 		snprintf(p->base, sizeof p->base, "%s", r->corpus.folder);
+	p->adapter = job_document_is_adapter(document);
+	snprintf(p->base_id, sizeof p->base_id, "%s", base ? base : "");
 	TRY(model_cards_of_job(&p->card, r->base.queue->parts->store, p->name, document, err));
 	store_job_folder(s, r->base.id, folder);
 	r->found = memory_new(r->from.n, sizeof *r->found);

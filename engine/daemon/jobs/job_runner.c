@@ -1,5 +1,5 @@
-/* job_runner.c - when a job succeeds, the model is stored first, then the job's row. After a crash between the two the
- * job is still "running"; its resumed run gives the same model, and finding it already stored is a success. If either
+/* job_runner.c - when a job succeeds, the model or adapter is stored first, then the job's row. After a crash between the two the
+ * job is still "running"; its resumed run gives the same one, and finding it already stored is a success. If either
  * cannot be stored, the job is paused and its end is repeated from its newest checkpoint, usually that of the last
  * step. */
 #include "engine/daemon/jobs/job_runner.h"
@@ -12,6 +12,7 @@
 #include "engine/base/file.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
+#include "engine/daemon/catalog/adapters.h"
 #include "engine/daemon/catalog/catalog.h"
 #include "engine/recipe/job_document.h"
 #include "engine/daemon/jobs/job_removal.h"
@@ -204,13 +205,18 @@ static status succeed(jobs *all, job *j, const char *folder, const train_progres
 	error reason = ERROR_INIT;
 	if (!name)
 		return error_set(err, STATUS_CORRUPT, NULL, "the job's record is damaged");
-	status s = catalog_add(all->queue.parts->catalog, name, folder, project_of(j->base.document), &reason);
+	const bool adapter = job_document_is_adapter(j->base.document);
+	const job_parts *parts = all->queue.parts;
+	status s = adapter ? adapters_add(parts->store, folder, &reason)
+	                   : catalog_add(parts->catalog, name, folder, project_of(j->base.document), &reason);
 	if (s != STATUS_OK && s != STATUS_CONFLICT) {
 		error_settle(&reason, s);
-		return error_set(err, s, NULL, "the model could not be kept: %s", error_message(&reason));
+		return error_set(err, s, NULL, "the %s could not be kept: %s", adapter ? "adapter" : "model",
+		                 error_message(&reason));
 	}
 	json_t *events = json_pack("[o*, o, o]", describe_end(p),
-	                           job_document_event("info", "New fine-tuned model created: %s", name),
+	                           job_document_event("info", "New %s created: %s", adapter ? "adapter" : "fine-tuned model",
+	                                              name),
 	                           job_document_event("info", "The job has successfully completed"));
 	return job_state_end(all, j, job_document_succeeded(j->base.document, name, p), events, err);
 }

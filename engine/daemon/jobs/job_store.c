@@ -59,6 +59,7 @@ job_sources job_store_sources(const job_store_view *view)
 	                 .cache = {parts->cache_folder, parts->cache_budget, 0},
 	                 .backend_name = fleet_backend_name(parts->fleet),
 	                 .bf16 = device_bf16(fleet_device(parts->fleet, 0)),
+	                 .adapters = true,
 	                 .no_ranks = rank_training_obstacle()};
 	store_cache_room(parts->store, &s.cache.room,
 	                 NULL); /* without its ledger the store refuses the job in any case */

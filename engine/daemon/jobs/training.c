@@ -19,6 +19,7 @@
 #include "engine/base/file.h"
 #include "engine/base/memory.h"
 #include "engine/base/reserve.h"
+#include "engine/daemon/catalog/adapters.h"
 #include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/compute/device.h"
 #include "engine/recipe/job_check.h"
@@ -44,6 +45,7 @@ struct training {
 	task start;
 	/* executor thread, once started */
 	trainer *trainer;
+	model *base; /* the base of an adapter; otherwise NULL */
 	uint64_t saved_ns, reported_ns;
 	uint64_t stepped_ns; /* end of the last step, or begin of the turn in which it ended; before: of the run */
 	int64_t saved_step, counted_step, counted_tokens;
@@ -189,7 +191,9 @@ static void training_end(training *t, device *d, bool finished, const error *err
 	if (err)
 		t->end.report.error = *err;
 	trainer_free(t->trainer);
+	model_free(t->base);
 	t->trainer = NULL;
+	t->base = NULL;
 	t->end.task.done = deliver_end;
 	executor_post(t->executor, &t->end.task);
 }
@@ -203,6 +207,10 @@ static status open_model(training *t, device *d, model **out, error *err)
 	*out = NULL;
 	if (!b) /* the device is being restarted, which is no failure of the run; it waits */
 		return error_set(err, STATUS_UNAVAILABLE, NULL, "the compute device cannot be used for now");
+	if (p->adapter) {
+		TRY(model_open(&t->base, p->base, DTYPE_F32, b, err));
+		return model_new_adapter(out, t->base, err);
+	}
 	const job_model from = {.folder = p->resume[0] ? p->resume : p->base,
 	                        .architecture = p->architecture,
 	                        .config = p->config,
@@ -225,13 +233,13 @@ static status open_trainer(training *t, device *d, error *err)
 	const training_plan *p = t->plan;
 	model *m;
 	status s = open_model(t, d, &m, err);
-	t->damaged = p->resume[0] && job_check_is_damage(s);
+	t->damaged = p->resume[0] && !p->adapter && job_check_is_damage(s);
 	if (s == STATUS_CORRUPT && !t->damaged && p->base[0])
 		s = job_check_blame(err, s, "model", strrchr(p->base, '/') + 1);
 	TRY(s);
 	TRY(trainer_new(&t->trainer, m, &p->options, p->train, p->valid, err));
 	if (!p->resume[0])
-		return p->base[0] ? trainer_continue(t->trainer, p->base, err) : STATUS_OK;
+		return p->base[0] && !p->adapter ? trainer_continue(t->trainer, p->base, err) : STATUS_OK;
 	s = trainer_resume(t->trainer, p->resume, err);
 	if (has_other_data(err)) {
 		err->status = STATUS_STORAGE;
@@ -259,11 +267,14 @@ static status write_checkpoint(training *t, json_t **row, error *err)
 	return error_settle(err, s);
 }
 
-/* Write the trained model to its folder. */
-static status write_model(training *t, error *err)
+/* Write the trained model or adapter to its folder. */
+static status write_result(training *t, error *err)
 {
 	const training_plan *p = t->plan;
 	TRY(file_make_folders(p->result, err));
+	if (p->adapter)
+		return adapters_write(trainer_model(t->trainer),
+		                      &(adapter_origin){p->name, p->base_id, p->job, p->project}, p->result, err);
 	TRY(trainer_save_model(t->trainer, p->tokenizer, p->result, err));
 	TRY(model_card_finish(p->card, trainer_progress(t->trainer), p->result, err));
 	return catalog_seal(p->name, p->result, p->project, err);
@@ -286,7 +297,7 @@ static void pool_write(uv_work_t *work)
 	reserve_forget();
 	if (!change_write(t, WRITE_QUEUED, WRITE_RUNS))
 		return; /* the device was lost */
-	t->written = t->concludes ? write_model(t, &t->write_error)
+	t->written = t->concludes ? write_result(t, &t->write_error)
 	                          : write_checkpoint(t, &t->saved->report.checkpoint, &t->write_error);
 	error_settle(&t->write_error, t->written);
 	change_write(t, WRITE_RUNS, WRITE_DONE);

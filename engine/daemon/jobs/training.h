@@ -32,7 +32,7 @@ typedef enum training_kind {
 	TRAINING_PROGRESS,
 	TRAINING_EVALUATED,
 	TRAINING_SAVED, /* a checkpoint of progress.step is durable; with `error`: it could not be saved */
-	TRAINING_ENDED  /* finished: the model is in plan.result; otherwise `error` tells why, STATUS_OK if it was
+	TRAINING_ENDED  /* finished: the model or adapter is in plan.result; otherwise `error` tells why, STATUS_OK if it was
 	                 * stopped */
 } training_kind;
 
@@ -51,6 +51,8 @@ typedef struct training_plan {
 	/* Source of the weights: a checkpoint of this run, the folder of a model, or an initialisation. */
 	char resume[PATH_MAX]; /* "" or the checkpoint's folder */
 	char base[PATH_MAX];   /* "" or the model's folder */
+	bool adapter;          /* the weights are those of an adapter of `base`, also in `resume` */
+	char base_id[STORE_ID_BYTES]; /* with `adapter` */
 	const architecture *architecture;
 	json_t *config;
 	train_options options;
@@ -61,9 +63,9 @@ typedef struct training_plan {
 	                         * otherwise NULL */
 	const store *store;     /* used for paths of checkpoints only, which is legal on any thread */
 	char job[STORE_ID_BYTES];
-	char name[STORE_ID_BYTES];    /* name of the finished model */
+	char name[STORE_ID_BYTES];    /* id of the finished model or adapter */
 	char project[STORE_ID_BYTES]; /* the job's */
-	char result[PATH_MAX];        /* folder for the finished model */
+	char result[PATH_MAX];        /* folder for it */
 	json_t *card;                 /* the model's card (recipe/model_card.h); it gets its results at the end */
 	/* Receives reports. Loop thread. False after EVALUATED: the ledger does not have its row yet. */
 	bool (*report)(void *context, const training_report *r);

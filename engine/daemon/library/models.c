@@ -13,6 +13,7 @@
 #include "engine/base/log.h"
 #include "engine/base/manifest.h"
 #include "engine/base/memory.h"
+#include "engine/daemon/catalog/adapters.h"
 #include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/compute/device.h"
 #include "engine/daemon/keys/keys.h"
@@ -364,10 +365,18 @@ void models_delete(stream *s)
 	                            .closes = true};
 	char of[STORE_ID_BYTES];
 	int64_t step;
+	error err = ERROR_INIT;
+	bool adapted;
 	model_entry *c = models_inspect(s);
 	if (!c)
 		return;
+	if (adapters_of_model(library_of(s)->store, c->id, &adapted, &err) != STATUS_OK) {
+		catalog_release(c);
+		stream_error(s, &err, NULL);
+		return;
+	}
 	const char *user = catalog_parse_checkpoint(c->id, of, &step) ? "it is a checkpoint and belongs to its job"
+	                   : adapted ? "an adapter belongs to it"
 	                   : sessions_use_model(library_of(s)->sessions, c->id)
 	                       ? "a session uses it"
 	                       : job_machine_use_of_model(library_of(s)->jobs, c->id);

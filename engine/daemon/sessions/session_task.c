@@ -217,9 +217,10 @@ status session_task_make(stream *s, sessions *all, const model_entry *c, session
 {
 	session_options options;
 	const json_t *ttl = json_object_get(s->params, "ttl_seconds");
-	options = (session_options){sessions_policy(json_string_value(json_object_get(s->params, "position_policy"))),
-	                            json_is_true(json_object_get(s->params, "explain")),
-	                            json_is_true(json_object_get(s->params, "durable"))};
+	options = (session_options){
+	    .policy = sessions_policy(json_string_value(json_object_get(s->params, "position_policy"))),
+	    .explain = json_is_true(json_object_get(s->params, "explain")),
+	    .durable = json_is_true(json_object_get(s->params, "durable"))};
 	if (options.explain)
 		TRY(catalog_check_explains(c, false, "explain", err));
 	const int64_t every = json_integer_value(json_object_get(s->params, "snapshot_every"));

@@ -47,6 +47,18 @@ static void leave_model(sessions *all, session_entry *e)
 	free(e->use);
 }
 
+static session_options options_of(const session_entry *e)
+{
+	return (session_options){.policy = e->policy, .explain = e->explain, .durable = e->durable};
+}
+
+static void set_options(session_entry *e, const session_options *o)
+{
+	e->policy = o->policy;
+	e->explain = o->explain;
+	e->durable = o->durable;
+}
+
 /* Create an entry, in no list. NULL: out of memory. */
 static session_entry *new_entry(const char *id)
 {
@@ -135,7 +147,7 @@ static void unlink_entry(sessions *all, session_entry *e)
 
 static void touch(sessions *all, session_entry *e)
 {
-	expiry_set(all, e, e->ttl < 0 && !e->options.durable ? SESSIONS_TTL_SECONDS : e->ttl);
+	expiry_set(all, e, e->ttl < 0 && !e->durable ? SESSIONS_TTL_SECONDS : e->ttl);
 }
 
 /* Mark an entry as used by no request. */
@@ -197,7 +209,7 @@ static bool was_lost(const sessions *all, const session_entry *e)
 bool sessions_are_stored(const sessions *all)
 {
 	const session_entry *e = all->newest;
-	while (e && !e->busy && (e->options.durable || was_lost(all, e) || !tiers_have_state(e)))
+	while (e && !e->busy && (e->durable || was_lost(all, e) || !tiers_have_state(e)))
 		e = e->older;
 	return !e;
 }
@@ -235,7 +247,7 @@ static status add(sessions *all, const model_entry *c, const session_options *o,
 	session_entry *e = new_entry(id);
 	if (!e)
 		return STATUS_NOMEM;
-	e->options = *o;
+	set_options(e, o);
 	e->state_bytes = c->state_bytes;
 	e->created = clock_unix();
 	e->ttl = (int32_t)ttl;
@@ -291,8 +303,8 @@ status sessions_add_like(sessions *all, const model_entry *c, session_entry *oth
 	session_origin *origin = x ? sessions_tree_new_origin(other->id, from, -1) : NULL;
 	if (!origin)
 		return STATUS_NOMEM;
-	const status added =
-	    add(all, c, &other->options, other->ttl, true, other->project->name, s, other->device, out, err);
+	const session_options o = options_of(other);
+	const status added = add(all, c, &o, other->ttl, true, other->project->name, s, other->device, out, err);
 	if (added != STATUS_OK) {
 		free(origin);
 		return added;
@@ -320,12 +332,12 @@ int64_t sessions_tokens(const session_entry *e)
 
 bool sessions_is_bounded(const session_entry *e)
 {
-	return e->options.policy == POSITION_ERROR;
+	return e->policy == POSITION_ERROR;
 }
 
 bool sessions_is_durable(const session_entry *e)
 {
-	return e->options.durable;
+	return e->durable;
 }
 
 int64_t sessions_snapshot_every(const session_entry *e)
@@ -361,7 +373,7 @@ session_entry *sessions_take(sessions *all, stream *s, const char *id, session_t
 		return NULL;
 	}
 	char state[PATH_MAX] = "";
-	if (e->options.durable && store_session_path(all->parts.store, e->id, state, &err) != STATUS_OK) {
+	if (e->durable && store_session_path(all->parts.store, e->id, state, &err) != STATUS_OK) {
 		catalog_release(*c);
 		*c = NULL;
 		stream_error(s, &err, NULL);
@@ -369,7 +381,7 @@ session_entry *sessions_take(sessions *all, stream *s, const char *id, session_t
 	}
 	if (tiers_away(e).on_disk)
 		store_session_away_path(all->parts.store, e->id, state);
-	if (e->options.durable && was_lost(all, e)) {
+	if (e->durable && was_lost(all, e)) {
 		tiers_set_idle(all, e, false);
 		tiers_set_live(all, e, false);
 	}
@@ -386,7 +398,7 @@ session_entry *sessions_take(sessions *all, stream *s, const char *id, session_t
 	place->from = from;
 	e->busy = true;
 	tiers_set_idle(all, e, false);
-	*ticket = (session_ticket){.options = e->options,
+	*ticket = (session_ticket){.options = options_of(e),
 	                           .away = &place->away,
 	                           .taken_ns = clock_ns(),
 	                           .fetch = !was_live && !place->away.blob && state[0]};
@@ -414,8 +426,8 @@ static void adopt_info(session_entry *e, const session_info *info)
 	e->state_bytes = info->state_bytes;
 	e->snapshot_bytes = info->snapshot_bytes;
 	e->place->export_bytes = info->export_bytes;
-	e->options = info->options;
-	if (!e->options.durable)
+	set_options(e, &info->options);
+	if (!e->durable)
 		sessions_sync_snapshots(e, info);
 }
 
@@ -436,7 +448,7 @@ status sessions_return(sessions *all, session_entry **taken, const session_ticke
 	sessions_adopt(all, e, change);
 	if (ticket->read)
 		e->damaged = ticket->damaged;
-	if (e->options.durable)
+	if (e->durable)
 		sessions_cancel_snapshots(all, e);
 	set_free(all, e);
 	if (tiers_have_state(e))
@@ -458,14 +470,14 @@ void sessions_settled(sessions *all, session_entry *e, int64_t bytes)
 
 void sessions_forget_away(sessions *all, session_entry *e, session_ticket *ticket)
 {
-	assert(e->options.durable);
+	assert(e->durable);
 	tiers_forget_away(all, e);
 	ticket->away = NULL;
 }
 
 void sessions_revert(sessions *all, session_entry *e)
 {
-	assert(e->options.durable && is_stored(e));
+	assert(e->durable && is_stored(e));
 	if (e->live)
 		tiers_discard(all, e);
 	e->tokens = e->extra->stored.tokens;
@@ -520,7 +532,7 @@ static status fill_entry(session_entry *e, const json_t *row, const char **of)
 	TRY(json_read_members(row, "{s:s, s:I, s?I, s:I, s:I, s:b, s:s, s:I}", "model", of, "tokens", &tokens,
 	                      "source_tokens", &source_tokens, "state_bytes", &state_bytes, "created", &created,
 	                      "explain", &explain, "position_policy", &policy, "ttl_seconds", &ttl));
-	e->options = (session_options){sessions_policy(policy), explain, true};
+	set_options(e, &(session_options){.policy = sessions_policy(policy), .explain = explain, .durable = true});
 	e->tokens = x->stored.tokens = tokens;
 	x->source_tokens = source_tokens;
 	e->state_bytes = state_bytes;
@@ -555,7 +567,7 @@ static bool read_entry(void *context, const json_t *row)
 	}
 	if (s != STATUS_OK) {
 		log_line(LOG_ERROR, "the row of the stored session %s is damaged", id);
-		e->options.durable = e->damaged = true;
+		e->durable = e->damaged = true;
 		e->extra->stored.tokens = 0; /* it is in the store, which removes it with the session */
 		of = "";
 		e->ttl = -1;

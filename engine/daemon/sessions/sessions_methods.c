@@ -22,7 +22,7 @@ json_t *sessions_object(const session_entry *e)
 	    "{s:s, s:s, s:s, s:I, s:I, s:I, s:o, s:b, s:b, s:s, s:o, s:s*}", "id", e->id, "object", "session", "model",
 	    e->use->id, "tokens", (json_int_t)e->tokens, "state_bytes", (json_int_t)e->state_bytes, "created",
 	    (json_int_t)e->created, "expires_at", e->expires_ns ? json_integer(expires_at(e)) : json_null(), "durable",
-	    e->options.durable, "explain", e->options.explain, "position_policy", policies[e->options.policy],
+	    e->durable, "explain", e->explain, "position_policy", policies[e->policy],
 	    "snapshot_every", x->snapshot_every ? json_integer(x->snapshot_every) : json_null(), "project",
 	    project_member(e->project->name));
 	if (object && x->source_tokens &&

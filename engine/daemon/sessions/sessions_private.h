@@ -92,7 +92,8 @@ struct session_entry {
 	int32_t ttl;            /* seconds of life without use; -1: SESSIONS_TTL_SECONDS, or unlimited for a durable
 	                         * session */
 	int expiry;             /* its place in the queue of expiry; -1: none */
-	session_options options;
+	uint8_t policy;         /* position_policy */
+	bool explain, durable;  /* session_options */
 	int8_t device;          /* number of the device of its slot, while live or moving */
 	uint8_t tier;           /* session_tier: where it is counted */
 	bool busy, live;        /* used by a request; has a slot */

@@ -22,7 +22,7 @@ static status check_snapshot_room(const sessions *all, const session_entry *e, e
 		                 "--max-snapshots (%d)",
 		                 count, p->max_snapshots);
 	const int64_t used = atomic_load(p->snapshot_used) + all->snapshot_bytes;
-	if (!e->options.durable && e->snapshot_bytes > p->snapshot_bytes - used)
+	if (!e->durable && e->snapshot_bytes > p->snapshot_bytes - used)
 		return error_set(err, STATUS_BUSY, NULL,
 		                 "snapshots take %lld bytes of memory, and this one up to %lld more: delete some, make the "
 		                 "session durable, or start the service with a larger --snapshot-bytes (%lld)",
@@ -41,7 +41,7 @@ status sessions_begin_snapshot(sessions *all, session_entry *e, const char *name
 	if (!x)
 		return STATUS_NOMEM;
 	x->bytes = e->snapshot_bytes;
-	const status s = e->options.durable
+	const status s = e->durable
 	                     ? store_session_current(all->parts.store, e->id, &x->version, &x->bytes, err)
 	                     : STATUS_OK;
 	if (s != STATUS_OK) {
@@ -152,7 +152,7 @@ void sessions_remove_snapshot(session_entry *e, const char *id)
 status sessions_delete_snapshot(sessions *all, session_entry *e, const char *id, error *err)
 {
 	int64_t version, bytes;
-	assert(!e->busy && e->options.durable);
+	assert(!e->busy && e->durable);
 	TRY(store_session_current(all->parts.store, e->id, &version, &bytes, err));
 	snapshot *x = snapshots_find(sessions_snapshots(e), id);
 	x->leaving = true;

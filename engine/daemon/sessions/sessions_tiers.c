@@ -56,7 +56,7 @@ static int64_t bytes_in(const session_entry *e, session_tier tier)
 bool tiers_have_state(const session_entry *e)
 {
 	const session_away a = tiers_away(e);
-	return e->live || e->moving || e->options.durable || a.blob || a.on_disk;
+	return e->live || e->moving || e->durable || a.blob || a.on_disk;
 }
 
 void tiers_leave(sessions *all, session_entry *e)
@@ -331,7 +331,7 @@ static session_entry *find_longest_idle(const sessions *all, int64_t room, int64
 	session_entry *best = NULL;
 	for (int i = 0; i < fleet_count(f); i++) {
 		session_entry *e = !open || device_is_open(fleet_device(f, i)) ? all->idle[i].first : NULL;
-		while (e && !e->options.durable && held_bytes(e) > unwritten && away_bytes(e) > room)
+		while (e && !e->durable && held_bytes(e) > unwritten && away_bytes(e) > room)
 			e = e->place->idle_next;
 		if (e && (!best || e->place->idle_since < best->place->idle_since))
 			best = e;
@@ -352,7 +352,7 @@ static status free_slot(sessions *all, session_entry *coming, error *err)
 	if (!e)
 		return STATUS_OK;
 	coming->device = e->device;
-	if (e->options.durable && held_bytes(e) > unwritten) {
+	if (e->durable && held_bytes(e) > unwritten) {
 		all->stats.moves[TIER_DEVICE][TIER_DISK]++;
 		tiers_discard(all, e);
 	} else {
@@ -459,13 +459,13 @@ static int gather_spilled(sessions *all)
 	for (session_entry *e = all->held.first, *next; e && over > 0 && n < SPILL_MOST; e = next) {
 		next = e->place->idle_next;
 		const int64_t bytes = (int64_t)e->place->away.bytes, memory = e->tier_bytes;
-		if (!e->options.durable && bytes > STORE_SESSION_BYTES)
+		if (!e->durable && bytes > STORE_SESSION_BYTES)
 			continue;
-		if (!e->options.durable && bytes > room)
+		if (!e->durable && bytes > room)
 			break;
 		over -= memory;
 		tiers_set_idle(all, e, false);
-		if (e->options.durable) {
+		if (e->durable) {
 			tiers_forget_away(all, e);
 			count_place(all, e);
 			leave_place(e);

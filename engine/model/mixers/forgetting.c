@@ -1,9 +1,14 @@
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "engine/model/mixers/mixer.h"
 #include "engine/model/mixers/token_shift.h"
+#include "engine/tensor/ops/forgetting.h"
 
 #define STATE "layers.%d.pooled"
+#define INITIAL_SCORE "layers.%d.initial.score"
+#define INITIAL_MEAN "layers.%d.initial.mean"
 #define EPSILON 1e-6 /* for the norm of a head */
 
 enum { SHIFT_VALUES, SHIFT_SCORES, SHIFT_GATE, SHIFT_COUNT };
@@ -40,6 +45,30 @@ static void forgetting_states(const void *options, int layer, state_list *list)
 		token_shift_states(list, layer, TOKEN_SHIFT_STATE, o->hidden);
 }
 
+/* The state after a token with this score and these values. With norms the first mean, 0, changes nothing. */
+static void forgetting_initial_parameters(const void *options, int layer, parameter_list *list)
+{
+	const forgetting_options *o = options;
+	parameter_list_add(list, INIT_ZERO, 0, SHAPE2(1, o->heads), INITIAL_SCORE, layer);
+	parameter_list_stored(list, SHAPE1(o->heads));
+	parameter_list_add(list, INIT_ZERO, 0, SHAPE2(1, o->hidden), INITIAL_MEAN, layer);
+	parameter_list_stored(list, SHAPE1(o->hidden));
+}
+
+static void forgetting_initial_states(const void *options, int layer, const float *const *values,
+                                      const state_list *states, float *slot)
+{
+	const forgetting_options *o = options;
+	char name[sizeof states->items->name];
+	snprintf(name, sizeof name, STATE, layer);
+	float *sums = slot + state_list_find(states, name)->offset;
+	for (int64_t h = 0; h < o->heads; h++)
+		forgetting_sum_of_log((double)forgetting_bounded(values[0][h]), sums + h, o->heads);
+	memcpy(sums + 3 * o->heads, values[1], (size_t)o->hidden * sizeof *sums);
+}
+
+static const mixer_initial forgetting_initial = {2, forgetting_initial_parameters, forgetting_initial_states};
+
 static value forgetting_f32(const builder *b, value x)
 {
 	return b->spec->bf16 ? op_cast(b->g, x, DTYPE_F32) : x;
@@ -57,11 +86,27 @@ static value forgetting_rate(const builder *b, const forgetting_options *o, cons
 	return op_activation(b->g, logit, ACTIVATION_LOG_SIGMOID);
 }
 
+/* Pool after the initial state, as a row before the tokens. Its rate has no effect. */
+static pooled_values forgetting_pool_after(builder *b, value score, value mean, value v, value a, value f)
+{
+	graph *g = b->g;
+	const join_rows_params shared = {0};
+	if (f != VALUE_NONE && graph_value(g, f)->shape.rank == 3)
+		f = op_join_rows(g, op_fill(g, graph_value(g, score)->shape, 0), f, shared);
+	const value mask = b->mask == VALUE_NONE ? VALUE_NONE : op_pad_mask(g, b->mask, 1, 1);
+	const pooled_values all = op_forgetting_attention(g, op_join_rows(g, mean, v, shared),
+	                                                  op_join_rows(g, score, a, shared), f, VALUE_NONE, mask);
+	return (pooled_values){op_slice_rows(g, all.pooled, 1, -1), op_slice_rows(g, all.log_normalizer, 1, -1)};
+}
+
 static pooled_values forgetting_pool(builder *b, int layer, value v, value a, value f)
 {
+	const value score = builder_parameter(b, INITIAL_SCORE, layer);
+	if (b->pool == VALUE_NONE && score != VALUE_NONE)
+		return forgetting_pool_after(b, score, builder_parameter(b, INITIAL_MEAN, layer), v, a, f);
 	if (b->pool == VALUE_NONE)
 		return op_forgetting_attention(b->g, v, a, f, VALUE_NONE, b->mask);
-	const stream_values at = {b->pool, b->slot, b->position, b->length, b->mask, b->start};
+	const stream_values at = {b->pool, b->slot, b->started, b->length, b->mask, b->start};
 	return op_forgetting_stream(b->g, v, a, f, VALUE_NONE, at, builder_state(b, STATE, layer));
 }
 
@@ -105,6 +150,7 @@ const mixer mixer_forgetting = {
     .name = "forgetting",
     .parameters = forgetting_parameters,
     .states = forgetting_states,
+    .initial = &forgetting_initial,
     .forward = forgetting_forward,
     .explainer = &forgetting_explainer,
     .any_pieces = true,

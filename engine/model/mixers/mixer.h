@@ -9,6 +9,15 @@
 
 #include "engine/model/builder.h"
 
+/* The state before the first token as parameters (adapter.h). If the graph has them, the parallel form reads them. */
+typedef struct mixer_initial {
+	int count; /* number of parameters in a layer */
+	void (*parameters)(const void *options, int layer, parameter_list *list);
+	/* Write the layer's states into a slot of zeros. */
+	void (*states)(const void *options, int layer, const float *const *values, const state_list *states,
+	               float *slot);
+} mixer_initial;
+
 typedef struct mixer {
 	const char *name;
 	void (*parameters)(const void *options, const char *prefix, parameter_list *list);
@@ -17,6 +26,7 @@ typedef struct mixer {
 	/* Append its computation: x [B, N, D] [real] -> [B, N, D] [real]; with spec.explain.log, output the parts of
 	 * the log. */
 	value (*forward)(builder *b, const void *options, int layer, const char *prefix, value x);
+	const mixer_initial *initial; /* NULL: its state cannot be learned */
 	const explainer *explainer; /* in NAME_explain.c; NULL: its weights cannot be computed */
 	bool any_pieces;            /* bits do not depend on the pieces in which a sequence is read */
 } mixer;

@@ -18,8 +18,9 @@ value token_shift_before(builder *b, int layer, const char *name, value n)
 	if (b->pool == VALUE_NONE)
 		return op_shift_rows(b->g, n, b->mask, (shift_params){.low = 1, .high = 1});
 	shift_stream_params params = {.low = 1, .high = 1, .offset = builder_state(b, STATE, layer, name)};
-	return op_shift_stream(b->g, n, b->pool, b->slot, b->position, b->length, b->mask, b->start, VALUE_NONE,
-	                       params);
+	/* As the sums after it have it: an adapter's slot has zeros for the row before, and a backend may compute both
+	 * in one kernel. */
+	return op_shift_stream(b->g, n, b->pool, b->slot, b->started, b->length, b->mask, b->start, VALUE_NONE, params);
 }
 
 void token_shift_curve(parameter_list *list, int64_t d, parameter_curve curve, const char *prefix, const char *name)

@@ -81,6 +81,19 @@ static inline status add_model(fixture *f, const char *id)
 	return store_model_add(f->store, &m, folder, NULL);
 }
 
+static inline status add_adapter(fixture *f, const char *id)
+{
+	char folder[PATH_MAX], path[PATH_MAX + 32];
+	json_t *document = json_pack("{s:s, s:s}", "id", id, "base", "m");
+	store_temporary_path(f->store, folder);
+	assert_int_equal(file_make_folders(folder, NULL), STATUS_OK);
+	snprintf(path, sizeof path, "%s/adapter.safetensors", folder);
+	write_text(path, "{}");
+	const status result = store_adapter_add(f->store, document, folder, NULL);
+	json_decref(document);
+	return result;
+}
+
 static inline void put_text(fixture *f, const char *name, const char *text)
 {
 	char path[PATH_MAX + 64], *slash;
@@ -116,7 +129,7 @@ static inline status save_session(store *s, const json_t *session, const void *s
 	return store_session_keep(s, "sess-1", version, session, NULL);
 }
 
-/* One object of each kind: file, model "m", job "ftjob-1" with a checkpoint at step 20, session "sess-1". */
+/* One object of each kind: file, model "m", adapter "adapter-1", job "ftjob-1" with a checkpoint at step 20, session "sess-1". */
 static inline void add_one_of_each(fixture *f, store_file *file)
 {
 	char path[PATH_MAX];
@@ -125,6 +138,7 @@ static inline void add_one_of_each(fixture *f, store_file *file)
 	json_t *event = json_pack("{s:s}", "message", "begun");
 	add_file(f, file, "a", "p", "x");
 	assert_int_equal(add_model(f, "m"), STATUS_OK);
+	assert_int_equal(add_adapter(f, "adapter-1"), STATUS_OK);
 	assert_int_equal(store_job_put(f->store, "ftjob-1", "running", job, NULL), STATUS_OK);
 	assert_int_equal(store_event_add(f->store, "ftjob-1", event, NULL), STATUS_OK);
 	put_text(f, "jobs/ftjob-1/step-20/config.json", "{}");
@@ -142,7 +156,7 @@ static inline void must_have_one_of_each(fixture *f, const store_file *file)
 	char path[PATH_MAX];
 	store_file got;
 	store_model m;
-	json_t *job;
+	json_t *job, *adapter;
 	void *blob;
 	size_t bytes;
 	assert_int_equal(store_file_get(f->store, file->id, &got, NULL), STATUS_OK);
@@ -152,6 +166,10 @@ static inline void must_have_one_of_each(fixture *f, const store_file *file)
 	assert_int_equal(store_model_get(f->store, "m", &m, NULL), STATUS_OK);
 	assert_int_equal(m.parameters, 7);
 	assert_int_equal(store_check_blob(f->store, STORE_MODELS, "m", true, NULL), STATUS_OK);
+	assert_int_equal(store_adapter_get(f->store, "adapter-1", &adapter, NULL), STATUS_OK);
+	assert_string_equal(json_string_value(json_object_get(adapter, "base")), "m");
+	json_decref(adapter);
+	assert_int_equal(store_check_blob(f->store, STORE_ADAPTERS, "adapter-1", true, NULL), STATUS_OK);
 	assert_int_equal(store_job_get(f->store, "ftjob-1", &job, NULL), STATUS_OK);
 	assert_string_equal(json_string_value(json_object_get(job, "status")), "running");
 	json_decref(job);

@@ -487,6 +487,7 @@ static void opening_unlinks_only_temporary_files_and_moves_strays_to_lost(void *
 		const char *at, *kept;
 	} strays[] = {
 	    {"blobs/file-1", "lost/file/file-1"},           {"models/half", "lost/model/half"},
+	    {"adapters/half", "lost/adapter/half"},
 	    {"jobs/ftjob-9", "lost/job/ftjob-9"},           {"jobs/ftjob-1/step-3", "lost/checkpoint/ftjob-1.step-3"},
 	    {"sessions/sess-1.7", "lost/session/sess-1.7"}, {"sessions/sess-2.1", "lost/session/sess-2.1"}};
 	fixture *f = *state;
@@ -536,13 +537,15 @@ static void deleted_objects_do_not_come_back(void **state)
 	store_file file;
 	add_one_of_each(f, &file);
 	assert_int_equal(store_model_delete(f->store, "m", NULL), STATUS_OK);
+	assert_int_equal(store_adapter_delete(f->store, "adapter-1", NULL), STATUS_OK);
+	assert_int_equal(store_adapter_delete(f->store, "adapter-1", NULL), STATUS_NOT_FOUND);
 	assert_int_equal(store_job_delete(f->store, "ftjob-1", NULL), STATUS_OK);
 	assert_int_equal(store_session_delete(f->store, "sess-1", NULL), STATUS_OK);
 	assert_int_equal(store_file_delete(f->store, file.id, NULL), STATUS_OK);
 	store_close(f->store);
 	assert_int_equal(store_rebuild(&f->store, f->folder, NULL), STATUS_OK);
 	static const store_table tables[] = {STORE_FILES,       STORE_MODELS,   STORE_JOBS,     STORE_EVENTS,
-	                                     STORE_CHECKPOINTS, STORE_SESSIONS, STORE_RESPONSES};
+	                                     STORE_CHECKPOINTS, STORE_SESSIONS, STORE_RESPONSES, STORE_ADAPTERS};
 	for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
 		collected c = {0};
 		bool more;
@@ -551,6 +554,7 @@ static void deleted_objects_do_not_come_back(void **state)
 		assert_int_equal(c.count, 0);
 	}
 	must_exist(f, "models/m", false);
+	must_exist(f, "adapters/adapter-1", false);
 	must_exist(f, "jobs/ftjob-1", false);
 	must_exist(f, "lost/model", false);
 }

@@ -1,4 +1,4 @@
-/* A process that adds files, models, checkpoints and session states is killed with SIGKILL at random moments. After
+/* A process that adds files, models, adapters, checkpoints and session states is killed with SIGKILL at random moments. After
  * each kill every acknowledged object is complete, and no incomplete object is left. */
 #include <stdarg.h>
 #include <stddef.h>
@@ -66,6 +66,16 @@ static void add_one_of_each(store *s, int64_t n, int out)
 	strcpy(a.id, m.id);
 	need(write(out, &a, sizeof a) == sizeof a);
 
+	store_new_id(a.id, "adapter-");
+	json_t *adapter = json_pack("{s:s, s:I}", "id", a.id, "parameters", (json_int_t)n);
+	store_temporary_path(s, path);
+	snprintf(inner, sizeof inner, "%s/adapter.safetensors", path);
+	need(file_make_folders(path, NULL) == STATUS_OK && file_write(inner, &part, 1, NULL) == STATUS_OK);
+	need(store_adapter_add(s, adapter, path, NULL) == STATUS_OK);
+	json_decref(adapter);
+	a.kind = 'a';
+	need(write(out, &a, sizeof a) == sizeof a);
+
 	json_t *session = json_pack("{s:s, s:I}", "id", "sess-1", "tokens", (json_int_t)n);
 	int64_t version;
 	need(store_session_next(s, "sess-1", &version, path, NULL) == STATUS_OK);
@@ -127,6 +137,13 @@ static void check_one(store *s, const acknowledged *a)
 		assert_string_equal(dtype, "int8");
 		store_model_folder(s, a->id, path);
 		strcat(path, "/model.safetensors");
+	} else if (a->kind == 'a') {
+		json_t *adapter;
+		assert_int_equal(store_adapter_get(s, a->id, &adapter, NULL), STATUS_OK);
+		assert_int_equal(json_integer_value(json_object_get(adapter, "parameters")), a->number);
+		json_decref(adapter);
+		store_adapter_folder(s, a->id, path);
+		strcat(path, "/adapter.safetensors");
 	} else {
 		assert_int_equal(store_job_get(s, "ftjob-1", &job, NULL), STATUS_OK);
 		assert_true(json_integer_value(json_object_get(job, "tokens")) >= a->number);
@@ -185,7 +202,8 @@ static void check_no_garbage(store *s, const char *folder)
 		store_table table;
 		const char *folder;
 		int names; /* per row */
-	} pairs[] = {{STORE_FILES, "blobs", 2}, {STORE_MODELS, "models", 1}, {STORE_SESSIONS, "sessions", 1}};
+	} pairs[] = {{STORE_FILES, "blobs", 2}, {STORE_MODELS, "models", 1},
+	             {STORE_ADAPTERS, "adapters", 1}, {STORE_SESSIONS, "sessions", 1}};
 	bool more;
 	for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
 		int rows = 0;

@@ -288,7 +288,7 @@ static void only_the_damaged_object_is_lost_and_it_is_named(void **state)
 	store_file file;
 	log_init("test", LOG_ERROR + 1);
 	for (damage how = 0; how < DAMAGES; how++) {
-		for (int i = 0; i < 8; i++) {
+		for (int i = 0; i < 10; i++) {
 			file_remove_tree(f->folder, NULL);
 			close_it(f);
 			open_it(f);
@@ -296,11 +296,13 @@ static void only_the_damaged_object_is_lost_and_it_is_named(void **state)
 			char blob[128], beside[160];
 			snprintf(blob, sizeof blob, "blobs/%s", file.id);
 			snprintf(beside, sizeof beside, "%s" MANIFEST_SUFFIX, blob);
-			const target targets[8] = {
+			const target targets[10] = {
 			    {STORE_FILES, file.id, blob, false},
 			    {STORE_FILES, file.id, beside, true},
 			    {STORE_MODELS, "m", "models/m/config.json", false},
 			    {STORE_MODELS, "m", "models/m/" MANIFEST_NAME, true},
+			    {STORE_ADAPTERS, "adapter-1", "adapters/adapter-1/adapter.safetensors", false},
+			    {STORE_ADAPTERS, "adapter-1", "adapters/adapter-1/" MANIFEST_NAME, true},
 			    {STORE_CHECKPOINTS, "ckpt-20", "jobs/ftjob-1/step-20/config.json", false},
 			    {STORE_CHECKPOINTS, "ckpt-20", "jobs/ftjob-1/step-20/" MANIFEST_NAME, true},
 			    {STORE_SESSIONS, "sess-1", "sessions/sess-1.1", false},

@@ -247,18 +247,19 @@ static void objects_newer_than_the_ledger_are_set_aside_and_adopted_complete(voi
 	put_back_an_older_ledger(f, &newer);
 	json_t *report = check(f);
 	assert_int_equal(count(report, "damaged"), 0);
-	assert_int_equal(count(report, "unclaimed"), 5); /* a file and its manifest, a model, a job, a session */
+	assert_int_equal(count(report, "unclaimed"), 6); /* a file and its manifest, a model, an adapter, a job, a session */
 	assert_false(is(report, "clean"));
 	json_decref(report);
 	start(f);
 	data_folder_check(f->store, &f->objects);
 	report = check(f);
 	assert_true(is(report, "clean"));
-	assert_int_equal(count(json_object_get(report, "storage"), "lost"), 4);
+	assert_int_equal(count(json_object_get(report, "storage"), "lost"), 5);
 	json_decref(report);
 	snprintf(session, sizeof session, "%s.1", newer.session);
 	adopt(f, "file", newer.file);
 	adopt(f, "model", newer.model);
+	adopt(f, "adapter", newer.adapter);
 	adopt(f, "job", newer.job);
 	adopt(f, "session", session);
 	for (int i = 0; i < 2; i++) {
@@ -319,7 +320,7 @@ static void damaged_objects_stay_in_lost(void **state)
 	data_folder_damage(f->data, path, DATA_MISSING);
 	assert_int_equal(lost_adopt(f->store, "file", newer.file, NULL), STATUS_STORAGE);
 	json_t *report = check(f);
-	assert_int_equal(count(json_object_get(report, "storage"), "lost"), 4);
+	assert_int_equal(count(json_object_get(report, "storage"), "lost"), 5);
 	json_decref(report);
 }
 
@@ -355,7 +356,7 @@ static void a_lost_blob_is_removed_by_name_and_no_other_is(void **state)
 	assert_int_equal(lost_remove(f->data, "model", newer.model, NULL), STATUS_NOT_FOUND);
 	assert_int_equal(lost_remove(f->data, "file", newer.file, NULL), STATUS_OK);
 	json_t *report = check(f);
-	assert_int_equal(count(json_object_get(report, "storage"), "lost"), 2);
+	assert_int_equal(count(json_object_get(report, "storage"), "lost"), 3);
 	json_decref(report);
 	data_folder_check(f->store, &f->objects);
 }

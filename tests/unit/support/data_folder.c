@@ -12,7 +12,7 @@
 
 #include "engine/base/file.h"
 
-const char *const data_folder_kinds[DATA_FOLDER_KINDS] = {"file", "model", "job", "checkpoint", "session"};
+const char *const data_folder_kinds[DATA_FOLDER_KINDS] = {"file", "model", "job", "checkpoint", "session", "adapter"};
 
 static void need(status s, const error *err)
 {
@@ -77,6 +77,19 @@ void data_folder_put_model(store *s, const char *id, int64_t number)
 	need(store_model_add(s, &m, path, &err), &err);
 }
 
+void data_folder_put_adapter(store *s, const char *id, int64_t number)
+{
+	char path[PATH_MAX], inner[PATH_MAX + 32];
+	error err = ERROR_INIT;
+	json_t *document = json_pack("{s:s, s:I}", "id", id, "parameters", (json_int_t)number);
+	store_temporary_path(s, path);
+	need(file_make_folders(path, &err), &err);
+	snprintf(inner, sizeof inner, "%s/adapter.safetensors", path);
+	write_blob(inner, number);
+	need(store_adapter_add(s, document, path, &err), &err);
+	json_decref(document);
+}
+
 void data_folder_put_session(store *s, const char *id, int64_t number)
 {
 	char path[PATH_MAX], blob[DATA_FOLDER_BLOB];
@@ -126,6 +139,8 @@ void data_folder_fill(store *s, int64_t number, data_objects *out)
 	put_job(s, out->job);
 	data_folder_put_checkpoint(s, out->job, 10, out->checkpoint, number);
 	data_folder_put_session(s, out->session, number);
+	snprintf(out->adapter, sizeof out->adapter, "adapter-%lld", (long long)number);
+	data_folder_put_adapter(s, out->adapter, number);
 }
 
 void data_folder_check(store *s, const data_objects *o)
@@ -138,6 +153,7 @@ void data_folder_check(store *s, const data_objects *o)
 	need(store_check_blob(s, STORE_FILES, o->file, true, &err), &err);
 	need(store_check_blob(s, STORE_MODELS, o->model, true, &err), &err);
 	need(store_check_blob(s, STORE_CHECKPOINTS, o->checkpoint, true, &err), &err);
+	need(store_check_blob(s, STORE_ADAPTERS, o->adapter, true, &err), &err);
 	need(store_job_get(s, o->job, &job, &err), &err);
 	assert_string_equal(json_string_value(json_object_get(job, "status")), "paused");
 	json_decref(job);
@@ -149,7 +165,7 @@ void data_folder_check(store *s, const data_objects *o)
 
 const char *data_folder_id(const data_objects *o, const char *kind)
 {
-	const char *const ids[DATA_FOLDER_KINDS] = {o->file, o->model, o->job, o->checkpoint, o->session};
+	const char *const ids[DATA_FOLDER_KINDS] = {o->file, o->model, o->job, o->checkpoint, o->session, o->adapter};
 	for (int i = 0; i < DATA_FOLDER_KINDS; i++)
 		if (strcmp(kind, data_folder_kinds[i]) == 0)
 			return ids[i];
@@ -167,6 +183,8 @@ void data_folder_blob(const data_objects *o, const char *kind, char out[PATH_MAX
 		snprintf(out, PATH_MAX, "jobs/%s/job.json", o->job);
 	else if (strcmp(kind, "checkpoint") == 0)
 		snprintf(out, PATH_MAX, "jobs/%s/step-10/model.safetensors", o->job);
+	else if (strcmp(kind, "adapter") == 0)
+		snprintf(out, PATH_MAX, "adapters/%s/adapter.safetensors", o->adapter);
 	else
 		snprintf(out, PATH_MAX, "sessions/%s.1", o->session);
 }

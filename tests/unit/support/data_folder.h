@@ -8,13 +8,14 @@
 
 #include "engine/store/store.h"
 
-enum { DATA_FOLDER_KINDS = 5, DATA_FOLDER_BLOB = 20000 };
+enum { DATA_FOLDER_KINDS = 6, DATA_FOLDER_BLOB = 20000 };
 
 /* Objects that data_folder_fill(s, n, …) puts into a data folder; their bytes begin with n. The job is "ftjob-n", with
- * one event and the checkpoint "ckpt-n" of step 10, the model "model-n", the session "sess-n". */
+ * one event and the checkpoint "ckpt-n" of step 10, the model "model-n", the adapter "adapter-n", the session
+ * "sess-n". */
 typedef struct data_objects {
 	char file[STORE_ID_BYTES], model[STORE_ID_BYTES], job[STORE_ID_BYTES], checkpoint[STORE_ID_BYTES],
-	    session[STORE_ID_BYTES];
+	    session[STORE_ID_BYTES], adapter[STORE_ID_BYTES];
 	int64_t number;
 } data_objects;
 
@@ -24,6 +25,7 @@ void data_folder_fill(store *s, int64_t number, data_objects *out);
 /* Add an object of one kind. A model or session of that number is replaced by its next version. */
 void data_folder_put_file(store *s, int64_t number, char id[STORE_ID_BYTES]);
 void data_folder_put_model(store *s, const char *id, int64_t number);
+void data_folder_put_adapter(store *s, const char *id, int64_t number);
 void data_folder_put_session(store *s, const char *id, int64_t number);
 void data_folder_put_checkpoint(store *s, const char *job, int64_t step, const char *id, int64_t number);
 /* Fail unless every object is present and every byte is right. */

@@ -1,0 +1,125 @@
+#include "engine/daemon/library/adapter_methods.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/base/log.h"
+#include "engine/daemon/catalog/adapters.h"
+#include "engine/daemon/keys/keys.h"
+#include "engine/daemon/library/library.h"
+#include "engine/daemon/requests/download.h"
+#include "engine/daemon/requests/listing.h"
+#include "engine/model/adapter.h"
+
+enum { LISTED = 10000 };
+
+static bool may_use(const stream *s, const json_t *adapter)
+{
+	return adapters_are_of(adapter, s->scope.all ? NULL : s->scope.project) &&
+	       keys_allow_model(s, json_string_value(json_object_get(adapter, "base")));
+}
+
+/* --- adapter.list ----------------------------------------------------------------- */
+
+static bool is_listed(const void *context, const json_t *row)
+{
+	const stream *s = context;
+	const char *project = json_string_value(json_object_get(s->params, "project"));
+	return may_use(s, row) && project_lists(&(project_scope){.all = true}, project, project_of(row));
+}
+
+static bool collect_adapter(void *context, const json_t *row)
+{
+	json_t **data = context;
+	if (json_array_append(*data, (json_t *)(uintptr_t)row) == 0)
+		return true;
+	json_decref(*data);
+	*data = NULL;
+	return false;
+}
+
+void adapter_methods_list(stream *s)
+{
+	const listing_page asked = listing_read(s->params, LISTED);
+	const store_page page = {.after = asked.after,
+	                         .limit = asked.limit,
+	                         .ascending = asked.ascending,
+	                         .match = is_listed,
+	                         .match_context = s};
+	error err = ERROR_INIT;
+	bool more = false;
+	json_t *data = json_array();
+	status result =
+	    data ? store_list(library_of(s)->store, STORE_ADAPTERS, &page, collect_adapter, &data, &more, &err)
+	         : STATUS_NOMEM;
+	if (result == STATUS_OK && data) {
+		stream_result(s, listing_object(data, more));
+		return;
+	}
+	json_decref(data);
+	error_settle(&err, data ? result : STATUS_NOMEM);
+	stream_error(s, &err, NULL);
+}
+
+/* --- the others ------------------------------------------------------------------- */
+
+/* Return the adapter of the request's id, a new reference; NULL: answered. */
+static json_t *find_target(stream *s)
+{
+	error err = ERROR_INIT;
+	json_t *adapter;
+	status result = store_adapter_get(library_of(s)->store, s->target, &adapter, &err);
+	if (result == STATUS_OK && may_use(s, adapter))
+		return adapter;
+	json_decref(adapter);
+	if (result == STATUS_OK || result == STATUS_NOT_FOUND)
+		stream_refuse(s, STATUS_NOT_FOUND, NULL, "id", "there is no adapter \"%.64s\"", s->target);
+	else
+		stream_error(s, &err, NULL);
+	return NULL;
+}
+
+void adapter_methods_get(stream *s)
+{
+	json_t *adapter = find_target(s);
+	if (adapter)
+		stream_result(s, adapter);
+}
+
+void adapter_methods_delete(stream *s)
+{
+	error err = ERROR_INIT;
+	/* A damaged row does not tell its project: an admin can delete it. */
+	json_t *adapter = s->scope.all ? NULL : find_target(s);
+	if (!s->scope.all && !adapter)
+		return;
+	json_decref(adapter);
+	if (store_adapter_delete(library_of(s)->store, s->target, &err) == STATUS_OK)
+		stream_result(s, json_pack("{s:s, s:s, s:b}", "id", s->target, "object", "adapter", "deleted", 1));
+	else if (err.status == STATUS_NOT_FOUND)
+		stream_refuse(s, STATUS_NOT_FOUND, NULL, "id", "there is no adapter \"%.64s\"", s->target);
+	else
+		stream_error(s, &err, NULL);
+}
+
+void adapter_methods_content(stream *s)
+{
+	char path[PATH_MAX + 32], name[STORE_ID_BYTES + 16];
+	error err = ERROR_INIT;
+	manifest *about;
+	json_t *adapter = find_target(s);
+	if (!adapter)
+		return;
+	json_decref(adapter);
+	if (store_manifest(library_of(s)->store, STORE_ADAPTERS, s->target, &about, &err) != STATUS_OK) {
+		log_request(LOG_ERROR, s->request_id, "the adapter \"%s\" is damaged: %s", s->target,
+		            error_message(&err));
+		stream_error(s, &err, NULL);
+		return;
+	}
+	store_adapter_folder(library_of(s)->store, s->target, path);
+	snprintf(path + strlen(path), sizeof path - strlen(path), "/" ADAPTER_FILE);
+	snprintf(name, sizeof name, "%s.safetensors", s->target);
+	download_file(s, path, name, "application/octet-stream", STORE_ADAPTERS, about);
+}

@@ -1,0 +1,42 @@
+/* adapter.h - a state adapter: the state from which a model reads a text, learned while the model's weights are fixed.
+ *
+ * In each layer it is the state after one token that no text has. Attention that forgets (mixer_forgetting) has the
+ * recurrence
+ *
+ *   l_t = log(e^{l_{t-1} + f_t} + e^{a_t}),   g_t = g_{t-1} + e^{a_t - l_t} (v_t - g_{t-1})
+ *
+ * and starts from l_0 and g_0, instead of the empty sum:
+ *
+ *   layers.L.initial.score [heads]      l_0
+ *   layers.L.initial.mean [hidden]      g_0
+ *
+ * An adapter is a model (model_new_adapter) whose parameters are these. It reads the weights of its base, which has
+ * neither a copy nor gradients. In the parallel form the state is a row before each sequence. In the recurrent form it
+ * is in the slot before the first token (adapter_slot), and PORT_STARTED says so. A step therefore costs the same with
+ * and without, and its rows may have different adapters. */
+#ifndef ENGINE_MODEL_ADAPTER_H
+#define ENGINE_MODEL_ADAPTER_H
+
+#include "engine/base/manifest.h"
+#include "engine/model/model.h"
+
+/* STATUS_OK if a model can have an adapter. STATUS_UNSUPPORTED names the attention that has no initial state. */
+status adapter_check(const model *base, error *err);
+
+/* Check a configuration in the same way, which may have no weights yet. */
+status adapter_check_architecture(const architecture *a, const void *config, error *err);
+
+/* Name of its file in a folder. */
+#define ADAPTER_FILE "adapter.safetensors"
+
+/* Write its tensors to that file of an existing folder, atomically. */
+status adapter_save(const model *adapter, const char *folder, error *err);
+/* Read them. about: the manifest of the file's folder, or NULL. STATUS_INVALID names the tensor: missing, extra,
+ * misshapen, or with a number that is not finite; the adapter is unchanged. STATUS_CORRUPT, STATUS_STORAGE as for
+ * safetensors_open_verified. */
+status adapter_read(model *adapter, const char *path, const manifest *about, error *err);
+/* Write the slot from which a session with this adapter starts: slot [model_state_floats], in host memory.
+ * STATUS_NOMEM. STATUS_DEVICE. */
+status adapter_slot(const model *adapter, float *slot, error *err);
+
+#endif

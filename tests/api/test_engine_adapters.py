@@ -1,0 +1,271 @@
+"""additived: jobs that train a state adapter of a model, the adapters themselves, and texts that begin with one."""
+
+import json
+import random
+import struct
+import time
+
+import pytest
+
+from engine_client import TEXT, daemon, engine, own_daemon, train
+from engine_serving import refused
+
+TINY = {"config": {"hidden_size": 16, "n_heads": 2, "n_layer": 2}, "sequence_length": 64, "batch_size": 4, "learning_rate": 3e-3}
+OTHER_TEXT = "".join(f"{n}, {n}, {n} sheep went over the fence. " for n in range(400, 0, -1))
+
+
+def make_base(engine):
+    job = engine.call("job.create", {"model": "additive2", "training_file": engine.add_file(TEXT), "seed": 7, "additive": {**TINY, "max_steps": 60}})
+    return engine.wait_job(job["id"])["fine_tuned_model"]
+
+
+@pytest.fixture(scope="module")
+def base(engine):
+    return make_base(engine)
+
+
+@pytest.fixture(scope="module")
+def file(engine):
+    return engine.add_file(OTHER_TEXT)
+
+
+def adapter_params(base, file, steps=40, **more):
+    return {"model": base, "training_file": file, "seed": 7, "method": {"type": "adapter", "adapter": {"kind": "state"}},
+            "additive": {"sequence_length": 64, "batch_size": 4, "learning_rate": 0.3, "max_steps": steps, **more}}
+
+
+def make_adapter(engine, base, file, steps=40, **more):
+    done = engine.wait_job(engine.call("job.create", adapter_params(base, file, steps, **more))["id"])
+    assert done["status"] == "succeeded", done
+    return done["additive"]["adapter"]
+
+
+def content(engine, adapter):
+    return engine.download("adapter.content", {"id": adapter})[1]
+
+
+def weights(engine, model):
+    return engine.download("model.file", {"id": model, "name": "model.safetensors"})[1]
+
+
+def tensors(data):
+    size = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + size])
+    return {name: t["shape"] for name, t in header.items() if name != "__metadata__"}
+
+
+# --- the job --------------------------------------------------------------------------------
+
+def test_a_job_of_an_adapter_learns_the_initial_states_and_leaves_the_model(engine, base, file):
+    before = weights(engine, base)
+    untouched = engine.wait_job(engine.call("job.create", adapter_params(base, file, 1, learning_rate=1e-12))["id"])["additive"]["valid_loss"]
+    job = engine.call("job.create", adapter_params(base, file, eval_every=10, checkpoint_every=15))
+    assert job["method"]["type"] == "adapter" and job["method"]["adapter"]["kind"] == "state" and job["additive"]["adapter"] is None
+    done = engine.wait_job(job["id"])
+    assert done["status"] == "succeeded" and done["fine_tuned_model"] is None and done["trained_tokens"] == 40 * 4 * 64
+    id = done["additive"]["adapter"]
+    events = engine.job_events(job["id"])
+    losses = [e["data"]["valid_loss"] for e in events if e["type"] == "metrics" and "valid_loss" in e["data"]]
+    assert len(losses) == 4 and losses[0] == done["additive"]["valid_loss"] < losses[3] < untouched
+    assert f"New adapter created: {id}" in [e["message"] for e in events]
+    adapter = engine.call("adapter.get", {"id": id})
+    assert adapter == {"id": id, "object": "adapter", "created_at": adapter["created_at"], "base": base, "base_digest": adapter["base_digest"],
+                       "kind": "state", "parameters": 2 * (2 + 16), "job": job["id"]}
+    data = content(engine, id)
+    assert tensors(data) == {f"layers.{l}.initial.{name}": [n] for l in range(2) for name, n in (("score", 2), ("mean", 16))}
+    assert any(data[-2 * 18 * 4:])
+    assert weights(engine, base) == before
+    for checkpoint in engine.call("job.checkpoints", {"id": job["id"]})["data"]:
+        e = refused(engine, "completion.create", {"model": checkpoint["id"], "prompt": "a", "max_tokens": 1})
+        assert (e.status, e.param) == (400, "model") and "adapter" in str(e)
+    assert engine.call("storage.usage")["damaged"] == []
+
+
+def test_a_job_of_an_adapter_refuses_what_has_no_meaning_for_it(engine, base, file):
+    fine = adapter_params(base, file)
+    wrong = [({"model": "additive2"}, "model"), ({"suffix": "mine"}, "suffix"),
+             ({"method": {"type": "adapter"}}, "method.adapter"), ({"method": {"type": "adapter", "adapter": {}}}, "method.adapter.kind"),
+             ({"method": {"type": "adapter", "adapter": {"kind": "lora"}}}, "method.adapter.kind"),
+             ({"method": {"type": "supervised", "adapter": {"kind": "state"}}}, "method.adapter"),
+             ({"method": {**fine["method"], "supervised": {}}}, "method.supervised"),
+             *(({"additive": {**fine["additive"], name: value}}, f"additive.{name}") for name, value in
+               (("carry_state", True), ("parallel", {"ranks": 2}), ("optimizer", "muon"), ("size", {"hidden": 8}), ("objective", "fill_mask")))]
+    for change, param in wrong:
+        e = refused(engine, "job.create", {**fine, **change})
+        assert (e.status, e.param) == (400, param), (change, str(e))
+    e = refused(engine, "job.create", {**fine, "model": train(engine, 5)})
+    assert (e.status, e.param) == (400, "model") and "no initial state" in str(e)
+
+
+def test_the_hyperparameters_of_the_method_count(engine, base, file):
+    method = {"type": "adapter", "adapter": {"kind": "state", "hyperparameters": {"batch_size": 2, "n_epochs": 3}}}
+    asked = {"model": base, "training_file": file, "method": method, "dry_run": True, "additive": {"sequence_length": 64}}
+    resolved = engine.call("job.create", asked)["resolved"]
+    assert resolved["batch_size"] == 2 and resolved["n_epochs"] == 3
+
+
+@pytest.mark.parametrize("more", [{}, {"ema_decay": 0.9, "keep_best": True}])
+def test_a_job_of_an_adapter_killed_again_and_again_ends_with_the_same_bytes(own_daemon, more):
+    daemon, steps, random_number, seen = own_daemon(), 120, random.Random(3), 0
+    more = {"checkpoint_every": 5, "eval_every": 20, **more}
+    with daemon.connect() as e:
+        base, file = make_base(e), e.add_file(OTHER_TEXT)
+        expected = content(e, make_adapter(e, base, file, steps=steps, **more))
+        job = e.call("job.create", adapter_params(base, file, steps, **more))["id"]
+    for _ in range(3):
+        with daemon.connect() as e:
+            state = e.wait(lambda: (lambda j: j if j["additive"]["step"] >= min(seen + 20, steps) or j["status"] == "succeeded" else None)(
+                e.call("job.get", {"id": job})))
+            time.sleep(random_number.random() * 0.02)
+        daemon.kill()
+        seen = state["additive"]["step"]
+        daemon.start()
+    with daemon.connect() as e:
+        done = e.wait_job(job)
+        assert done["status"] == "succeeded", done
+        adapter = done["additive"]["adapter"]
+        assert content(e, adapter) == expected
+        assert any("continues from the checkpoint" in x["message"] for x in e.job_events(job))
+    daemon.kill()
+    daemon.start()
+    with daemon.connect() as e:
+        assert e.call("adapter.get", {"id": adapter})["job"] == job and content(e, adapter) == expected
+        assert len(e.call("adapter.list")["data"]) == 2
+    assert daemon.stop() == 0
+
+
+# --- the object -----------------------------------------------------------------------------
+
+def test_adapters_are_listed_in_pages_and_deleted(engine, base, file):
+    before = [a["id"] for a in engine.call("adapter.list")["data"]]
+    made = [make_adapter(engine, base, file, steps=2) for _ in range(3)]
+    first = engine.call("adapter.list", {"limit": 2, "order": "desc"})
+    assert [a["id"] for a in first["data"]] == made[:0:-1] and first["has_more"]
+    rest = engine.call("adapter.list", {"after": first["last_id"]})
+    assert [a["id"] for a in rest["data"]] == [made[0], *before] and not rest["has_more"]
+    e = refused(engine, "model.delete", {"id": base})
+    assert (e.status, e.code) == (409, "model_in_use") and "adapter" in str(e)
+    for id in made:
+        assert engine.call("adapter.delete", {"id": id}) == {"id": id, "object": "adapter", "deleted": True}
+    for method in ("adapter.get", "adapter.delete", "adapter.content"):
+        e = refused(engine, method, {"id": made[0]})
+        assert (e.status, e.param) == (404, "id")
+    assert [a["id"] for a in engine.call("adapter.list")["data"]] == before
+
+
+def test_a_model_can_be_deleted_after_its_adapters(engine, file):
+    base = make_base(engine)
+    adapter = make_adapter(engine, base, file, steps=2)
+    assert refused(engine, "model.delete", {"id": base}).status == 409
+    engine.call("adapter.delete", {"id": adapter})
+    assert engine.call("model.delete", {"id": base})["deleted"]
+
+
+# --- generation -----------------------------------------------------------------------------
+
+@pytest.fixture(scope="module")
+def two(engine, base, file):
+    """Two adapters of the base that change what it says."""
+    return [make_adapter(engine, base, file, steps) for steps in (40, 41)]
+
+
+def said(engine, base, adapter=None, prompt="9", **more):
+    """The log-probabilities of a text, and the RESULT."""
+    params = {"model": base, "prompt": prompt, "max_tokens": 12, "temperature": 0, "logprobs": 0, **({"adapter": adapter} if adapter else {}), **more}
+    _, events, result = engine.generate(params)
+    return [x for e in events for x in e["logprobs"]["token_logprobs"]], result
+
+
+def test_a_text_begins_with_the_state_of_its_adapter(engine, base, two):
+    plain, first, second = (said(engine, base, adapter) for adapter in (None, *two))
+    assert plain[0] != first[0] != second[0] != plain[0]
+    assert "adapter" not in plain[1] and [r["adapter"] for _, r in (first, second)] == two
+    # States that prompts share are those of one adapter.
+    long = TEXT[:300]
+    expected = [said(engine, base, adapter, long, cache_prompt=False)[0] for adapter in (None, *two)]
+    for _ in range(2):
+        assert [said(engine, base, adapter, long)[0] for adapter in (None, *two)] == expected
+    assert said(engine, base, two[0], long)[1]["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
+
+
+def test_a_search_begins_with_the_adapter_too(engine, base, two):
+    search = [said(engine, base, adapter, num_beams=2, temperature=1)[0] for adapter in (None, *two)]
+    assert len({tuple(x) for x in search}) == 3
+
+
+def test_a_state_is_continued_with_its_adapter_alone(engine, base, two):
+    whole = said(engine, base, two[0], "99 bottles")[0]
+    first = engine.generate({"model": base, "adapter": two[0], "prompt": "99 bo", "max_tokens": 0, "return_state": True})[2]
+    state = first["state"]
+    assert first["adapter"] == two[0]
+    assert said(engine, base, two[0], "ttles", state=state)[0] == whole
+    for other in (None, two[1]):
+        e = refused(engine, "completion.create", {"model": base, "prompt": "ttles", "max_tokens": 1, "state": state, **({"adapter": other} if other else {})})
+        assert (e.status, e.param) == (400, "state"), str(e)
+
+
+def test_adapters_that_a_text_cannot_begin_with_are_refused(engine, base, two, file):
+    other = make_base(engine)
+    for params, status in (({"model": base, "adapter": "adapter-none"}, 404), ({"model": other, "adapter": two[0]}, 400)):
+        for method, rest in (("completion.create", {"prompt": "a"}), ("chat.create", {"messages": [{"role": "user", "content": "a"}]}),
+                             ("response.create", {"input": "a"})):
+            e = refused(engine, method, {**params, **rest})
+            assert (e.status, e.param) == (status, "adapter"), (method, str(e))
+    e = refused(engine, "session.create", {"model": base, "adapter": two[0]})
+    assert (e.status, e.param) == (400, "adapter")
+
+
+def test_adapters_are_those_of_a_keys_project_and_models(own_daemon):
+    daemon = own_daemon()
+    with daemon.connect() as e:
+        base = make_base(e)
+        common = make_adapter(e, base, e.add_file(OTHER_TEXT), steps=2)
+        e.key = admin = e.call("key.create", {"name": "admin", "role": "admin"})["id"]
+        mine, other, limited = (e.call("key.create", {"name": "x", "role": "trainer", **more})["id"]
+                                for more in ({"project": "a"}, {"project": "b"}, {"models": ["nothing"]}))
+        e.key = mine
+        own = make_adapter(e, base, e.add_file(OTHER_TEXT), steps=2)
+        assert e.call("adapter.get", {"id": own})["project"] == "a"
+        ask = {"model": base, "adapter": own, "prompt": "a", "max_tokens": 1}
+        assert e.generate(ask)[2]["adapter"] == own
+        for key, visible in ((admin, [common, own]), (mine, [common, own]), (other, [common]), (limited, [])):
+            e.key = key
+            assert [a["id"] for a in e.call("adapter.list", {"order": "asc"})["data"]] == visible
+        for key, id in ((other, own), (limited, common)):
+            e.key = key
+            assert refused(e, "adapter.get", {"id": id}).status == 404
+        e.key = other
+        failed = refused(e, "completion.create", ask)
+        assert (failed.status, failed.param) == (404, "adapter")
+    assert daemon.stop() == 0
+
+
+@pytest.mark.parametrize("how", ["flip", "remove"])
+def test_a_damaged_adapter_is_an_error_of_the_service_and_no_other_text_fails(own_daemon, how):
+    daemon = own_daemon()
+    with daemon.connect() as e:
+        base = make_base(e)
+        adapter = make_adapter(e, base, e.add_file(OTHER_TEXT), steps=2)
+    daemon.kill()
+    path = daemon.folder / "adapters" / adapter / "adapter.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.unlink()
+    if how == "flip":
+        path.write_bytes(data)
+    daemon.start()
+    with daemon.connect() as e:
+        failed = refused(e, "completion.create", {"model": base, "adapter": adapter, "prompt": "a", "max_tokens": 1})
+        assert (failed.status, failed.param) == (500, "adapter")
+        assert e.generate({"model": base, "prompt": "a", "max_tokens": 1})[2]["model"] == base
+        assert refused(e, "adapter.content", {"id": adapter}).status == 500
+    assert daemon.stop() == 0
+
+
+def test_an_adapter_speaks_with_weights_of_any_type(engine, base, two):
+    fp32 = said(engine, base, two[0])[0]
+    for dtype in ("int8", "fp32"):
+        engine.call("model.load", {"id": base, "dtype": dtype})
+        now = said(engine, base, two[0])
+        assert now[1]["adapter"] == two[0] and (now[0] == fp32) == (dtype == "fp32")
+        assert now[0] != said(engine, base)[0]
