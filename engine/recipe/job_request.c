@@ -131,7 +131,10 @@ static status read_options(job_request *r, const json_t *params, const json_t *o
 	o->sequence_length = job_defaults_bound(o->objective);
 	o->sequence_length = r->dims.trained < o->sequence_length ? r->dims.trained : o->sequence_length;
 	o->batch_size = json_is_integer(batch) ? json_integer_value(batch) : o->batch_size;
-	r->base_rate = o->learning_rate = r->base ? o->learning_rate : job_defaults_rate(o->objective, &r->dims);
+	r->base_rate = r->adapter ? JOB_DEFAULTS_ADAPTER_RATE
+	               : r->base  ? o->learning_rate
+	                          : job_defaults_rate(o->objective, &r->dims);
+	o->learning_rate = r->base_rate;
 	o->learning_rate *= factor ? json_number_value(factor) : 1;
 	o->seed = seed ? (uint64_t)json_integer_value(seed) : random_seed();
 	r->epochs = json_is_integer(epochs) && !r->given.steps ? json_integer_value(epochs) : 0;

@@ -59,6 +59,10 @@ def tensors(data):
 def test_a_job_of_an_adapter_learns_the_initial_states_and_leaves_the_model(engine, base, file):
     before = weights(engine, base)
     untouched = engine.wait_job(engine.call("job.create", adapter_params(base, file, 1, learning_rate=1e-12))["id"])["additive"]["valid_loss"]
+    usual = adapter_params(base, file, 20)
+    del usual["additive"]["learning_rate"]  # the default is large, as the numbers of a state are
+    usual = engine.wait_job(engine.call("job.create", usual)["id"])["additive"]
+    assert usual["resolved"]["learning_rate"] == 0.5 and usual["valid_loss"] < untouched - 0.01
     job = engine.call("job.create", adapter_params(base, file, eval_every=10, checkpoint_every=15))
     assert job["method"]["type"] == "adapter" and job["method"]["adapter"]["kind"] == "state" and job["additive"]["adapter"] is None
     done = engine.wait_job(job["id"])

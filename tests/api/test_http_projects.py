@@ -61,6 +61,7 @@ class Project:
         self.response = self.ok("POST", "/v1/responses", {"model": model, "input": "a", "store": True, "max_output_tokens": 2})["id"]
         self.chat = self.ok("POST", "/v1/chat/completions", {**stored, "messages": [{"role": "user", "content": "a"}]})["id"]
         self.model = self.ended("/v1/fine_tuning/jobs", self.job)["fine_tuned_model"]
+        self.adapter = self.make_adapter()
         (checkpoint,) = self.ok("GET", f"/v1/fine_tuning/jobs/{self.job}/checkpoints")["data"]
         self.checkpoint = checkpoint["fine_tuned_model_checkpoint"]
         self.output = self.ended("/v1/batches", self.batch)["output_file_id"]
@@ -68,12 +69,20 @@ class Project:
             assert self.ended(path, id)["status"] == "succeeded"
         return self
 
+    def make_adapter(self):
+        wide = {"config": {"hidden_size": 16, "n_heads": 2, "n_layer": 1}}
+        base = self.ok("POST", "/v1/fine_tuning/jobs", {"model": "additive2", "training_file": self.file, "additive": {**wide, "max_steps": 2}})["id"]
+        method = {"type": "adapter", "adapter": {"kind": "state"}}
+        self.base = self.ended("/v1/fine_tuning/jobs", base)["fine_tuned_model"]
+        job = {"model": self.base, "training_file": self.file, "method": method, "additive": {"max_steps": 2}}
+        return self.ended("/v1/fine_tuning/jobs", self.ok("POST", "/v1/fine_tuning/jobs", job)["id"])["additive"]["adapter"]
+
     def ids_of(self, path):
         """Ids that a path's {id} may have."""
         kinds = {"/v1/models/": [self.model, self.checkpoint], "/v1/files/": [self.file, self.output], "/v1/fine_tuning/jobs/": [self.job],
                  "/v1/completions/": [self.completion], "/v1/chat/completions/": [self.chat], "/v1/responses/": [self.response],
                  "/v1/sessions/": [self.session], "/v1/explain/evaluations/": [self.faithfulness], "/v1/evaluations/": [self.evaluation],
-                 "/v1/batches/": [self.batch]}
+                 "/v1/batches/": [self.batch], "/v1/adapters/": [self.adapter]}
         (ids,) = [ids for prefix, ids in kinds.items() if path.startswith(prefix + "{id}")]
         return ids
 
@@ -136,6 +145,7 @@ def named(model, b):
                 ("/v1/fill-mask", {"input": "a"}), ("/v1/embeddings", {"input": "a"}), ("/v1/tokenize", {"text": "a"}),
                 ("/v1/detokenize", {"tokens": [1]}), ("/v1/fine_tuning/jobs", {"training_file": "MINE"})]
     job = job_params(b.file)
+    yield from ((path, "adapter", {"model": model, **body, "adapter": b.adapter}, b.adapter) for path, body in of_model[:3])
     yield from ((path, "model", {**body, "model": id}, id) for path, body in of_model for id in (b.model, b.checkpoint))
     yield "/v1/explain", "session", {"session": b.session}, b.session
     yield "/v1/explain/evaluate", "file", {"model": model, "file": b.file}, b.file
@@ -156,7 +166,7 @@ def names_in(schema, found):
             names_in(x, found)
     elif isinstance(schema, dict):
         found.update(name for name, node in schema.get("properties", {}).items()
-                     if isinstance(node, dict) and (name in ("model", "session", "file") or name.endswith(("_file", "_file_id", "_response_id"))))
+                     if isinstance(node, dict) and (name in ("adapter", "model", "session", "file") or name.endswith(("_file", "_file_id", "_response_id"))))
         for x in schema.values():
             names_in(x, found)
     return found
@@ -194,7 +204,7 @@ def test_lists_have_the_objects_of_the_project_alone(service, projects):  # noqa
     a, b = projects
     admin = Project(service, "ops", role="admin")
     lists = {"/v1/models": b.model, "/v1/files": b.file, "/v1/fine_tuning/jobs": b.job, "/v1/sessions": b.session,
-             "/v1/explain/evaluations": b.faithfulness, "/v1/evaluations": b.evaluation, "/v1/batches": b.batch}
+             "/v1/explain/evaluations": b.faithfulness, "/v1/evaluations": b.evaluation, "/v1/batches": b.batch, "/v1/adapters": b.adapter}
     assert {path for verb, path, operation in OPERATIONS if verb == "GET" and operation.get("summary", "").startswith("List ") and "{" not in path} \
         == {*lists, "/v1/keys"}
     for path, id in lists.items():
@@ -203,7 +213,7 @@ def test_lists_have_the_objects_of_the_project_alone(service, projects):  # noqa
         assert not filtered[a] if path != "/v1/models" else id not in filtered[a]
         if path == "/v1/models":  # has no pages; models of the default project are everyone's
             listed = {who: [x["id"] for x in who.ok("GET", path)["data"]] for who in (a, b, admin)}
-            assert listed[a] == [service.model] and listed[b] == [service.model, id] == listed[admin]
+            assert listed[a] == [service.model] and set(listed[b]) == {service.model, id, b.base} and listed[admin] == listed[b]
             continue
         for who in (b, admin):
             assert id in pages(who, path) and pages(who, path, project="b") == filtered[b]

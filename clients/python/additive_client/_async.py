@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 
 from . import calls
-from .answers import Batch, ChatCompletion, Checkpoint, Completion, Deleted, Evaluation, File, FileStatistics, Job, JobEvent, Key, Model, ModelCard, NewKey, Response, SessionInfo, SessionTree, Snapshot
+from .answers import Adapter, Batch, ChatCompletion, Checkpoint, Completion, Deleted, Evaluation, File, FileStatistics, Job, JobEvent, Key, Model, ModelCard, NewKey, Response, SessionInfo, SessionTree, Snapshot
 from .errors import ConnectionFailed
 from .explanation import Numbers
 from .progress import Progress
@@ -233,6 +233,26 @@ class AsyncJobs:
 
     def list(self) -> AsyncIterator[Job]:
         return _pages(self._sender, calls.JOBS)
+
+
+class AsyncAdapters:
+    def __init__(self, sender: AsyncSender) -> None:
+        self._sender = sender
+
+    async def get(self, adapter: str) -> Adapter:
+        answer: Adapter = await self._sender.json(calls.show(calls.ADAPTERS, adapter))
+        return answer
+
+    async def delete(self, adapter: str) -> Deleted:
+        answer: Deleted = await self._sender.json(calls.delete(calls.ADAPTERS, adapter))
+        return answer
+
+    async def save(self, adapter: str, path: str | pathlib.Path) -> None:
+        """Write its safetensors file."""
+        await self._sender.save(calls.adapter_content(adapter), pathlib.Path(path))
+
+    def list(self) -> AsyncIterator[Adapter]:
+        return _pages(self._sender, calls.ADAPTERS)
 
 
 class AsyncEvaluations:
@@ -488,7 +508,7 @@ class AsyncClient:
         self.models, self.files, self.jobs = AsyncModels(self._sender), AsyncFiles(self._sender), AsyncJobs(self._sender)
         self.evaluations, self.sessions = AsyncEvaluations(self._sender), AsyncSessions(self._sender)
         self.batches, self.keys = AsyncBatches(self._sender), AsyncKeys(self._sender)
-        self.responses = AsyncResponses(self._sender)
+        self.responses, self.adapters = AsyncResponses(self._sender), AsyncAdapters(self._sender)
 
     async def complete(self, model: str, prompt: str | list[int] | list[str], **fields: Any) -> Completion:
         answer: Completion = await self._sender.json(calls.completion({"model": model, "prompt": prompt, **fields}))

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 
 from . import calls
-from .answers import Batch, ChatCompletion, Checkpoint, Completion, Deleted, Evaluation, File, FileStatistics, Job, JobEvent, Key, Model, ModelCard, NewKey, Response, SessionInfo, SessionTree, Snapshot
+from .answers import Adapter, Batch, ChatCompletion, Checkpoint, Completion, Deleted, Evaluation, File, FileStatistics, Job, JobEvent, Key, Model, ModelCard, NewKey, Response, SessionInfo, SessionTree, Snapshot
 from .errors import ConnectionFailed
 from .explanation import Numbers
 from .progress import Progress
@@ -233,6 +233,26 @@ class Jobs:
 
     def list(self) -> Iterator[Job]:
         return _pages(self._sender, calls.JOBS)
+
+
+class Adapters:
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
+
+    def get(self, adapter: str) -> Adapter:
+        answer: Adapter = self._sender.json(calls.show(calls.ADAPTERS, adapter))
+        return answer
+
+    def delete(self, adapter: str) -> Deleted:
+        answer: Deleted = self._sender.json(calls.delete(calls.ADAPTERS, adapter))
+        return answer
+
+    def save(self, adapter: str, path: str | pathlib.Path) -> None:
+        """Write its safetensors file."""
+        self._sender.save(calls.adapter_content(adapter), pathlib.Path(path))
+
+    def list(self) -> Iterator[Adapter]:
+        return _pages(self._sender, calls.ADAPTERS)
 
 
 class Evaluations:
@@ -488,7 +508,7 @@ class Client:
         self.models, self.files, self.jobs = Models(self._sender), Files(self._sender), Jobs(self._sender)
         self.evaluations, self.sessions = Evaluations(self._sender), Sessions(self._sender)
         self.batches, self.keys = Batches(self._sender), Keys(self._sender)
-        self.responses = Responses(self._sender)
+        self.responses, self.adapters = Responses(self._sender), Adapters(self._sender)
 
     def complete(self, model: str, prompt: str | list[int] | list[str], **fields: Any) -> Completion:
         answer: Completion = self._sender.json(calls.completion({"model": model, "prompt": prompt, **fields}))

@@ -19,6 +19,17 @@ class Model(TypedDict):
     additive: dict[str, Any]
 
 
+class Adapter(TypedDict):
+    id: str
+    object: str
+    created_at: int
+    base: str
+    base_digest: str
+    kind: str
+    parameters: int
+    job: str
+
+
 class ModelCard(TypedDict):
     object: str
     id: str
@@ -86,6 +97,7 @@ class Progress(TypedDict, total=False):
     perplexity: float | None
     accuracy: float | None
     eta_seconds: float | None
+    adapter: str | None
     queue_position: int | None
     expected_start: int | None
     paused_reason: dict[str, Any] | None

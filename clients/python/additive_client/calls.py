@@ -13,6 +13,7 @@ MODELS, FILES, JOBS, EVALUATIONS, SESSIONS = "/v1/models", "/v1/files", "/v1/fin
 BATCHES = "/v1/batches"
 KEYS = "/v1/keys"
 RESPONSES = "/v1/responses"
+ADAPTERS = "/v1/adapters"
 
 
 def of(base: str, name: str, *rest: str) -> str:
@@ -120,6 +121,10 @@ def in_session(session: str, action: str, fields: dict[str, Any] | None = None) 
 
 def stream_in_session(session: str, fields: dict[str, Any]) -> Call:
     return Call("POST", of(SESSIONS, session, "generate"), body=fields)
+
+
+def adapter_content(adapter: str) -> Call:
+    return get(of(ADAPTERS, adapter, "content"), accept="*/*")
 
 
 def session_state(session: str) -> Call:
