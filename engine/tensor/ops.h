@@ -456,6 +456,17 @@ attention_values op_additive_stream(graph *g, value x, value w, value pool, valu
 /* Floats of state for one round: layout in engine/tensor/ops/additive_stream.h. */
 int64_t additive_state_floats(int64_t d, int64_t heads, int64_t window);
 
+/* additive_initial: the means of additive attention after one more token, which comes before all others and is in every
+ * window. pooled g [B, N, D] [real], log_normalizer M [B, N, H] f32 (H divides D), score l [H], mean m [D]
+ *   -> g' [B, N, D] [real], M' [B, N, H] f32
+ *   M' = log(e^M + e^l);  g' = g + e^{l - M'} (m - g)
+ * x, w, mask? are the inputs of the attention of which g and M are outputs. Only their gradient, additive_attention_grad
+ * given g' and M', needs them; g and M have none.
+ * additive_initial_grad: l, m, g', M', dg' -> dl [H], dm [D], with p = e^{l - M'} of each row
+ *   dm = Σ p dg';  dl = Σ p dg'·(m - g') */
+attention_values op_additive_initial(graph *g, attention_values pooled, value score, value mean, value x, value w,
+                                     value mask);
+
 /* Tokens of a call of a recurrent form, and the slots that they go to. */
 typedef struct stream_values {
 	value pool, slot, position, length, mask, start;

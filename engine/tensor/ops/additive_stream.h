@@ -85,4 +85,7 @@ static inline int64_t stream_first(int64_t window, int64_t p)
 	return window % 2 ? p : p + 1;
 }
 
+/* Write the state of a global round that has read one token: score [heads], channels [d] -> [additive_state_floats] */
+void additive_state_of_token(const float *score, const float *channels, int64_t d, int64_t heads, float *state);
+
 #endif

@@ -22,6 +22,32 @@ static void build_attention_grad(graph *g, const int64_t *arg)
 	            &(additive_attention_params){arg[3], arg[4], arg[6] >= FROZEN}, grads);
 }
 
+/* build_attention after an initial state; window is 0. */
+static attention_values initial(graph *g, const int64_t *arg)
+{
+	const value x = real(g, arg, "x", SHAPE3(arg[0], arg[1], arg[2]));
+	const value w = f32(g, arg[6] ? "w loud" : "w", SHAPE1(arg[2]));
+	const value mask = arg[5] ? i32(g, "mask", SHAPE2(arg[0], arg[1])) : VALUE_NONE;
+	const attention_values pooled = op_additive_attention(g, x, w, mask, arg[3], 0);
+	return op_additive_initial(g, pooled, f32(g, "score", SHAPE1(arg[3])), f32(g, "mean", SHAPE1(arg[2])), x, w,
+	                           mask);
+}
+
+static void build_initial(graph *g, const int64_t *arg)
+{
+	initial(g, arg);
+}
+
+static void build_initial_grad(graph *g, const int64_t *arg)
+{
+	const attention_values y = initial(g, arg);
+	const value dg = real(g, arg, "dg", SHAPE3(arg[0], arg[1], arg[2]));
+	value grads[2];
+	graph_apply(g, OP_additive_initial_grad,
+	            (value[]){graph_find(g, "score"), graph_find(g, "mean"), y.pooled, y.log_normalizer, dg}, 5, NULL,
+	            grads);
+}
+
 /* As build_attention, of a stream. own: tokens read earlier have scores of their own, which w does not change. */
 static void stream_case(graph *g, const int64_t *arg, bool ragged, bool own)
 {
@@ -77,6 +103,15 @@ static void build_ragged_stream(graph *g, const int64_t *arg)
 #define FROZEN_ATTENTION(name, B, N, D, H, window, masked) \
 	{OP_additive_attention_grad, "frozen, " name, build_attention_grad, {B, N, D, H, window, masked, FROZEN}, \
 	 0, 0, 2e-5, 2e-5, 0}
+#define INITIAL(id, build, step) \
+	{id, "", build, {2, 33, 6, 2}, 0, 0, 2e-5, 2e-5, step}, \
+	{id, "masked", build, {2, 33, 6, 2, 0, 1}, 0, 0, 2e-5, 2e-5, step}, \
+	{id, "a head", build, {1, 100, 31, 1, 0, 1}, 0, 0, 2e-5, 2e-5, 0}, \
+	{id, "heads of a channel", build, {3, 31, 99, 99, 0, 0}, 0, 0, 2e-5, 2e-5, 0}, \
+	{id, "long", build, {3, 300, 64, 2, 0, 0}, 0, 0, 2e-5, 2e-5, 0}, \
+	{id, "loud scores", build, {2, 65, 32, 2, 0, 1, 1}, 0, 0, 2e-2, 1e-5, 0}, \
+	{id, "no token", build, {2, 0, 4, 2, 0, 0}, 0, 0, 2e-5, 2e-5, 0}, \
+	{id, "no sequence", build, {0, 5, 4, 2, 0, 0}, 0, 0, 2e-5, 2e-5, 0}
 /* clang-format on */
 
 static const op_case cases[] = {
@@ -89,6 +124,8 @@ static const op_case cases[] = {
     FROZEN_ATTENTION("window 7", 2, 70, 32, 2, 7, 0),
     FROZEN_ATTENTION("window 1000, masked", 1, 100, 31, 1, 1000, 1),
     FROZEN_ATTENTION("a head in pieces", 1, 21, 259, 1, 5, 1),
+    INITIAL(OP_additive_initial, build_initial, STEP),
+    INITIAL(OP_additive_initial_grad, build_initial_grad, 0),
     ATTENTION(OP_additive_stream, build_stream, 0),
     {OP_additive_stream, "gradient, window", build_stream_gradient, {2, 9, 6, 2, 5, 1}, 0, 9, 1e-5, 1e-5, STEP},
     {OP_additive_stream, "gradient, global", build_stream_gradient, {3, 7, 4, 1, 0, 0}, 0, 7, 1e-5, 1e-5, STEP},
