@@ -12,8 +12,16 @@
 #include "engine/model/model_private.h"
 #include "engine/model/safetensors.h"
 
+/* The initial state of layer l; NULL: it has none. */
+static const mixer_initial *initial_of(const architecture *a, const void *config, int64_t l, const void **options)
+{
+	const mixer_initial *i = a->mixer(config, l, options)->initial;
+	return i && (!i->exists || i->exists(*options)) ? i : NULL;
+}
+
 status adapter_check_architecture(const architecture *a, const void *config, error *err)
 {
+	bool some = false;
 	for (int64_t l = 0; l < architecture_dims(config)->layers; l++) {
 		const void *options;
 		const mixer *m = a->mixer(config, l, &options);
@@ -23,8 +31,11 @@ status adapter_check_architecture(const architecture *a, const void *config, err
 			    "layer %d of the architecture %s has attention of the kind \"%s\", which has no "
 			    "initial state",
 			    (int)l, a->name, m->name);
+		some |= initial_of(a, config, l, &options) != NULL;
 	}
-	return STATUS_OK;
+	return some ? STATUS_OK
+	            : error_set(err, STATUS_UNSUPPORTED, "model",
+	                        "all layers have a window, and attention in a window has no initial state");
 }
 
 status adapter_check(const model *base, error *err)
@@ -38,7 +49,9 @@ status adapter_parameters(const model *base, parameter_list *out, error *err)
 	TRY(adapter_check(base, err));
 	for (int64_t l = 0; l < base->dims.layers; l++) {
 		const void *options;
-		base->architecture->mixer(base->config, l, &options)->initial->parameters(options, (int)l, out);
+		const mixer_initial *i = initial_of(base->architecture, base->config, l, &options);
+		if (i)
+			i->parameters(options, (int)l, out);
 	}
 	return STATUS_OK;
 }
@@ -50,9 +63,11 @@ static void write_states(const model *a, const float *arena, const float **value
 		values[i] = arena + a->offset[i];
 	for (int64_t l = 0; l < a->dims.layers; l++) {
 		const void *options;
-		const mixer_initial *first = a->architecture->mixer(a->config, l, &options)->initial;
-		first->states(options, (int)l, values, &a->states, slot);
-		values += first->count;
+		const mixer_initial *i = initial_of(a->architecture, a->config, l, &options);
+		if (!i)
+			continue;
+		i->states(options, (int)l, values, &a->states, slot);
+		values += i->count;
 	}
 }
 

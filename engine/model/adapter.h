@@ -1,7 +1,14 @@
 /* adapter.h - a state adapter: the state from which a model reads a text, learned while the model's weights are fixed.
  *
- * In each layer it is the state after one token that no text has. Attention that forgets (mixer_forgetting) has the
- * recurrence
+ * In each layer it is the state after one token that no text has. In additive attention (mixer_additive) that token
+ * stays in the mean of every later one, with the sums s and z of the text and the weight e^{l_0}:
+ *
+ *   g = (s + e^{l_0} g_0) / (z + e^{l_0})
+ *
+ *   layers.L.ROUND.initial.score [heads]     l_0     ROUND: query, key
+ *   layers.L.ROUND.initial.mean [hidden]     g_0
+ *
+ * A layer with a window forgets it, so it has none. Attention that forgets (mixer_forgetting) has the recurrence
  *
  *   l_t = log(e^{l_{t-1} + f_t} + e^{a_t}),   g_t = g_{t-1} + e^{a_t - l_t} (v_t - g_{t-1})
  *
@@ -11,7 +18,7 @@
  *   layers.L.initial.mean [hidden]      g_0
  *
  * An adapter is a model (model_new_adapter) whose parameters are these. It reads the weights of its base, which has
- * neither a copy nor gradients. In the parallel form the state is a row before each sequence. In the recurrent form it
+ * neither a copy nor gradients. In the parallel form the state is a row before each sequence, or op_additive_initial. In the recurrent form it
  * is in the slot before the first token (adapter_slot), and PORT_STARTED says so. A step therefore costs the same with
  * and without, and its rows may have different adapters. */
 #ifndef ENGINE_MODEL_ADAPTER_H

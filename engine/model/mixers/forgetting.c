@@ -67,7 +67,8 @@ static void forgetting_initial_states(const void *options, int layer, const floa
 	memcpy(sums + 3 * o->heads, values[1], (size_t)o->hidden * sizeof *sums);
 }
 
-static const mixer_initial forgetting_initial = {2, forgetting_initial_parameters, forgetting_initial_states};
+static const mixer_initial forgetting_initial = {2, NULL, forgetting_initial_parameters,
+                                                 forgetting_initial_states};
 
 static value forgetting_f32(const builder *b, value x)
 {

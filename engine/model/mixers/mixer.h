@@ -12,6 +12,7 @@
 /* The state before the first token as parameters (adapter.h). If the graph has them, the parallel form reads them. */
 typedef struct mixer_initial {
 	int count; /* number of parameters in a layer */
+	bool (*exists)(const void *options); /* NULL: with all options */
 	void (*parameters)(const void *options, int layer, parameter_list *list);
 	/* Write the layer's states into a slot of zeros. */
 	void (*states)(const void *options, int layer, const float *const *values, const state_list *states,

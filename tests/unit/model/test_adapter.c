@@ -25,17 +25,23 @@ enum { B = 3, N = 23, V = 37, SLOTS = 4 };
 #define KEYS                                                                                                           \
 	"\"model_type\": \"additive2\", \"hidden_size\": 20, \"n_heads\": 5, \"n_layer\": 2, \"vocab_size\": 37,"      \
 	" \"intermediate_size\": 31"
+#define ADDITIVE                                                                                                       \
+	"\"model_type\": \"FastformerForCausalLM\", \"hidden_size\": 20, \"n_heads\": 5, \"n_layer\": 2, \"vocab_size\": 37,"    \
+	" \"n_positions\": 32"
 static const char *const models[] = {
     "{" KEYS "}",
     "{" KEYS ", \"forget\": \"const\", \"gate\": false}",
     "{" KEYS ", \"forget\": \"none\", \"shift\": false, \"group_norm\": false}",
     "{" KEYS ", \"shift\": false, \"group_norm\": false}",
+    "{" ADDITIVE ", \"position_embedding\": \"none\", \"use_local_att\": false}",
+    "{" ADDITIVE ", \"use_local_att\": true}", /* the first layer has a window */
 };
-enum { MODELS = sizeof models / sizeof *models, SEED = 900 };
+enum { MODELS = sizeof models / sizeof *models, ADDITIVE2_MODELS = MODELS - 2, SEED = 900 };
 
 static model *base_model(int k)
 {
-	return fixture_model_as(&architecture_additive2, models[k], device);
+	return fixture_model_as(k < ADDITIVE2_MODELS ? &architecture_additive2 : &architecture_additive, models[k],
+	                        device);
 }
 
 static void set_weights(const model *m, const float *x)
@@ -184,7 +190,7 @@ static void the_state_after_a_token_makes_an_adapter_that_predicts_as_after_that
 	(void)state;
 	enum { HEADS = 5, D = 20 };
 	const int32_t none[B] = {0};
-	for (int k = 2; k < MODELS; k++) {
+	for (int k = 2; k < ADDITIVE2_MODELS; k++) {
 		model *base = base_model(k), *a = new_adapter(base);
 		float whole[B * N * V], later[B * N * V], *x = fixture_weights(a);
 		int32_t ids[B * N], rest[B * N] = {0};
@@ -412,6 +418,22 @@ static void files_are_read_back_and_refused_by_the_tensor_at_fault(void **state)
 	assert_int_equal(file_remove_tree(folder, NULL), STATUS_OK);
 }
 
+static void a_layer_with_a_window_has_no_initial_state(void **state)
+{
+	(void)state;
+	model *all = base_model(ADDITIVE2_MODELS), *windowed = base_model(MODELS - 1);
+	model *a = new_adapter(all), *b = new_adapter(windowed);
+	assert_int_equal(model_tensor_count(a), 8);
+	assert_string_equal(model_parameter(a, 0)->name, "layers.0.query.initial.score");
+	assert_string_equal(model_parameter(a, 3)->name, "layers.0.key.initial.mean");
+	assert_int_equal(model_tensor_count(b), 4);
+	assert_string_equal(model_parameter(b, 0)->name, "layers.1.query.initial.score");
+	model_free(b);
+	model_free(a);
+	model_free(windowed);
+	model_free(all);
+}
+
 static void models_whose_attention_has_no_initial_state_are_refused_by_its_kind(void **state)
 {
 	(void)state;
@@ -420,6 +442,7 @@ static void models_whose_attention_has_no_initial_state_are_refused_by_its_kind(
 		const char *config, *named;
 	} cases[] = {
 	    {&architecture_additive2, "{" KEYS ", \"window_layers\": [1], \"window_heads\": 2}", "layer 1"},
+	    {&architecture_additive, "{" ADDITIVE ", \"window_sizes\": [4, 8]}", "all layers have a window"},
 	    {&architecture_gpt2,
 	     "{\"model_type\": \"gpt2\", \"n_embd\": 20, \"n_head\": 4, \"n_layer\": 2, \"vocab_size\": 37}",
 	     "layer 0"},
@@ -509,6 +532,7 @@ int main(void)
 	    cmocka_unit_test(gradients_are_those_of_finite_differences_and_the_base_has_none),
 	    cmocka_unit_test(files_are_read_back_and_refused_by_the_tensor_at_fault),
 	    cmocka_unit_test(an_adapter_has_a_score_of_each_head_and_a_mean_of_each_channel),
+	    cmocka_unit_test(a_layer_with_a_window_has_no_initial_state),
 	    cmocka_unit_test(models_whose_attention_has_no_initial_state_are_refused_by_its_kind),
 	    cmocka_unit_test(forwards_that_would_ignore_an_adapter_are_refused),
 	    cmocka_unit_test(without_memory_there_is_no_adapter_and_no_slot),
