@@ -97,8 +97,20 @@ def test_a_job_of_an_adapter_refuses_what_has_no_meaning_for_it(engine, base, fi
     for change, param in wrong:
         e = refused(engine, "job.create", {**fine, **change})
         assert (e.status, e.param) == (400, param), (change, str(e))
-    e = refused(engine, "job.create", {**fine, "model": train(engine, 5)})
+    e = refused(engine, "job.create", {**fine, "model": train(engine, 5, architecture="gpt2")})
     assert (e.status, e.param) == (400, "model") and "no initial state" in str(e)
+
+
+def test_layers_of_additive_attention_without_a_window_have_an_adapter(engine, file):
+    base = train(engine, 40)
+    done = engine.wait_job(engine.call("job.create", adapter_params(base, file, eval_every=10))["id"])
+    losses = [e["data"]["valid_loss"] for e in engine.job_events(done["id"]) if e["type"] == "metrics" and "valid_loss" in e["data"]]
+    assert losses[0] < losses[-1] - 0.01
+    adapter = done["additive"]["adapter"]
+    last = engine.call("model.get", {"id": base})["additive"]["config"]["n_layer"] - 1
+    assert {name.split(".")[1] for name in tensors(content(engine, adapter))} == {str(last)}
+    plain, with_adapter = said(engine, base), said(engine, base, adapter)
+    assert plain[0][0] != with_adapter[0][0] and with_adapter[1]["adapter"] == adapter
 
 
 def test_the_hyperparameters_of_the_method_count(engine, base, file):

@@ -11,9 +11,11 @@ static void initial_rows(const op_call *call, int64_t first, int64_t last)
 	const float *score = call->in[2].data;
 	for (int64_t i = first * heads; i < last * heads; i++) {
 		const int64_t h = i % heads;
-		const float normalizer = ((const float *)call->in[1].data)[i], less = math_exp(-fabsf(normalizer - score[h]));
+		const float normalizer = ((const float *)call->in[1].data)[i],
+		            less = math_exp(-fabsf(normalizer - score[h]));
 		const float share = (score[h] < normalizer ? less : 1.0f) / (1.0f + less);
-		const float *g = (const float *)call->in[0].data + i * dh, *mean = (const float *)call->in[3].data + h * dh;
+		const float *g = (const float *)call->in[0].data + i * dh,
+		            *mean = (const float *)call->in[3].data + h * dh;
 		float *to = (float *)call->out[0].data + i * dh;
 #pragma omp simd
 		for (int64_t c = 0; c < dh; c++)

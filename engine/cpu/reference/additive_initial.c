@@ -44,8 +44,8 @@ status reference_additive_initial_grad(backend *unused, const op_call *call)
 		for (int64_t c = h * dh; c < (h + 1) * dh; c++) {
 			double mean = 0;
 			for (int64_t row = 0; row < rows; row++) {
-				const double part = exp((double)l[h] - (double)M[row * heads + h]) *
-				                    (double)dg[row * width + c];
+				const double part =
+				    exp((double)l[h] - (double)M[row * heads + h]) * (double)dg[row * width + c];
 				mean += part;
 				score += part * ((double)m[c] - (double)g[row * width + c]);
 			}

@@ -36,8 +36,8 @@ static void additive_mixer_parameters(const void *options, const char *prefix, p
 void additive_rounds_states(const additive_options *o, int layer, state_list *list)
 {
 	for (int i = 0; i < ROUND_COUNT; i++)
-		state_list_add(list, STATE_RECURRENT, additive_state_floats(o->hidden, o->heads, o->window),
-		               STATE, layer, rounds[i]);
+		state_list_add(list, STATE_RECURRENT, additive_state_floats(o->hidden, o->heads, o->window), STATE,
+		               layer, rounds[i]);
 }
 
 static void additive_mixer_states(const void *options, int layer, state_list *list)
@@ -81,8 +81,7 @@ static value additive_attend(builder *b, const additive_options *o, int layer, i
 {
 	attention_values a;
 	if (b->pool != VALUE_NONE) {
-		additive_stream_params params = {o->heads, o->window,
-		                                 builder_state(b, STATE, layer, rounds[round])};
+		additive_stream_params params = {o->heads, o->window, builder_state(b, STATE, layer, rounds[round])};
 		/* A window follows the position, and a global round only needs to know whether its state is empty. */
 		const value position = stream_is_global(o->window) ? b->started : b->position;
 		a = op_additive_stream(b->g, x, w, b->pool, b->slot, position, b->length, b->mask, b->start, params);
@@ -90,8 +89,8 @@ static value additive_attend(builder *b, const additive_options *o, int layer, i
 		a = op_additive_attention(b->g, x, w, b->mask, o->heads, o->window);
 		const value score = builder_parameter(b, INITIAL_SCORE, layer, rounds[round]);
 		if (score != VALUE_NONE)
-			a = op_additive_initial(b->g, a, score, builder_parameter(b, INITIAL_MEAN, layer, rounds[round]), x,
-			                        w, b->mask);
+			a = op_additive_initial(
+			    b->g, a, score, builder_parameter(b, INITIAL_MEAN, layer, rounds[round]), x, w, b->mask);
 	}
 	if (b->spec->explain.log) {
 		graph_output(b->g, a.score, "layers.%d.%s.score", layer, rounds[round]);

@@ -26,7 +26,8 @@ enum { B = 3, N = 23, V = 37, SLOTS = 4 };
 	"\"model_type\": \"additive2\", \"hidden_size\": 20, \"n_heads\": 5, \"n_layer\": 2, \"vocab_size\": 37,"      \
 	" \"intermediate_size\": 31"
 #define ADDITIVE                                                                                                       \
-	"\"model_type\": \"FastformerForCausalLM\", \"hidden_size\": 20, \"n_heads\": 5, \"n_layer\": 2, \"vocab_size\": 37,"    \
+	"\"model_type\": \"FastformerForCausalLM\", \"hidden_size\": 20, \"n_heads\": 5, \"n_layer\": 2, "             \
+	"\"vocab_size\": 37,"                                                                                          \
 	" \"n_positions\": 32"
 static const char *const models[] = {
     "{" KEYS "}",
