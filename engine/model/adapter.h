@@ -8,7 +8,12 @@
  *   layers.L.ROUND.initial.score [heads]     l_0     ROUND: query, key
  *   layers.L.ROUND.initial.mean [hidden]     g_0
  *
- * A layer with a window forgets it, so it has none. Attention that forgets (mixer_forgetting) has the recurrence
+ * A layer with a window forgets it, so it has none. In linear attention (mixer_linear) the sums S and z start from those
+ * of as many such tokens as a head has channels:
+ *
+ *   layers.L.initial.keys, layers.L.initial.values [channels of a head, hidden]
+ *
+ * Attention that forgets (mixer_forgetting) has the recurrence
  *
  *   l_t = log(e^{l_{t-1} + f_t} + e^{a_t}),   g_t = g_{t-1} + e^{a_t - l_t} (v_t - g_{t-1})
  *

@@ -102,7 +102,7 @@ def test_a_job_of_an_adapter_refuses_what_has_no_meaning_for_it(engine, base, fi
 
 
 def test_layers_of_additive_attention_without_a_window_have_an_adapter(engine, file):
-    base = train(engine, 40)
+    base = train(engine, 40)  # additive; its first layers have windows
     done = engine.wait_job(engine.call("job.create", adapter_params(base, file, eval_every=10))["id"])
     losses = [e["data"]["valid_loss"] for e in engine.job_events(done["id"]) if e["type"] == "metrics" and "valid_loss" in e["data"]]
     assert losses[0] < losses[-1] - 0.01
@@ -111,6 +111,14 @@ def test_layers_of_additive_attention_without_a_window_have_an_adapter(engine, f
     assert {name.split(".")[1] for name in tensors(content(engine, adapter))} == {str(last)}
     plain, with_adapter = said(engine, base), said(engine, base, adapter)
     assert plain[0][0] != with_adapter[0][0] and with_adapter[1]["adapter"] == adapter
+
+
+def test_linear_attention_has_an_adapter_of_keys_and_values(engine, file):
+    job = engine.call("job.create", {"model": "linear", "training_file": engine.add_file(TEXT), "seed": 7, "additive": {**TINY, "max_steps": 40}})
+    base = engine.wait_job(job["id"])["fine_tuned_model"]
+    adapter = make_adapter(engine, base, file)
+    assert tensors(content(engine, adapter)) == {f"layers.{l}.initial.{name}": [8, 16] for l in range(2) for name in ("keys", "values")}
+    assert said(engine, base)[0][0] != said(engine, base, adapter)[0][0]
 
 
 def test_the_hyperparameters_of_the_method_count(engine, base, file):

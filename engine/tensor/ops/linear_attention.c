@@ -106,6 +106,22 @@ int64_t linear_state_floats(int64_t d, int64_t heads)
 	return heads * linear_head_floats(d / heads);
 }
 
+void linear_state_of_tokens(const float *k, const float *v, int64_t count, int64_t d, int64_t heads, float *state)
+{
+	const int64_t dh = d / heads;
+	for (int64_t h = 0; h < heads; h++) {
+		float *sums = state + linear_sums(dh, h), *normals = state + linear_normals(dh, h);
+		for (int64_t c = 0; c < dh; c++) {
+			for (int64_t t = 0; t < count; t++) {
+				const float x = k[t * d + h * dh + c], feature = x > 0 ? x + 1 : expf(x);
+				normals[c] += feature;
+				for (int64_t m = 0; m < dh; m++)
+					sums[c * dh + m] += feature * v[t * d + h * dh + m];
+			}
+		}
+	}
+}
+
 status op_linear_stream_check(op_call *call, error *err)
 {
 	const linear_stream_params *p = call->params;

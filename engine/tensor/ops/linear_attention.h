@@ -24,4 +24,7 @@ static inline int64_t linear_normals(int64_t dh, int64_t h)
 	return linear_sums(dh, h) + dh * dh;
 }
 
+/* Add `count` tokens to the state of a layer: k, v [count, d]. */
+void linear_state_of_tokens(const float *k, const float *v, int64_t count, int64_t d, int64_t heads, float *state);
+
 #endif

@@ -34,15 +34,18 @@ static const char *const models[] = {
     "{" KEYS ", \"forget\": \"const\", \"gate\": false}",
     "{" KEYS ", \"forget\": \"none\", \"shift\": false, \"group_norm\": false}",
     "{" KEYS ", \"shift\": false, \"group_norm\": false}",
+    "{\"model_type\": \"linear\", \"hidden_size\": 20, \"n_heads\": 5, \"n_layer\": 2, \"vocab_size\": 37}",
     "{" ADDITIVE ", \"position_embedding\": \"none\", \"use_local_att\": false}",
     "{" ADDITIVE ", \"use_local_att\": true}", /* the first layer has a window */
 };
-enum { MODELS = sizeof models / sizeof *models, ADDITIVE2_MODELS = MODELS - 2, SEED = 900 };
+enum { MODELS = sizeof models / sizeof *models, LINEAR_MODEL = MODELS - 3, ADDITIVE_MODEL, SEED = 900 };
 
 static model *base_model(int k)
 {
-	return fixture_model_as(k < ADDITIVE2_MODELS ? &architecture_additive2 : &architecture_additive, models[k],
-	                        device);
+	return fixture_model_as(k < LINEAR_MODEL    ? &architecture_additive2
+	                        : k == LINEAR_MODEL ? &architecture_linear
+	                                            : &architecture_additive,
+	                        models[k], device);
 }
 
 static void set_weights(const model *m, const float *x)
@@ -191,7 +194,7 @@ static void the_state_after_a_token_makes_an_adapter_that_predicts_as_after_that
 	(void)state;
 	enum { HEADS = 5, D = 20 };
 	const int32_t none[B] = {0};
-	for (int k = 2; k < ADDITIVE2_MODELS; k++) {
+	for (int k = 2; k < LINEAR_MODEL; k++) {
 		model *base = base_model(k), *a = new_adapter(base);
 		float whole[B * N * V], later[B * N * V], *x = fixture_weights(a);
 		int32_t ids[B * N], rest[B * N] = {0};
@@ -236,8 +239,8 @@ static void a_state_without_weight_changes_nothing(void **state)
 		int32_t ids[B * N];
 		random_ids(ids, B * N, 3);
 		for (int i = 0; i < model_tensor_count(a); i += 2)
-			for (int h = 0; h < 5; h++)
-				x[model_parameter_offset(a, i) + h] = -1e5f;
+			for (int64_t j = 0; j < shape_count(model_parameter(a, i)->shape); j++)
+				x[model_parameter_offset(a, i) + j] = -1e5f;
 		set_weights(a, x);
 		parallel_logits(base, ids, plain);
 		parallel_logits(a, ids, with);
@@ -422,7 +425,7 @@ static void files_are_read_back_and_refused_by_the_tensor_at_fault(void **state)
 static void a_layer_with_a_window_has_no_initial_state(void **state)
 {
 	(void)state;
-	model *all = base_model(ADDITIVE2_MODELS), *windowed = base_model(MODELS - 1);
+	model *all = base_model(ADDITIVE_MODEL), *windowed = base_model(MODELS - 1);
 	model *a = new_adapter(all), *b = new_adapter(windowed);
 	assert_int_equal(model_tensor_count(a), 8);
 	assert_string_equal(model_parameter(a, 0)->name, "layers.0.query.initial.score");
