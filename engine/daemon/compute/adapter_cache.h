@@ -6,7 +6,8 @@
 
 #include "engine/serve/scheduler.h"
 
-enum { ADAPTER_CACHE_ITEMS = 32 };
+/* More than the texts of a usual batch. */
+enum { ADAPTER_CACHE_ITEMS = 128 };
 
 typedef struct adapter_cache {
 	served_adapter *items[ADAPTER_CACHE_ITEMS]; /* NULL: empty */
