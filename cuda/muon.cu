@@ -142,7 +142,8 @@ status cuda_write_range(backend *b, const op_call *call)
 
 struct muon_arguments {
 	float *p, *m, *v;
-	const float *g, *d, *norm2, *hyper, *scales, *decays;
+	const float *g, *d, *norm2, *hyper, *scales;
+	const step_factors *factors;
 	bf16 *narrow;
 	muon_params h;
 	double log_beta1, log_beta2;
@@ -176,8 +177,9 @@ static __device__ __forceinline__ void update_muon(const muon_arguments &o, cons
 {
 	numbers<N> p = load<N>(o.p + e);
 	if (!s.skip) {
-		const float decay = s.lr * o.h.adamw.decay;
-		const float shrink = 1.0f - decay * (o.decays ? o.decays[e / ROW_SPAN_UNIT] : 1.0f);
+		const step_factors f = o.factors ? o.factors[e / ROW_SPAN_UNIT] : step_factors{1.0f, 1.0f};
+		const float lr = s.lr * f.rate, rate = s.rate * f.rate;
+		const float shrink = 1.0f - lr * o.h.adamw.decay * f.decay;
 		const float scale = o.scales[e / ROW_SPAN_UNIT];
 		const numbers<N> g = load<N>(o.g + e);
 		numbers<N> m = load<N>(o.m + e);
@@ -186,7 +188,7 @@ static __device__ __forceinline__ void update_muon(const muon_arguments &o, cons
 #pragma unroll
 			for (int i = 0; i < N; i++) {
 				m.at[i] = o.h.momentum * m.at[i] + s.clip * g.at[i];
-				p.at[i] = p.at[i] * shrink - s.lr * scale * d.at[i];
+				p.at[i] = p.at[i] * shrink - lr * scale * d.at[i];
 			}
 		} else {
 			numbers<N> v = load<N>(o.v + e);
@@ -196,7 +198,7 @@ static __device__ __forceinline__ void update_muon(const muon_arguments &o, cons
 				m.at[i] = beta1 * m.at[i] + (1.0f - beta1) * grad;
 				v.at[i] = beta2 * v.at[i] + (1.0f - beta2) * grad * grad;
 				p.at[i] =
-				    p.at[i] * shrink - s.rate * m.at[i] / (sqrtf(v.at[i]) * s.root + o.h.adamw.eps);
+				    p.at[i] * shrink - rate * m.at[i] / (sqrtf(v.at[i]) * s.root + o.h.adamw.eps);
 			}
 			store(o.v + e, v);
 		}
@@ -234,7 +236,7 @@ status cuda_muon(backend *b, const op_call *call)
 	o.hyper = (const float *)call->in[6].data;
 	o.scales = (const float *)call->in[7].data;
 	o.narrow = (bf16 *)cuda_optional(call, 8);
-	o.decays = (const float *)cuda_optional(call, 9);
+	o.factors = (const step_factors *)cuda_optional(call, 9);
 	o.h = *(const muon_params *)call->params;
 	o.log_beta1 = log((double)o.h.adamw.beta1);
 	o.log_beta2 = log((double)o.h.adamw.beta2);

@@ -31,7 +31,8 @@ static unsigned arena_blocks(const backend *b, int64_t elements)
 
 struct adamw_arguments {
 	float *p, *m, *v;
-	const float *g, *norm2, *hyper, *decays;
+	const float *g, *norm2, *hyper;
+	const step_factors *factors;
 	bf16 *narrow;
 	adamw_params h;
 	double log_beta1, log_beta2;
@@ -44,10 +45,10 @@ struct adamw_step {
 	int skip;
 };
 
-/* Factor of the decay of element e of the arena; N neighbours of a unit have the same. */
-static __device__ __forceinline__ float shrink_of(const float *decays, float decay, int64_t e)
+/* Factors of element e of the arena; N neighbours of a unit have the same. */
+static __device__ __forceinline__ step_factors factors_of(const step_factors *factors, int64_t e)
 {
-	return 1.0f - decay * (decays ? decays[e / ROW_SPAN_UNIT] : 1.0f);
+	return factors ? factors[e / ROW_SPAN_UNIT] : step_factors{1.0f, 1.0f};
 }
 
 /* Run by two threads, 0 and 1. The order of operations in transformers is the same expression with other constants. */
@@ -73,7 +74,9 @@ template <int N> static __device__ __forceinline__ void update(const adamw_argum
 	if (!s.skip) {
 		const numbers<N> g = load<N>(o.g + e);
 		numbers<N> m = load<N>(o.m + e), v = load<N>(o.v + e);
-		const float shrink = shrink_of(o.decays, s.decay, e), step = o.h.transformers ? s.rate * shrink : s.rate;
+		const step_factors f = factors_of(o.factors, e);
+		const float shrink = 1.0f - s.decay * f.rate * f.decay;
+		const float step = s.rate * f.rate * (o.h.transformers ? shrink : 1.0f);
 #pragma unroll
 		for (int i = 0; i < N; i++) {
 			const float grad = s.clip * g.at[i];
@@ -114,7 +117,7 @@ status cuda_adamw(backend *b, const op_call *call)
 	o.norm2 = (const float *)call->in[4].data;
 	o.hyper = (const float *)call->in[5].data;
 	o.narrow = (bf16 *)cuda_optional(call, 6);
-	o.decays = (const float *)cuda_optional(call, 7);
+	o.factors = (const step_factors *)cuda_optional(call, 7);
 	o.h = *(const adamw_params *)call->params;
 	o.log_beta1 = log((double)o.h.beta1);
 	o.log_beta2 = log((double)o.h.beta2);
@@ -124,7 +127,8 @@ status cuda_adamw(backend *b, const op_call *call)
 
 struct sgd_arguments {
 	float *p, *m;
-	const float *g, *norm2, *hyper, *decays;
+	const float *g, *norm2, *hyper;
+	const step_factors *factors;
 	bf16 *narrow;
 	sgd_params h;
 	int64_t n;
@@ -150,11 +154,12 @@ template <int N> static __device__ __forceinline__ void update(const sgd_argumen
 	if (!s.skip) {
 		const numbers<N> g = load<N>(o.g + e);
 		numbers<N> m = load<N>(o.m + e);
-		const float shrink = shrink_of(o.decays, s.decay, e);
+		const step_factors f = factors_of(o.factors, e);
+		const float rate = s.rate * f.rate, shrink = 1.0f - s.decay * f.rate * f.decay;
 #pragma unroll
 		for (int i = 0; i < N; i++) {
 			m.at[i] = o.h.momentum * m.at[i] + s.factor * g.at[i];
-			p.at[i] = p.at[i] * shrink - s.rate * m.at[i];
+			p.at[i] = p.at[i] * shrink - rate * m.at[i];
 		}
 		store(o.m + e, m);
 		store(o.p + e, p);
@@ -183,7 +188,7 @@ status cuda_sgd(backend *b, const op_call *call)
 	o.norm2 = (const float *)call->in[3].data;
 	o.hyper = (const float *)call->in[4].data;
 	o.narrow = (bf16 *)cuda_optional(call, 5);
-	o.decays = (const float *)cuda_optional(call, 6);
+	o.factors = (const step_factors *)cuda_optional(call, 6);
 	o.h = *(const sgd_params *)call->params;
 	o.n = shape_count(call->in[0].shape);
 	return cuda_launch(b, sgd_kernel, arena_blocks(b, o.n), ELEMENT_THREADS, 0, o);
@@ -293,7 +298,8 @@ status cuda_row_squares(backend *b, const op_call *call)
 
 struct normalized_sgd_arguments {
 	float *p, *statistics;
-	const float *g, *rows, *tensors, *norm2, *hyper, *decays;
+	const float *g, *rows, *tensors, *norm2, *hyper;
+	const step_factors *factors;
 	bf16 *narrow;
 	normalized_sgd_params h;
 	row_spans spans;
@@ -355,9 +361,10 @@ static __global__ void __launch_bounds__(ELEMENT_THREADS) normalized_sgd_kernel(
 	const int lane = threadIdx.x % WARP;
 	for (int64_t r = grid_first() / WARP; r < o.spans.rows; r += grid_stride() / WARP) {
 		const int k = find_span(o.spans, (int)r);
-		const float rate = row_rate(o, s, k, (int)r, lane);
+		const step_factors f = factors_of(o.factors, (int64_t)ROW_SPAN_UNIT * o.spans.each[k].place);
+		const float rate = row_rate(o, s, k, (int)r, lane) * f.rate;
 		const int64_t at = place_of(o.spans.each[k], (int)r);
-		const float shrink = shrink_of(o.decays, s.decay, (int64_t)ROW_SPAN_UNIT * o.spans.each[k].place);
+		const float shrink = 1.0f - s.decay * f.rate * f.decay;
 		const int width = o.spans.each[k].width;
 		if (width % 4)
 			step_row<1>(o, s, rate, shrink, at, width, lane);
@@ -378,7 +385,7 @@ status cuda_normalized_sgd(backend *b, const op_call *call)
 	o.norm2 = (const float *)call->in[6].data;
 	o.hyper = (const float *)call->in[7].data;
 	o.narrow = (bf16 *)cuda_optional(call, 8);
-	o.decays = (const float *)cuda_optional(call, 9);
+	o.factors = (const step_factors *)cuda_optional(call, 9);
 	o.h = *(const normalized_sgd_params *)call->params;
 	return cuda_launch(b, normalized_sgd_kernel, cuda_blocks(b, o.spans.rows, ELEMENT_THREADS / WARP),
 	                   ELEMENT_THREADS, 0, o);

@@ -959,26 +959,29 @@ value op_sum_squares(graph *g, value x);
  * or with `transformers` (the order of Hugging Face's AdamW: eps beside √v as it is, decay of the updated p)
  *   p = (p - lr · √(1-β2^t) / (1-β1^t) · m / (√v + eps)) (1 - lr·decay)
  * p [n], g [n], m [n], v [n], norm2 scalar, hyper [2] = {lr, t}. A non-finite norm2
- * leaves p, m and v untouched. narrow? [bf16] [n] is p rounded, written whenever the op runs. decays? [⌈n / 16⌉]:
- * of every 16 numbers of p, ROW_SPAN_UNIT, a factor of `decay`; 1 where it is not given.
+ * leaves p, m and v untouched. narrow? [bf16] [n] is p rounded, written whenever the op runs. factors?
+ * [⌈n / 16⌉, 2]: step_factors of every 16 numbers of p, ROW_SPAN_UNIT; 1 where they are not given.
  * (Loshchilov and Hutter 2019; PyTorch's AdamW.) */
+typedef struct step_factors {
+	float rate, decay; /* the rate multiplies lr, also where lr multiplies the decay */
+} step_factors;
 typedef struct adamw_params {
 	float beta1, beta2, eps, decay, clip;
 	bool transformers;
 } adamw_params;
-void op_adamw(graph *g, value p, value grad, value m, value v, value norm2, value hyper, value narrow, value decays,
+void op_adamw(graph *g, value p, value grad, value m, value v, value norm2, value hyper, value narrow, value factors,
               adamw_params params);
 
 /* sgd on flat arenas, in place on p and m:
  *   c = normalize ? (norm > 0 ? 1 / norm : 0) : clip > 0 and norm > clip ? clip / (norm + 1e-6) : 1, norm = √norm2
  *   m = μ m + c·g;  p = p (1 - lr·decay) - lr·m
- * p [n], g [n], m [n], norm2 scalar, hyper [2] = {lr, t} (t is not read), narrow? [bf16] [n], decays? [⌈n / 16⌉]. A
- * norm2 that is not finite, narrow and decays are treated as by adamw. (Polyak 1964, in PyTorch's form.) */
+ * p [n], g [n], m [n], norm2 scalar, hyper [2] = {lr, t} (t is not read), narrow? [bf16] [n], factors? [⌈n / 16⌉, 2].
+ * A norm2 that is not finite, narrow and factors are treated as by adamw. (Polyak 1964, in PyTorch's form.) */
 typedef struct sgd_params {
 	float momentum, decay, clip;
 	bool normalize;
 } sgd_params;
-void op_sgd(graph *g, value p, value grad, value m, value norm2, value hyper, value narrow, value decays,
+void op_sgd(graph *g, value p, value grad, value m, value norm2, value hyper, value narrow, value factors,
             sgd_params params);
 
 /* muon_direction: the momentum step of one matrix in flat arenas, divided by its Frobenius norm.
@@ -1002,15 +1005,15 @@ value op_write_range(graph *g, value x, value part, int64_t first);
 /* muon on flat arenas, in place on p, m and v. scales [⌈n / 16⌉]: s of every 16 numbers. With c as of adamw,
  *   s > 0:  m = μ m + c·g;  p = p (1 - lr·decay) - lr · s · d
  *   s = 0:  the step of adamw, without `transformers`
- * p, g, m, v, d [n], norm2 scalar, hyper [2] = {lr, t}, scales, narrow? [bf16] [n], decays? [⌈n / 16⌉]. d is
- * muon_direction's x of each matrix, which the caller has orthogonalised. A norm2 that is not finite, narrow and
- * decays are treated as by adamw. (Jordan 2024.) */
+ * p, g, m, v, d [n], norm2 scalar, hyper [2] = {lr, t}, scales, narrow? [bf16] [n], factors? [⌈n / 16⌉, 2].
+ * d is muon_direction's x of each matrix, which the caller has orthogonalised. A norm2 that is not finite, narrow and
+ * factors are treated as by adamw. (Jordan 2024.) */
 typedef struct muon_params {
 	adamw_params adamw;
 	float momentum;
 } muon_params;
 typedef struct muon_inputs {
-	value p, grad, m, v, direction, norm2, hyper, scales, narrow, decays;
+	value p, grad, m, v, direction, norm2, hyper, scales, narrow, factors;
 } muon_inputs;
 void op_muon(graph *g, const muon_inputs *in, muon_params params);
 
@@ -1035,15 +1038,15 @@ value op_row_squares(graph *g, value x, value spans, int64_t rows, value *tensor
  *   row:    s = ρ s + |g|² / (rms ? X : 1), also where g is 0;  c = s / Σ_{i<t} ρ^i
  *   p = p (1 - lr·decay) - lr · (G or g) / √c, where nothing is subtracted if G or g is 0
  * p [n], g [n], s [R], rows [R], tensors [K], spans [i32] [K, 4] (as row_squares has them), norm2 scalar,
- * hyper [2] = {lr, t}, narrow? [bf16] [n], decays? [⌈n / 16⌉], of a tensor the factor where it begins. s of rows of
- * other tensors stays. A norm2 that is not finite, narrow and decays are treated as by adamw, but numbers between
+ * hyper [2] = {lr, t}, narrow? [bf16] [n], factors? [⌈n / 16⌉, 2], of a tensor those where it begins. s of rows of
+ * other tensors stays. A norm2 that is not finite, narrow and factors are treated as by adamw, but numbers between
  * tensors are not written. ρ is row_decay, from 0 to below 1. */
 typedef struct normalized_sgd_params {
 	float row_decay, decay;
 	bool rms;
 } normalized_sgd_params;
 typedef struct normalized_sgd_inputs {
-	value p, grad, statistics, rows, tensors, spans, norm2, hyper, narrow, decays;
+	value p, grad, statistics, rows, tensors, spans, norm2, hyper, narrow, factors;
 } normalized_sgd_inputs;
 void op_normalized_sgd(graph *g, const normalized_sgd_inputs *in, normalized_sgd_params params);
 

@@ -8,6 +8,7 @@
 
 #include "engine/base/memory.h"
 #include "engine/train/optimizer_kind.h"
+#include "engine/train/parameter_depth.h"
 #include "engine/train/ranks.h"
 
 enum { LAYOUTS = 3 };
@@ -25,7 +26,7 @@ struct optimizer {
 	float *whole;                       /* host: the states of all shares, one after another; NULL: not gathered */
 	bool is_gathered;                   /* `whole` is complete */
 	int32_t *spans; /* device: of this share's parameters, [tensors, ROW_SPAN_WORDS]; NULL: elementwise */
-	float *decays;  /* device: for each ROW_SPAN_UNIT weights; NULL: all weights decay */
+	float *factors; /* device: step_factors for each ROW_SPAN_UNIT weights; NULL: all are 1 */
 	float *scales;  /* device: matrix_scale for each ROW_SPAN_UNIT weights; NULL: not read by the kind */
 	float *small2;  /* device: mean of the micro-batches' norm2; NULL without gradient_noise */
 	plan *gather, *update;
@@ -98,7 +99,7 @@ static status optimizer_build_update(optimizer *o, model *m, const train_options
 	                      .spans = VALUE_NONE,
 	                      .rows = count_of(o, STATE_PER_ROW),
 	                      .bf16 = VALUE_NONE,
-	                      .decays = VALUE_NONE,
+	                      .factors = VALUE_NONE,
 	                      .matrices = matrices,
 	                      .n_matrices = n_matrices,
 	                      .scales = VALUE_NONE};
@@ -115,9 +116,9 @@ static status optimizer_build_update(optimizer *o, model *m, const train_options
 		v.spans = graph_weight(g, "spans", DTYPE_I32, SHAPE2(count_of(o, STATE_PER_TENSOR), ROW_SPAN_WORDS));
 		bindings[n++] = (plan_binding){v.spans, o->spans};
 	}
-	if (o->decays) {
-		v.decays = graph_weight(g, "decays", DTYPE_F32, SHAPE1(units_of(o)));
-		bindings[n++] = (plan_binding){v.decays, o->decays};
+	if (o->factors) {
+		v.factors = graph_weight(g, "factors", DTYPE_F32, SHAPE2(units_of(o), 2));
+		bindings[n++] = (plan_binding){v.factors, o->factors};
 	}
 	if (o->scales) {
 		v.scales = graph_weight(g, "scales", DTYPE_F32, SHAPE1(units_of(o)));
@@ -213,10 +214,9 @@ static status make_shares(optimizer *o, const model *m)
 }
 
 /* Factor of the decay of a parameter: 1 for matrices and tables, 0 for vectors. */
-static float decay_factor(const optimizer *o, const parameter_spec *p)
+static float decay_factor(const train_options *options, const parameter_spec *p)
 {
-	(void)o;
-	return p->shape.rank > 1 ? 1 : 0;
+	return options->decayed == DECAYED_ALL || p->shape.rank > 1 ? 1 : 0;
 }
 
 /* True for an optimizer_matrix. */
@@ -230,25 +230,38 @@ static float scale_factor(const optimizer *o, const parameter_spec *p)
 	return is_matrix(p) ? o->kind->matrix_scale(p->shape.dim[0], p->shape.dim[1]) : 0;
 }
 
-/* Make a device vector of a factor for each 16 weights of this share, that of their parameter. */
-static status make_factors(optimizer *o, const model *m, float (*factor)(const optimizer *, const parameter_spec *),
-                           float **out)
+/* Copy numbers for the units of all weights to the device, `width` for each unit; those of this share. */
+static status upload_units(optimizer *o, const float *units, int64_t width, float **out)
 {
-	const int64_t units = (o->floats + ROW_SPAN_UNIT - 1) / ROW_SPAN_UNIT;
-	float *factors = memory_new((size_t)units, sizeof *factors);
-	if (!factors)
-		return STATUS_NOMEM;
-	for (int i = 0; i < model_tensor_count(m); i++) {
+	TRY(optimizer_allocate(o, units_of(o) * width, out));
+	return o->backend->upload(o->backend, *out, units + first_of(o, STATE_PER_SCALAR) / ROW_SPAN_UNIT * width,
+	                          (size_t)(units_of(o) * width) * sizeof *units);
+}
+
+/* Make the device vectors that have numbers for each 16 weights: those of their parameter. */
+static status make_factors(optimizer *o, const model *m, const train_options *options)
+{
+	const size_t units = (size_t)((o->floats + ROW_SPAN_UNIT - 1) / ROW_SPAN_UNIT);
+	const bool factors = options->decayed == DECAYED_MATRICES || options->layer_rate_decay < 1;
+	step_factors *steps = memory_new(units, sizeof *steps);
+	float *scales = memory_new(units, sizeof *scales);
+	const parameter_depths depths = parameter_depths_of(m);
+	for (int i = 0; i < model_tensor_count(m) && steps && scales; i++) {
 		const parameter_spec *p = model_parameter(m, i);
 		const int64_t first = model_parameter_offset(m, i), last = first + shape_count(p->shape);
-		for (int64_t at = first; at < last && !p->fixed; at += ROW_SPAN_UNIT)
-			factors[at / ROW_SPAN_UNIT] = factor(o, p);
+		const float rate = (float)pow(options->layer_rate_decay, parameter_layers_above(&depths, m, i));
+		for (int64_t at = first; at < last && !p->fixed; at += ROW_SPAN_UNIT) {
+			steps[at / ROW_SPAN_UNIT] = (step_factors){rate, decay_factor(options, p)};
+			scales[at / ROW_SPAN_UNIT] = o->kind->matrix_scale ? scale_factor(o, p) : 0;
+		}
 	}
-	status s = optimizer_allocate(o, units_of(o), out);
-	if (s == STATUS_OK)
-		s = o->backend->upload(o->backend, *out, factors + first_of(o, STATE_PER_SCALAR) / ROW_SPAN_UNIT,
-		                       (size_t)units_of(o) * sizeof *factors);
-	free(factors);
+	status s = steps && scales ? STATUS_OK : STATUS_NOMEM;
+	if (s == STATUS_OK && factors)
+		s = upload_units(o, &steps->rate, 2, &o->factors);
+	if (s == STATUS_OK && o->kind->matrix_scale)
+		s = upload_units(o, scales, 1, &o->scales);
+	free(scales);
+	free(steps);
 	return s;
 }
 
@@ -275,10 +288,8 @@ static status optimizer_build(optimizer *o, model *m, const train_options *optio
 	TRY(optimizer_allocate(o, o->floats, &o->gradients));
 	TRY(make_shares(o, m));
 	const bool owns = count_of(o, STATE_PER_SCALAR) > 0;
-	if (owns && options->decayed == DECAYED_MATRICES)
-		TRY(make_factors(o, m, decay_factor, &o->decays));
-	if (owns && o->kind->matrix_scale)
-		TRY(make_factors(o, m, scale_factor, &o->scales));
+	if (owns)
+		TRY(make_factors(o, m, options));
 	for (int i = 0; owns && o->kind->states[i].name; i++)
 		TRY(optimizer_allocate(o, count_of(o, o->kind->states[i].layout), &o->state[i]));
 	if (o->ranks && model_bf16_weights(m))
@@ -331,7 +342,7 @@ void optimizer_free(optimizer *o)
 	o->backend->release(o->backend, o->gradients);
 	o->backend->release(o->backend, o->mean);
 	o->backend->release(o->backend, o->spans);
-	o->backend->release(o->backend, o->decays);
+	o->backend->release(o->backend, o->factors);
 	o->backend->release(o->backend, o->scales);
 	o->backend->release(o->backend, o->small2);
 	for (int i = 0; i < OPTIMIZER_MAX_STATES; i++)

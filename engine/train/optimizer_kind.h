@@ -39,7 +39,7 @@ typedef struct optimizer_values {
 	value spans;     /* [i32] [parameters, ROW_SPAN_WORDS]: one row_span each (ops.h); VALUE_NONE for a kind without
 	                  * matrix_scale whose states are all per scalar */
 	int64_t rows;    /* for all parameters */
-	value decays;    /* [⌈floats / 16⌉]: factor of weight_decay for each 16 weights; VALUE_NONE: 1 */
+	value factors;   /* [⌈floats / 16⌉, 2]: step_factors for each 16 weights; VALUE_NONE: 1 */
 	value bf16;      /* [floats] bf16 copy of the weights, written by the update; VALUE_NONE: no copy */
 	value state[OPTIMIZER_MAX_STATES]; /* updated in place; zero before the first update */
 	/* For a kind with matrix_scale: the hidden matrices, and that factor for each 16 weights, 0 outside them. */

@@ -84,7 +84,7 @@ def sharded(ranks, **more):
 
 
 @pytest.mark.parametrize("ranks, more", [
-    (2, {"decayed": "matrices", "ema_decay": 0.9}),
+    (2, {"decayed": "matrices", "ema_decay": 0.9, "layer_rate_decay": 0.7}),
     (3, {"batch_size": 6, "gradient_accumulation": 2}),
     (2, {"optimizer": "muon"}),
     (3, {"batch_size": 6, "optimizer": "muon"}),

@@ -10,8 +10,13 @@
 
 enum { COST = 4 };
 
-/* With decays every 16 numbers have a factor of their own. */
+/* With step_factors every 16 numbers have their own. */
 enum { CHUNK = 4096 };
+
+static step_factors optimizer_factors(const step_factors *factors, int64_t unit)
+{
+	return factors ? factors[unit] : (step_factors){1.0f, 1.0f};
+}
 
 /* Input `copy`: the bf16 copy. */
 static status optimizer_kernel_finish(backend *b, const op_call *call, int copy)
@@ -41,18 +46,20 @@ status KERNEL(adamw)(backend *b, const op_call *call)
 	if (!isfinite(norm2))
 		return optimizer_kernel_finish(b, call, 6);
 	const float clip = h->clip > 0.0f && norm > h->clip ? h->clip / (norm + 1e-6f) : 1.0f;
-	const float beta1 = h->beta1, beta2 = h->beta2, *decays = kernel_optional(call, 7);
+	const float beta1 = h->beta1, beta2 = h->beta2;
+	const step_factors *factors = kernel_optional(call, 7);
 	/* The bias corrections in double: 1 - 0.999^t loses digits early on. */
 	const float rate = (float)(lr / (1.0 - pow(beta1, hyper[1])));
 	const float root = (float)(1.0 / sqrt(1.0 - pow(beta2, hyper[1])));
 	/* The order of transformers is the same expression with other constants. */
 	const float eps = h->transformers ? h->eps * root : h->eps;
 	const int threads = kernel_threads(b, n * COST);
-	const int64_t chunk = decays ? ROW_SPAN_UNIT : CHUNK;
+	const int64_t chunk = factors ? ROW_SPAN_UNIT : CHUNK;
 #pragma omp parallel for schedule(static) num_threads(threads)
 	for (int64_t at = 0; at < n; at += chunk) {
-		const float shrink = 1.0f - lr * h->decay * (decays ? decays[at / ROW_SPAN_UNIT] : 1.0f);
-		const float step = h->transformers ? rate * shrink : rate;
+		const step_factors f = optimizer_factors(factors, at / ROW_SPAN_UNIT);
+		const float shrink = 1.0f - lr * f.rate * h->decay * f.decay;
+		const float step = rate * f.rate * (h->transformers ? shrink : 1.0f);
 		const int64_t end = optimizer_least(at + chunk, n);
 #pragma omp simd
 		for (int64_t i = at; i < end; i++) {
@@ -77,17 +84,19 @@ status KERNEL(sgd)(backend *b, const op_call *call)
 		return optimizer_kernel_finish(b, call, 5);
 	const float clip = h->clip > 0.0f && norm > h->clip ? h->clip / (norm + 1e-6f) : 1.0f;
 	const float factor = !h->normalize ? clip : norm > 0.0f ? 1.0f / norm : 0.0f;
-	const float momentum = h->momentum, *decays = kernel_optional(call, 6);
+	const float momentum = h->momentum;
+	const step_factors *factors = kernel_optional(call, 6);
 	const int threads = kernel_threads(b, n);
-	const int64_t chunk = decays ? ROW_SPAN_UNIT : CHUNK;
+	const int64_t chunk = factors ? ROW_SPAN_UNIT : CHUNK;
 #pragma omp parallel for schedule(static) num_threads(threads)
 	for (int64_t at = 0; at < n; at += chunk) {
-		const float shrink = 1.0f - lr * h->decay * (decays ? decays[at / ROW_SPAN_UNIT] : 1.0f);
+		const step_factors f = optimizer_factors(factors, at / ROW_SPAN_UNIT);
+		const float rate = lr * f.rate, shrink = 1.0f - rate * h->decay * f.decay;
 		const int64_t end = optimizer_least(at + chunk, n);
 #pragma omp simd
 		for (int64_t i = at; i < end; i++) {
 			m[i] = momentum * m[i] + factor * g[i];
-			p[i] = p[i] * shrink - lr * m[i];
+			p[i] = p[i] * shrink - rate * m[i];
 		}
 	}
 	return optimizer_kernel_finish(b, call, 5);
@@ -175,7 +184,8 @@ static void step_rows(const op_call *call, int64_t first, int64_t last)
 	const normalized_sgd_params *h = call->params;
 	float *p = call->in[0].data, *statistics = call->in[2].data;
 	const float *g = call->in[1].data, *rows = call->in[3].data, *tensors = call->in[4].data,
-	            *hyper = call->in[7].data, *decays = kernel_optional(call, 9);
+	            *hyper = call->in[7].data;
+	const step_factors *factors = kernel_optional(call, 9);
 	uint16_t *copy = call->n_in > 8 ? call->in[8].data : NULL;
 	const row_spans s = spans_of(call, 5, shape_count(call->in[2].shape));
 	const bool skip = !isfinite(*(const float *)call->in[6].data);
@@ -184,7 +194,8 @@ static void step_rows(const op_call *call, int64_t first, int64_t last)
 		k += r == optimizer_end_of(&s, k);
 		const int64_t at = optimizer_place_of(&s, k, r), width = s.each[k].width;
 		const bool by_row = s.each[k].by_row;
-		const float shrink = 1.0f - hyper[0] * h->decay * (decays ? decays[s.each[k].place] : 1.0f);
+		const step_factors f = optimizer_factors(factors, s.each[k].place);
+		const float lr = hyper[0] * f.rate, shrink = 1.0f - lr * h->decay * f.decay;
 		const double count = (double)(by_row ? width : width * (optimizer_end_of(&s, k) - s.each[k].row));
 		const double squares = (double)(by_row ? rows[r] : tensors[k]);
 		double c = h->rms ? squares / count : squares;
@@ -192,7 +203,7 @@ static void step_rows(const op_call *call, int64_t first, int64_t last)
 			statistics[r] = (float)(rho * (double)statistics[r] + c);
 			c = (double)statistics[r] / weights;
 		}
-		const float rate = squares > 0.0 && c > 0.0 ? (float)((double)hyper[0] / sqrt(c)) : 0.0f;
+		const float rate = squares > 0.0 && c > 0.0 ? (float)((double)lr / sqrt(c)) : 0.0f;
 #pragma omp simd
 		for (int64_t i = at; i < at + width * !skip; i++)
 			p[i] = p[i] * shrink - rate * g[i];
@@ -272,14 +283,16 @@ status KERNEL(muon)(backend *b, const op_call *call)
 	if (!isfinite(norm2))
 		return optimizer_kernel_finish(b, call, 8);
 	const float clip = clip_factor(h->adamw.clip, norm2), momentum = h->momentum, eps = h->adamw.eps;
-	const float beta1 = h->adamw.beta1, beta2 = h->adamw.beta2, *decays = kernel_optional(call, 9);
+	const float beta1 = h->adamw.beta1, beta2 = h->adamw.beta2;
+	const step_factors *factors = kernel_optional(call, 9);
 	const float rate = (float)(lr / (1.0 - pow(beta1, hyper[1])));
 	const float root = (float)(1.0 / sqrt(1.0 - pow(beta2, hyper[1])));
 	const int threads = kernel_threads(b, n * COST);
 #pragma omp parallel for schedule(static) num_threads(threads)
 	for (int64_t at = 0; at < n; at += ROW_SPAN_UNIT) {
-		const float shrink = 1.0f - lr * h->adamw.decay * (decays ? decays[at / ROW_SPAN_UNIT] : 1.0f);
-		const float step = lr * scales[at / ROW_SPAN_UNIT];
+		const step_factors f = optimizer_factors(factors, at / ROW_SPAN_UNIT);
+		const float shrink = 1.0f - lr * f.rate * h->adamw.decay * f.decay;
+		const float step = lr * f.rate * scales[at / ROW_SPAN_UNIT], own = rate * f.rate;
 		const int64_t end = optimizer_least(at + ROW_SPAN_UNIT, n);
 		if (scales[at / ROW_SPAN_UNIT] > 0.0f) {
 #pragma omp simd
@@ -294,7 +307,7 @@ status KERNEL(muon)(backend *b, const op_call *call)
 			const float grad = clip * g[i];
 			m[i] = beta1 * m[i] + (1.0f - beta1) * grad;
 			v[i] = beta2 * v[i] + (1.0f - beta2) * grad * grad;
-			p[i] = p[i] * shrink - rate * m[i] / (sqrtf(v[i]) * root + eps);
+			p[i] = p[i] * shrink - own * m[i] / (sqrtf(v[i]) * root + eps);
 		}
 	}
 	return optimizer_kernel_finish(b, call, 8);

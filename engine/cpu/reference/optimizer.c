@@ -27,11 +27,17 @@ status reference_lerp(backend *b, const op_call *call)
 	return STATUS_OK;
 }
 
-/* Factor of the decay of number i of p: decays? [⌈n / 16⌉]; `input`: index of that input. */
-static double decay_of(const op_call *call, int input, int64_t i)
+/* The rate and the weight decay of one number. */
+typedef struct step_size {
+	double rate, decay;
+} step_size;
+
+/* Those of number i of p: factors? [⌈n / 16⌉, 2]; `input`: index of that input. */
+static step_size step_size_of(const op_call *call, int input, int64_t i, float rate, float decay)
 {
-	const float *decays = call->n_in > input ? call->in[input].data : NULL;
-	return decays ? (double)decays[i / ROW_SPAN_UNIT] : 1;
+	const step_factors *factors = call->n_in > input ? call->in[input].data : NULL;
+	const step_factors f = factors ? factors[i / ROW_SPAN_UNIT] : (step_factors){1, 1};
+	return (step_size){(double)rate * (double)f.rate, (double)decay * (double)f.decay};
 }
 
 /* narrow? [n] bf16 = p, rounded; `input`: index of that input. */
@@ -44,7 +50,7 @@ static status optimizer_narrow(const op_call *call, int input)
 	return STATUS_OK;
 }
 
-/* p, g, m, v [n], norm2 [], hyper [2] = {lr, t}, narrow? [n], decays? [⌈n / 16⌉]; p, m, v and narrow in place:
+/* p, g, m, v [n], norm2 [], hyper [2] = {lr, t}, narrow? [n], factors? [⌈n / 16⌉, 2]; p, m, v and narrow in place:
  *   c = clip > 0 and norm > clip ? clip / (norm + 1e-6) : 1,  norm = √norm2,  g' = c g
  *   m = β1 m + (1-β1) g',  v = β2 v + (1-β2) g'²
  *   p = p (1 - lr·decay) - lr (m / (1-β1^t)) / (√(v / (1-β2^t)) + eps), or with `transformers`
@@ -58,7 +64,7 @@ status reference_adamw(backend *b, const op_call *call)
 	double norm2 = (double)*(const float *)call->in[4].data;
 	if (!isfinite(norm2))
 		return optimizer_narrow(call, 6);
-	double lr = (double)hyper[0], t = (double)hyper[1], norm = sqrt(norm2), clip = (double)o->clip;
+	double t = (double)hyper[1], norm = sqrt(norm2), clip = (double)o->clip;
 	double beta1 = (double)o->beta1, beta2 = (double)o->beta2;
 	double c = clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1;
 	for (int64_t i = 0; i < shape_count(call->in[0].shape); i++) {
@@ -66,7 +72,8 @@ status reference_adamw(backend *b, const op_call *call)
 		double mean = beta1 * (double)m[i] + (1 - beta1) * grad;
 		double square = beta2 * (double)v[i] + (1 - beta2) * grad * grad;
 		double correction1 = 1 - pow(beta1, t), correction2 = 1 - pow(beta2, t), eps = (double)o->eps;
-		double shrink = 1 - lr * (double)o->decay * decay_of(call, 7, i), old = (double)p[i];
+		const step_size size = step_size_of(call, 7, i, hyper[0], o->decay);
+		double lr = size.rate, shrink = 1 - lr * size.decay, old = (double)p[i];
 		if (o->transformers)
 			p[i] = (float)((old - lr * sqrt(correction2) / correction1 * mean / (sqrt(square) + eps)) *
 			               shrink);
@@ -78,7 +85,7 @@ status reference_adamw(backend *b, const op_call *call)
 	return optimizer_narrow(call, 6);
 }
 
-/* p, g, m [n], norm2 [], hyper [2] = {lr, t}, narrow? [n], decays? [⌈n / 16⌉]; p, m and narrow in place:
+/* p, g, m [n], norm2 [], hyper [2] = {lr, t}, narrow? [n], factors? [⌈n / 16⌉, 2]; p, m and narrow in place:
  *   c = normalize ? (norm > 0 ? 1 / norm : 0) : clip > 0 and norm > clip ? clip / (norm + 1e-6) : 1,  norm = √norm2
  *   m = μ m + c g,  p = p (1 - lr·decay) - lr m */
 status reference_sgd(backend *b, const op_call *call)
@@ -87,7 +94,8 @@ status reference_sgd(backend *b, const op_call *call)
 	const sgd_params *o = call->params;
 	float *p = call->in[0].data, *m = call->in[2].data;
 	const float *g = call->in[1].data;
-	double norm2 = (double)*(const float *)call->in[3].data, lr = (double)*(const float *)call->in[4].data;
+	const float rate = *(const float *)call->in[4].data;
+	double norm2 = (double)*(const float *)call->in[3].data;
 	if (!isfinite(norm2))
 		return optimizer_narrow(call, 5);
 	double norm = sqrt(norm2), clip = (double)o->clip;
@@ -96,7 +104,8 @@ status reference_sgd(backend *b, const op_call *call)
 		c = norm > 0 ? 1 / norm : 0;
 	for (int64_t i = 0; i < shape_count(call->in[0].shape); i++) {
 		double moving = (double)o->momentum * (double)m[i] + c * (double)g[i];
-		p[i] = (float)((double)p[i] * (1 - lr * (double)o->decay * decay_of(call, 6, i)) - lr * moving);
+		const step_size size = step_size_of(call, 6, i, rate, o->decay);
+		p[i] = (float)((double)p[i] * (1 - size.rate * size.decay) - size.rate * moving);
 		m[i] = (float)moving;
 	}
 	return optimizer_narrow(call, 5);
@@ -134,7 +143,7 @@ status reference_row_squares(backend *b, const op_call *call)
 	return STATUS_OK;
 }
 
-/* p, g [n], s, rows [R], tensors [K], spans [K, 4], norm2 [], hyper [2] = {lr, t}, narrow? [n], decays? [⌈n / 16⌉];
+/* p, g [n], s, rows [R], tensors [K], spans [K, 4], norm2 [], hyper [2] = {lr, t}, narrow? [n], factors? [⌈n / 16⌉, 2];
  * p, s and narrow in place. For each tensor, or with by_row for each row of it, with gradient g of N numbers:
  *   tensor: c = |g|² / (rms ? N : 1)
  *   row:    s = ρ s + |g|² / (rms ? N : 1),  c = s / Σ_{i<t} ρ^i
@@ -150,7 +159,7 @@ status reference_normalized_sgd(backend *b, const op_call *call)
 	uint16_t *copy = call->n_in > 8 ? call->in[8].data : NULL;
 	const row_span *spans = call->in[5].data;
 	const int64_t n = shape_rows(call->in[5].shape), all = shape_count(call->in[2].shape);
-	const double lr = (double)hyper[0], rho = (double)o->row_decay;
+	const double rho = (double)o->row_decay;
 	double weights = 0;
 	for (int i = 0; i < (int)hyper[1]; i++)
 		weights += pow(rho, i);
@@ -159,7 +168,7 @@ status reference_normalized_sgd(backend *b, const op_call *call)
 		              width = spans[k].width;
 		for (int64_t r = first; r < end; r++) {
 			const int64_t begin = (int64_t)ROW_SPAN_UNIT * spans[k].place, at = begin + (r - first) * width;
-			const double decay = (double)o->decay * decay_of(call, 9, begin);
+			const step_size size = step_size_of(call, 9, begin, hyper[0], o->decay);
 			const double count = (double)(spans[k].by_row ? width : width * (end - first));
 			double squares = (double)(spans[k].by_row ? rows[r] : tensors[k]);
 			double c = o->rms ? squares / count : squares;
@@ -168,8 +177,8 @@ status reference_normalized_sgd(backend *b, const op_call *call)
 				c = (double)s[r] / weights;
 			}
 			for (int64_t i = at; i < at + width && finite; i++)
-				p[i] = (float)((double)p[i] * (1 - lr * decay) -
-				               (squares > 0 && c > 0 ? lr * (double)g[i] / sqrt(c) : 0));
+				p[i] = (float)((double)p[i] * (1 - size.rate * size.decay) -
+				               (squares > 0 && c > 0 ? size.rate * (double)g[i] / sqrt(c) : 0));
 			for (int64_t i = at; i < at + width && copy; i++)
 				copy[i] = panel_bf16(p[i]);
 		}
@@ -217,7 +226,7 @@ status reference_write_range(backend *unused, const op_call *call)
 	return STATUS_OK;
 }
 
-/* p, g, m, v, d [n], norm2 [], hyper [2] = {lr, t}, scales [⌈n / 16⌉], narrow? [n], decays? [⌈n / 16⌉]; p, m, v and
+/* p, g, m, v, d [n], norm2 [], hyper [2] = {lr, t}, scales [⌈n / 16⌉], narrow? [n], factors? [⌈n / 16⌉, 2]; p, m, v and
  * narrow in place, with s the scale of the number's unit:
  *   s > 0: m = μ m + c g,  p = p (1 - lr·decay) - lr s d;  s = 0: as adamw */
 status reference_muon(backend *unused, const op_call *call)
@@ -226,14 +235,15 @@ status reference_muon(backend *unused, const op_call *call)
 	const muon_params *o = call->params;
 	float *p = call->in[0].data, *m = call->in[2].data, *v = call->in[3].data;
 	const float *g = call->in[1].data, *d = call->in[4].data, *hyper = call->in[6].data, *scales = call->in[7].data;
-	const double norm2 = (double)*(const float *)call->in[5].data, lr = (double)hyper[0], t = (double)hyper[1];
+	const double norm2 = (double)*(const float *)call->in[5].data, t = (double)hyper[1];
 	if (!isfinite(norm2))
 		return optimizer_narrow(call, 8);
 	const double c = clip_factor((double)o->adamw.clip, norm2), beta1 = (double)o->adamw.beta1,
 	             beta2 = (double)o->adamw.beta2;
 	for (int64_t i = 0; i < shape_count(call->in[0].shape); i++) {
 		const double s = (double)scales[i / ROW_SPAN_UNIT], grad = c * (double)g[i];
-		const double kept = (double)p[i] * (1 - lr * (double)o->adamw.decay * decay_of(call, 9, i));
+		const step_size size = step_size_of(call, 9, i, hyper[0], o->adamw.decay);
+		const double lr = size.rate, kept = (double)p[i] * (1 - lr * size.decay);
 		if (s > 0) {
 			m[i] = (float)((double)o->momentum * (double)m[i] + grad);
 			p[i] = (float)(kept - lr * s * (double)d[i]);

@@ -39,19 +39,20 @@ static status check_narrow(op_call *call, int i, error *err)
 	return check_count(call, i, "narrow", DTYPE_BF16, shape_count(call->in[0].shape), "as many as p", err);
 }
 
-/* Check the bf16 copy and the optional factors of the decay that follow it. */
-static status check_narrow_and_decays(op_call *call, int i, error *err)
+/* Check the bf16 copy and the optional factors of steps that follow it. */
+static status check_narrow_and_factors(op_call *call, int i, error *err)
 {
 	const int64_t units = (shape_count(call->in[0].shape) + ROW_SPAN_UNIT - 1) / ROW_SPAN_UNIT;
 	TRY(check_narrow(call, i, err));
-	return check_present(call, i + 1) ? check_count(call, i + 1, "decays", DTYPE_F32, units, "one for 16 of p", err)
-	                                  : STATUS_OK;
+	return check_present(call, i + 1)
+	           ? check_count(call, i + 1, "factors", DTYPE_F32, 2 * units, "two for 16 of p", err)
+	           : STATUS_OK;
 }
 
-void op_adamw(graph *g, value p, value grad, value m, value v, value norm2, value hyper, value narrow, value decays,
+void op_adamw(graph *g, value p, value grad, value m, value v, value norm2, value hyper, value narrow, value factors,
               adamw_params params)
 {
-	graph_apply(g, OP_adamw, (value[]){p, grad, m, v, norm2, hyper, narrow, decays}, 8, &params, NULL);
+	graph_apply(g, OP_adamw, (value[]){p, grad, m, v, norm2, hyper, narrow, factors}, 8, &params, NULL);
 }
 
 status op_adamw_check(op_call *call, error *err)
@@ -62,13 +63,13 @@ status op_adamw_check(op_call *call, error *err)
 	TRY(check_like(call, 3, "v", 0, "p", err));
 	TRY(check_shape(call, 4, "norm2", DTYPE_F32, SHAPE0(), "a scalar", err));
 	TRY(check_shape(call, 5, "hyper", DTYPE_F32, SHAPE1(2), "learning rate, step", err));
-	return check_narrow_and_decays(call, 6, err);
+	return check_narrow_and_factors(call, 6, err);
 }
 
-void op_sgd(graph *g, value p, value grad, value m, value norm2, value hyper, value narrow, value decays,
+void op_sgd(graph *g, value p, value grad, value m, value norm2, value hyper, value narrow, value factors,
             sgd_params params)
 {
-	graph_apply(g, OP_sgd, (value[]){p, grad, m, norm2, hyper, narrow, decays}, 7, &params, NULL);
+	graph_apply(g, OP_sgd, (value[]){p, grad, m, norm2, hyper, narrow, factors}, 7, &params, NULL);
 }
 
 status op_sgd_check(op_call *call, error *err)
@@ -78,7 +79,7 @@ status op_sgd_check(op_call *call, error *err)
 	TRY(check_like(call, 2, "m", 0, "p", err));
 	TRY(check_shape(call, 3, "norm2", DTYPE_F32, SHAPE0(), "a scalar", err));
 	TRY(check_shape(call, 4, "hyper", DTYPE_F32, SHAPE1(2), "learning rate, step", err));
-	return check_narrow_and_decays(call, 5, err);
+	return check_narrow_and_factors(call, 5, err);
 }
 
 /* --- by tensors and rows of an arena ----------------------------------------------------------- */
@@ -116,7 +117,7 @@ status op_row_squares_check(op_call *call, error *err)
 void op_normalized_sgd(graph *g, const normalized_sgd_inputs *in, normalized_sgd_params params)
 {
 	const value inputs[] = {in->p,     in->grad,  in->statistics, in->rows,   in->tensors,
-	                        in->spans, in->norm2, in->hyper,      in->narrow, in->decays};
+	                        in->spans, in->norm2, in->hyper,      in->narrow, in->factors};
 	graph_apply(g, OP_normalized_sgd, inputs, 10, &params, NULL);
 }
 
@@ -134,7 +135,7 @@ status op_normalized_sgd_check(op_call *call, error *err)
 	TRY(check_shape(call, 7, "hyper", DTYPE_F32, SHAPE1(2), "learning rate, step", err));
 	if (!(p->row_decay >= 0 && p->row_decay < 1))
 		return error_set(err, STATUS_INVALID, "row_decay", "must be from 0 to below 1");
-	return check_narrow_and_decays(call, 8, err);
+	return check_narrow_and_factors(call, 8, err);
 }
 
 /* --- muon ------------------------------------------------------------------------------------- */
@@ -187,7 +188,7 @@ status op_write_range_check(op_call *call, error *err)
 void op_muon(graph *g, const muon_inputs *in, muon_params params)
 {
 	const value inputs[] = {in->p,     in->grad,  in->m,      in->v,      in->direction,
-	                        in->norm2, in->hyper, in->scales, in->narrow, in->decays};
+	                        in->norm2, in->hyper, in->scales, in->narrow, in->factors};
 	graph_apply(g, OP_muon, inputs, 10, &params, NULL);
 }
 
@@ -202,5 +203,5 @@ status op_muon_check(op_call *call, error *err)
 	TRY(check_shape(call, 6, "hyper", DTYPE_F32, SHAPE1(2), "learning rate, step", err));
 	const int64_t units = (shape_count(call->in[0].shape) + ROW_SPAN_UNIT - 1) / ROW_SPAN_UNIT;
 	TRY(check_count(call, 7, "scales", DTYPE_F32, units, "one for 16 of p", err));
-	return check_narrow_and_decays(call, 8, err);
+	return check_narrow_and_factors(call, 8, err);
 }

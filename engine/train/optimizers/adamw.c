@@ -3,7 +3,7 @@
 
 static void adamw_build_update(graph *g, const optimizer_values *v, const train_options *o)
 {
-	op_adamw(g, v->weights, v->gradients, v->state[0], v->state[1], v->norm2, v->hyper, v->bf16, v->decays,
+	op_adamw(g, v->weights, v->gradients, v->state[0], v->state[1], v->norm2, v->hyper, v->bf16, v->factors,
 	         (adamw_params){.beta1 = (float)o->betas[0],
 	                        .beta2 = (float)o->betas[1],
 	                        .eps = (float)o->eps,

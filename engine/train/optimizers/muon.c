@@ -39,7 +39,7 @@ static void muon_build_update(graph *g, const optimizer_values *v, const train_o
 	                  .hyper = v->hyper,
 	                  .scales = v->scales,
 	                  .narrow = v->bf16,
-	                  .decays = v->decays};
+	                  .factors = v->factors};
 	for (int i = 0; i < v->n_matrices; i++) {
 		const optimizer_matrix *x = &v->matrices[i];
 		const value step = op_muon_direction(g, v->state[0], v->gradients, v->norm2,

@@ -15,7 +15,7 @@ static void normalized_sgd_build_update(graph *g, const optimizer_values *v, con
 	                            .norm2 = v->norm2,
 	                            .hyper = v->hyper,
 	                            .narrow = v->bf16,
-	                            .decays = v->decays};
+	                            .factors = v->factors};
 	in.rows = op_row_squares(g, v->gradients, v->spans, v->rows, &in.tensors);
 	op_normalized_sgd(g, &in,
 	                  (normalized_sgd_params){.row_decay = row_decay,

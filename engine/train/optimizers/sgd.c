@@ -4,7 +4,7 @@
 
 static void sgd_build_update(graph *g, const optimizer_values *v, const train_options *o)
 {
-	op_sgd(g, v->weights, v->gradients, v->state[0], v->norm2, v->hyper, v->bf16, v->decays,
+	op_sgd(g, v->weights, v->gradients, v->state[0], v->norm2, v->hyper, v->bf16, v->factors,
 	       (sgd_params){.momentum = (float)o->momentum,
 	                    .decay = (float)o->weight_decay,
 	                    .clip = (float)o->clip,

@@ -157,8 +157,8 @@ static void the_optimizer_at_complete_packs(void **state)
 	    {OP_sgd, "clipped", {64, 100}, 0, 0, 1e-6},
 	    {OP_sgd, "normalized", {4095, 0, 0, 1, 1}, 0, 0, 1e-6},
 	    {OP_sgd, "clipped", {64, 100, 1, 1}, 0, 0, 0},
-	    {OP_adamw, "decays", {4095, 100, 0, 1, 1, 1}, 0, 0, 1e-6},
-	    {OP_sgd, "decays", {4095, 0, 0, 1, 0, 1}, 0, 0, 1e-6},
+	    {OP_adamw, "factors", {4095, 100, 0, 1, 1, 1}, 0, 0, 1e-6},
+	    {OP_sgd, "factors", {4095, 0, 0, 1, 0, 1}, 0, 0, 1e-6},
 	};
 	TRY_ALL(list);
 }

@@ -191,7 +191,7 @@ static const typed table[] = {
     {OP_accumulate, &scaled, {{F, MATRIX}, {H, MATRIX}}, "x", {0}},
     {OP_lerp, NULL, {{F, MATRIX}, {H, MATRIX}, {F, SHAPE0()}}, "x", {0}},
     {OP_lerp, NULL, {{F, MATRIX}, {F, MATRIX}, {F, SHAPE1(2)}}, "rate", {0}},
-    {OP_adamw, &adam, {{F, ROW}, {F, ROW}, {F, ROW}, {F, ROW}, {F, SHAPE0()}, {F, SHAPE1(2)}, {NONE}, {F, SHAPE1(99)}}, "decays", {0}},
+    {OP_adamw, &adam, {{F, ROW}, {F, ROW}, {F, ROW}, {F, ROW}, {F, SHAPE0()}, {F, SHAPE1(2)}, {NONE}, {F, SHAPE1(99)}}, "factors", {0}},
     {OP_adamw, &adam, {{F, ROW}, {H, ROW}, {F, ROW}, {F, ROW}, {F, SHAPE0()}, {F, SHAPE1(2)}}, "g", {0}},
     {OP_adamw, &adam, {{H, ROW}, {F, ROW}, {F, ROW}, {F, ROW}, {F, SHAPE0()}, {F, SHAPE1(2)}}, "p", {0}},
     {OP_adamw, &adam, {{F, ROW}, {F, ROW}, {F, ROW}, {F, ROW}, {F, SHAPE0()}, {F, SHAPE1(2)}, {H, ROW}}, NULL, {0}},

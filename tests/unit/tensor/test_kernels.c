@@ -317,7 +317,7 @@ static void normalized_sgd_at(backend *b, normalized *n, bool rms)
 	                            .norm2 = graph_input(g, "norm2", DTYPE_F32, SHAPE0()),
 	                            .hyper = graph_input(g, "hyper", DTYPE_F32, SHAPE1(2)),
 	                            .narrow = VALUE_NONE,
-	                            .decays = VALUE_NONE};
+	                            .factors = VALUE_NONE};
 	in.rows = op_row_squares(g, in.grad, in.spans, 3, &in.tensors);
 	op_normalized_sgd(g, &in, (normalized_sgd_params){.row_decay = 0.5F, .decay = 0.5F, .rms = rms});
 	row_span own[2];

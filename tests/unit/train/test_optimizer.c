@@ -7,6 +7,7 @@
 typedef struct scalar_state {
 	double *w, *m, *v;
 	double *decayed; /* 1, or 0 where weight_decay does not apply */
+	double *rate;    /* factor of the learning rate */
 	int64_t n, t;
 } scalar_state;
 
@@ -25,8 +26,8 @@ static void scalar_adamw(scalar_state *a, const float *g, const train_options *o
 		double gi = g[i] * factor;
 		a->m[i] = o->betas[0] * a->m[i] + (1 - o->betas[0]) * gi;
 		a->v[i] = o->betas[1] * a->v[i] + (1 - o->betas[1]) * gi * gi;
-		a->w[i] -= lr * o->weight_decay * a->decayed[i] * a->w[i];
-		a->w[i] -= lr * (a->m[i] / correct1) / (sqrt(a->v[i] / correct2) + o->eps);
+		a->w[i] -= lr * a->rate[i] * o->weight_decay * a->decayed[i] * a->w[i];
+		a->w[i] -= lr * a->rate[i] * (a->m[i] / correct1) / (sqrt(a->v[i] / correct2) + o->eps);
 	}
 }
 
@@ -43,8 +44,8 @@ static void scalar_adamw_hf(scalar_state *a, const float *g, const train_options
 		double gi = g[i] * factor;
 		a->m[i] = o->betas[0] * a->m[i] + (1 - o->betas[0]) * gi;
 		a->v[i] = o->betas[1] * a->v[i] + (1 - o->betas[1]) * gi * gi;
-		a->w[i] -= lr * sqrt(correct2) / correct1 * a->m[i] / (sqrt(a->v[i]) + o->eps);
-		a->w[i] -= lr * o->weight_decay * a->decayed[i] * a->w[i];
+		a->w[i] -= lr * a->rate[i] * sqrt(correct2) / correct1 * a->m[i] / (sqrt(a->v[i]) + o->eps);
+		a->w[i] -= lr * a->rate[i] * o->weight_decay * a->decayed[i] * a->w[i];
 	}
 }
 
@@ -56,8 +57,8 @@ static void scalar_sgd(scalar_state *a, const float *g, const train_options *o, 
 	double norm = sqrt(norm2), factor = o->clip > 0 && norm > o->clip ? o->clip / (norm + 1e-6) : 1;
 	for (int64_t i = 0; i < a->n; i++) {
 		a->m[i] = o->momentum * a->m[i] + (o->normalize ? g[i] / norm : g[i] * factor);
-		a->w[i] -= lr * o->weight_decay * a->decayed[i] * a->w[i];
-		a->w[i] -= lr * a->m[i];
+		a->w[i] -= lr * a->rate[i] * o->weight_decay * a->decayed[i] * a->w[i];
+		a->w[i] -= lr * a->rate[i] * a->m[i];
 	}
 }
 
@@ -77,6 +78,17 @@ static void random_gradients(float *g, int64_t n, uint32_t step, float size)
 		g[i] = size * (philox_uniform(philox(5, 0, step, (uint64_t)i).word[0]) - 0.5f);
 }
 
+/* The distance of a parameter of the fixture's model from what follows the layers. */
+static int depth_of(const model *m, int i)
+{
+	const int layers = (int)model_dimensions(m)->layers;
+	int layer;
+	if (sscanf(model_parameter(m, i)->name, "fastformer_model.decoders.%d.", &layer) == 1)
+		return layers - layer;
+	assert_null(strstr(model_parameter(m, i)->name, "decoders"));
+	return layers + 1; /* it has nothing after its layers */
+}
+
 /* Compare several steps of random gradients with the scalar reference. */
 static void compare(const fixture *f, const train_options *options, scalar_step *reference, float size, double max_norm)
 {
@@ -85,13 +97,24 @@ static void compare(const fixture *f, const train_options *options, scalar_step 
 	assert_int_equal(optimizer_new(&o, m, options, NULL), STATUS_OK);
 	int64_t n = model_arena_floats(m);
 	float *g = malloc((size_t)n * sizeof *g), *w = fixture_weights(f, m);
-	scalar_state a = {calloc((size_t)n, 8), calloc((size_t)n, 8), calloc((size_t)n, 8), calloc((size_t)n, 8), n, 0};
+	scalar_state a = {calloc((size_t)n, 8),
+	                  calloc((size_t)n, 8),
+	                  calloc((size_t)n, 8),
+	                  calloc((size_t)n, 8),
+	                  calloc((size_t)n, 8),
+	                  n,
+	                  0};
 	for (int64_t i = 0; i < n; i++)
 		a.decayed[i] = options->decayed == DECAYED_ALL;
-	for (int i = 0; i < model_tensor_count(m); i++)
-		for (int64_t at = 0; at < shape_count(model_parameter(m, i)->shape); at++)
+	for (int i = 0; i < model_tensor_count(m); i++) {
+		double *decayed = a.decayed + model_parameter_offset(m, i),
+		       *rate = a.rate + model_parameter_offset(m, i);
+		for (int64_t at = 0; at < shape_count(model_parameter(m, i)->shape); at++) {
 			if (model_parameter(m, i)->shape.rank == 2)
-				a.decayed[model_parameter_offset(m, i) + at] = 1;
+				decayed[at] = 1;
+			rate[at] = pow(options->layer_rate_decay, depth_of(m, i));
+		}
+	}
 	for (int64_t i = 0; i < n; i++)
 		a.w[i] = w[i];
 	free(w);
@@ -111,9 +134,9 @@ static void compare(const fixture *f, const train_options *options, scalar_step 
 	}
 	assert_int_equal(optimizer_updates(o), 6);
 	w = fixture_weights(f, m);
-	for (int64_t i = 0; i < n; i++)
-		assert_true(fabs(w[i] - a.w[i]) <= 2e-6 * (1 + fabs(a.w[i])));
-	free(w), free(g), free(a.w), free(a.m), free(a.v), free(a.decayed);
+	for (int64_t i = 0; i < n; i++) /* padding has no rate */
+		assert_true(a.rate[i] == 0 || fabs(w[i] - a.w[i]) <= 2e-6 * (1 + fabs(a.w[i])));
+	free(w), free(g), free(a.w), free(a.m), free(a.v), free(a.decayed), free(a.rate);
 	optimizer_free(o);
 	model_free(m);
 }
@@ -160,6 +183,20 @@ static void vectors_do_not_decay_when_only_matrices_do(void **state)
 	train_options o = fixture_options();
 	o.decayed = DECAYED_MATRICES;
 	o.weight_decay = 0.3;
+	compare(*state, &o, scalar_adamw, 1e-3f, 0.1);
+	o.optimizer = &optimizer_kind_adamw_hf;
+	compare(*state, &o, scalar_adamw_hf, 1e-3f, 0.1);
+	o.optimizer = &optimizer_kind_sgd;
+	compare(*state, &o, scalar_sgd, 10, 100);
+}
+
+static void lower_layers_learn_at_lower_rates(void **state)
+{
+	train_options o = fixture_options();
+	o.layer_rate_decay = 0.5;
+	o.weight_decay = 0.3;
+	compare(*state, &o, scalar_adamw, 1e-3f, 0.1);
+	o.decayed = DECAYED_MATRICES;
 	compare(*state, &o, scalar_adamw, 1e-3f, 0.1);
 	o.optimizer = &optimizer_kind_adamw_hf;
 	compare(*state, &o, scalar_adamw_hf, 1e-3f, 0.1);
@@ -244,24 +281,25 @@ static void muon_orthogonalises_the_steps_of_hidden_matrices_alone(void **state)
 	options.weight_decay = 0.3;
 	options.learning_rate = 0.02;
 	options.warmup_steps = 0;
+	options.layer_rate_decay = 0.8;
 	model *m = fixture_model(f, 0);
 	optimizer *o;
 	assert_int_equal(optimizer_new(&o, m, &options, NULL), STATUS_OK);
 	const int64_t n = model_arena_floats(m);
 	float *g = malloc((size_t)n * sizeof *g), *w = fixture_weights(f, m);
-	scalar_state a = {calloc((size_t)n, 8), calloc((size_t)n, 8), calloc((size_t)n, 8), NULL, n, 0};
+	scalar_state a = {calloc((size_t)n, 8), calloc((size_t)n, 8), calloc((size_t)n, 8), NULL, NULL, n, 0};
 	int wide = 0, tall = 0;
 	for (int64_t i = 0; i < n; i++)
 		a.w[i] = w[i];
 	free(w);
 	for (uint32_t step = 0; step < 4; step++) {
-		double lr = train_learning_rate(&options, step), norm, norm2 = 0;
+		double rate = train_learning_rate(&options, step), norm, norm2 = 0;
 		random_gradients(g, n, step, step % 2 ? 10 : 1e-3f); /* clipped, and not clipped */
 		for (int64_t i = 0; i < n; i++)
 			norm2 += (double)g[i] * g[i];
 		write_gradients(f, o, g, n);
 		assert_int_equal(optimizer_begin(o), STATUS_OK);
-		assert_int_equal(optimizer_prepare(o, lr), STATUS_OK);
+		assert_int_equal(optimizer_prepare(o, rate), STATUS_OK);
 		run(optimizer_update_plan(o));
 		assert_int_equal(optimizer_finish(o, &norm), STATUS_OK);
 		const double factor = options.clip > 0 && norm > options.clip ? options.clip / (sqrt(norm2) + 1e-6) : 1;
@@ -270,6 +308,7 @@ static void muon_orthogonalises_the_steps_of_hidden_matrices_alone(void **state)
 		for (int i = 0; i < model_tensor_count(m); i++) {
 			const parameter_spec *p = model_parameter(m, i);
 			const int64_t at = model_parameter_offset(m, i), rows = p->shape.dim[0];
+			const double lr = rate * pow(options.layer_rate_decay, depth_of(m, i));
 			assert_true(p->hidden == is_hidden_matrix(p));
 			if (is_hidden_matrix(p)) {
 				const int64_t columns = p->shape.dim[1], least = rows < columns ? rows : columns;
@@ -345,6 +384,7 @@ static void normalized_steps_have_the_size_of_the_rate_and_fixed_parameters_do_n
 	train_options options = fixture_options();
 	options.optimizer = &optimizer_kind_normalized_sgd;
 	options.weight_decay = 0;
+	options.layer_rate_decay = 0.5;
 	optimizer *o;
 	double norm;
 	assert_int_equal(optimizer_new(&o, m, &options, NULL), STATUS_OK);
@@ -379,7 +419,8 @@ static void normalized_steps_have_the_size_of_the_rate_and_fixed_parameters_do_n
 		for (int64_t r = 0; r < (p->fixed ? 0 : p->by_row ? shape_rows(p->shape) : 1); r++) {
 			const int64_t width = p->by_row ? shape_last(p->shape) : count, row = at + r * width;
 			const double size = step_size(before + row, after + row, g + row, width);
-			assert_true(i == 0 && r == 'x' ? size == 0 : fabs(size - 0.01) <= 1e-6);
+			assert_true(i == 0 && r == 'x' ? size == 0
+			                               : fabs(size - 0.01 * pow(0.5, depth_of(m, i))) <= 1e-6);
 		}
 	}
 	assert_true(fixed >= 2);
@@ -551,6 +592,7 @@ int main(void)
 	    cmocka_unit_test(adamw_of_transformers_adds_eps_to_the_uncorrected_root_and_decays_last),
 	    cmocka_unit_test(sgd_follows_its_scalar_reference_clipped_and_normalized),
 	    cmocka_unit_test(vectors_do_not_decay_when_only_matrices_do),
+	    cmocka_unit_test(lower_layers_learn_at_lower_rates),
 	    cmocka_unit_test(muon_orthogonalises_the_steps_of_hidden_matrices_alone),
 	    cmocka_unit_test(normalized_steps_have_the_size_of_the_rate_and_fixed_parameters_do_not_change),
 	    cmocka_unit_test(a_kind_may_keep_state_per_row_or_per_tensor_and_may_lack_bf16),

@@ -384,6 +384,7 @@ static void shares_of_an_optimizer_give_the_bits_of_the_whole(void **state)
 			o.optimizer = kind;
 			o.weight_decay = 0.1;
 			o.decayed = DECAYED_MATRICES;
+			o.layer_rate_decay = 0.7;
 			o.clip = 0.05; /* every step is clipped */
 			check_shares(f, &o, count);
 			o.gradient_accumulation = 2;

@@ -22,7 +22,7 @@ static void every_key_is_read_and_written_back(void **state)
 	    " \"recompute\": true, \"optimizer\": \"adamw\", \"objective\": \"next_token\","
 	    " \"loss_on\": \"completion\", \"reset_at_document\": true, \"carry_state\": true,"
 	    " \"patience\": 4, \"keep_best\": true, \"decayed\": \"matrices\", \"ema_decay\": 0.99,"
-	    " \"gradient_noise\": true, \"max_bad_steps\": 7}";
+	    " \"gradient_noise\": true, \"max_bad_steps\": 7, \"layer_rate_decay\": 0.8}";
 	json_t *json = json_loads(text, 0, NULL);
 	train_options o;
 	train_options_default(&o);
@@ -35,7 +35,7 @@ static void every_key_is_read_and_written_back(void **state)
 	assert_int_equal(o.precision, PRECISION_BF16);
 	assert_true(o.loss_on == LOSS_ON_COMPLETION && o.reset_at_document && o.carry_state);
 	assert_true(o.patience == 4 && o.keep_best && o.decayed == DECAYED_MATRICES && o.ema_decay == 0.99);
-	assert_true(o.gradient_noise && o.max_bad_steps == 7);
+	assert_true(o.gradient_noise && o.max_bad_steps == 7 && o.layer_rate_decay == 0.8);
 	json_t *written = train_options_write(&o);
 	assert_int_equal(json_object_size(written), json_object_size(json));
 	train_options again;

@@ -1,13 +1,13 @@
 /* Updates of parameters. */
 #include "tests/unit/support/op_cases/family.h"
 
-/* One decay for every 16 of n. */
-static value decays_of(graph *g, int64_t n)
+/* A rate and a decay for every 16 of n. */
+static value factors_of(graph *g, int64_t n)
 {
-	return f32(g, "x", SHAPE1((n + ROW_SPAN_UNIT - 1) / ROW_SPAN_UNIT));
+	return f32(g, "x", SHAPE2((n + ROW_SPAN_UNIT - 1) / ROW_SPAN_UNIT, 2));
 }
 
-/* count, clip in percent, not a number, narrow, transformers, decays */
+/* count, clip in percent, not a number, narrow, transformers, factors */
 static void build_adamw(graph *g, const int64_t *arg)
 {
 	shape s = SHAPE1(arg[0]);
@@ -15,10 +15,10 @@ static void build_adamw(graph *g, const int64_t *arg)
 	value grad = f32(g, "g", s), norm2 = f32(g, arg[2] ? "norm2 nan" : "norm2", SHAPE0());
 	op_adamw(g, graph_state(g, "p", s), grad, graph_state(g, "m", s), graph_state(g, "v", s), norm2,
 	         f32(g, "hyper", SHAPE1(2)), arg[3] ? graph_weight(g, "narrow", DTYPE_BF16, s) : VALUE_NONE,
-	         arg[5] ? decays_of(g, arg[0]) : VALUE_NONE, p);
+	         arg[5] ? factors_of(g, arg[0]) : VALUE_NONE, p);
 }
 
-/* count, clip in percent, not a number, narrow, normalized, decays */
+/* count, clip in percent, not a number, narrow, normalized, factors */
 static void build_sgd(graph *g, const int64_t *arg)
 {
 	shape s = SHAPE1(arg[0]);
@@ -26,7 +26,7 @@ static void build_sgd(graph *g, const int64_t *arg)
 	value grad = f32(g, "g", s), norm2 = f32(g, arg[2] ? "norm2 nan" : "norm2", SHAPE0());
 	op_sgd(g, graph_state(g, "p", s), grad, graph_state(g, "m", s), norm2, f32(g, "hyper", SHAPE1(2)),
 	       arg[3] ? graph_weight(g, "narrow", DTYPE_BF16, s) : VALUE_NONE,
-	       arg[5] ? decays_of(g, arg[0]) : VALUE_NONE, p);
+	       arg[5] ? factors_of(g, arg[0]) : VALUE_NONE, p);
 }
 
 static void build_row_squares(graph *g, const int64_t *arg) /* tensors: none or all */
@@ -36,7 +36,7 @@ static void build_row_squares(graph *g, const int64_t *arg) /* tensors: none or 
 	op_row_squares(g, x, spans, arg[0] ? OP_CASE_SPAN_ROWS : 0, &tensors);
 }
 
-/* tensors, rms, not a number, narrow, quiet rows, decays */
+/* tensors, rms, not a number, narrow, quiet rows, factors */
 static void build_normalized_sgd(graph *g, const int64_t *arg)
 {
 	const shape all = SHAPE1(arg[0] ? OP_CASE_SPAN_FLOATS : 0), rows = SHAPE1(arg[0] ? OP_CASE_SPAN_ROWS : 0);
@@ -47,7 +47,7 @@ static void build_normalized_sgd(graph *g, const int64_t *arg)
 	                            .norm2 = f32(g, arg[2] ? "norm2 nan" : "norm2", SHAPE0()),
 	                            .hyper = f32(g, "hyper", SHAPE1(2)),
 	                            .narrow = arg[3] ? graph_weight(g, "narrow", DTYPE_BF16, all) : VALUE_NONE,
-	                            .decays = arg[5] ? decays_of(g, OP_CASE_SPAN_FLOATS) : VALUE_NONE};
+	                            .factors = arg[5] ? factors_of(g, OP_CASE_SPAN_FLOATS) : VALUE_NONE};
 	in.rows = op_row_squares(g, in.grad, in.spans, shape_count(rows), &in.tensors);
 	if (arg[4])
 		in.rows = op_mul(g, in.rows, f32(g, "v zeros", rows));
@@ -69,7 +69,7 @@ static void build_write_range(graph *g, const int64_t *arg) /* count, first, cou
 	op_write_range(g, f32(g, "x", SHAPE1(arg[0])), f32(g, "part", SHAPE2(1, arg[2])), arg[1]);
 }
 
-/* count, clip in percent, not a number, narrow, decays */
+/* count, clip in percent, not a number, narrow, factors */
 static void build_muon(graph *g, const int64_t *arg)
 {
 	const shape s = SHAPE1(arg[0]), units = SHAPE1((arg[0] + ROW_SPAN_UNIT - 1) / ROW_SPAN_UNIT);
@@ -82,7 +82,7 @@ static void build_muon(graph *g, const int64_t *arg)
 	                        .hyper = f32(g, "hyper", SHAPE1(2)),
 	                        .scales = f32(g, "v zeros", units),
 	                        .narrow = arg[3] ? graph_weight(g, "narrow", DTYPE_BF16, s) : VALUE_NONE,
-	                        .decays = arg[4] ? decays_of(g, arg[0]) : VALUE_NONE};
+	                        .factors = arg[4] ? factors_of(g, arg[0]) : VALUE_NONE};
 	op_muon(g, &in, (muon_params){{0.9f, 0.999f, 1e-8f, 0.01f, (float)arg[1] / 100, false}, 0.95f});
 }
 
@@ -102,16 +102,16 @@ static const op_case cases[] = {
     {OP_muon, "norm not finite", build_muon, {33, 100, 1}, 0, 0, 0, 0, 0},
     {OP_muon, "narrow", build_muon, {LONG, 100, 0, 1}, 0, 0, 1e-6, 1e-6, 0},
     {OP_muon, "narrow, norm not finite", build_muon, {33, 100, 1, 1}, 0, 0, 0, 0, 0},
-    {OP_muon, "decays", build_muon, {131, 100, 0, 1, 1}, 0, 0, 1e-6, 1e-6, 0},
+    {OP_muon, "factors", build_muon, {131, 100, 0, 1, 1}, 0, 0, 1e-6, 1e-6, 0},
     {OP_adamw, "empty", build_adamw, {0, 100}, 0, 0, 0, 0, 0},
     {OP_adamw, "clipped", build_adamw, {31, 100}, 0, 0, 1e-6, 1e-6, 0},
     {OP_adamw, "not clipped", build_adamw, {LONG, 0}, 0, 0, 1e-6, 1e-6, 0},
     {OP_adamw, "in the order of transformers", build_adamw, {LONG, 100, 0, 0, 1}, 0, 0, 1e-6, 1e-6, 0},
     {OP_adamw, "norm not finite", build_adamw, {33, 100, 1}, 0, 0, 0, 0, 0},
 
-    {OP_adamw, "decays", build_adamw, {31, 100, 0, 0, 0, 1}, 0, 0, 1e-6, 1e-6, 0},
-    {OP_adamw, "decays, narrow, long", build_adamw, {LONG, 0, 0, 1, 0, 1}, 0, 0, 1e-6, 1e-6, 0},
-    {OP_adamw, "decays in the order of transformers", build_adamw, {LONG, 100, 0, 0, 1, 1}, 0, 0, 1e-6, 1e-6, 0},
+    {OP_adamw, "factors", build_adamw, {31, 100, 0, 0, 0, 1}, 0, 0, 1e-6, 1e-6, 0},
+    {OP_adamw, "factors, narrow, long", build_adamw, {LONG, 0, 0, 1, 0, 1}, 0, 0, 1e-6, 1e-6, 0},
+    {OP_adamw, "factors in the order of transformers", build_adamw, {LONG, 100, 0, 0, 1, 1}, 0, 0, 1e-6, 1e-6, 0},
 
     {OP_sgd, "empty", build_sgd, {0, 100}, 0, 0, 0, 0, 0},
     {OP_sgd, "clipped", build_sgd, {31, 100}, 0, 0, 1e-6, 1e-6, 0},
@@ -119,8 +119,8 @@ static const op_case cases[] = {
     {OP_sgd, "normalized", build_sgd, {33, 100, 0, 0, 1}, 0, 0, 1e-6, 1e-6, 0},
     {OP_sgd, "norm not finite", build_sgd, {33, 100, 1}, 0, 0, 0, 0, 0},
 
-    {OP_sgd, "decays", build_sgd, {31, 100, 0, 0, 0, 1}, 0, 0, 1e-6, 1e-6, 0},
-    {OP_sgd, "decays, narrow, long", build_sgd, {LONG, 0, 0, 1, 0, 1}, 0, 0, 1e-6, 1e-6, 0},
+    {OP_sgd, "factors", build_sgd, {31, 100, 0, 0, 0, 1}, 0, 0, 1e-6, 1e-6, 0},
+    {OP_sgd, "factors, narrow, long", build_sgd, {LONG, 0, 0, 1, 0, 1}, 0, 0, 1e-6, 1e-6, 0},
 
     {OP_row_squares, "empty", build_row_squares, {0}, 0, 0, 0, 0, 0},
     {OP_row_squares, "tensors of all widths", build_row_squares, {OP_CASE_SPANS}, 0, 0, 0, 1e-6, 0},
@@ -138,7 +138,7 @@ static const op_case cases[] = {
      0},
     {OP_normalized_sgd, "norm not finite", build_normalized_sgd, {OP_CASE_SPANS, 1, 1}, 0, 0, 0, 0, 0},
     {OP_normalized_sgd, "narrow", build_normalized_sgd, {OP_CASE_SPANS, 1, 0, 1}, 0, 0, 1e-6, 1e-6, 0},
-    {OP_normalized_sgd, "decays", build_normalized_sgd, {OP_CASE_SPANS, 1, 0, 0, 0, 1}, 0, 0, 1e-6, 1e-6, 0},
+    {OP_normalized_sgd, "factors", build_normalized_sgd, {OP_CASE_SPANS, 1, 0, 0, 0, 1}, 0, 0, 1e-6, 1e-6, 0},
     {OP_normalized_sgd, "narrow, norm not finite", build_normalized_sgd, {OP_CASE_SPANS, 1, 1, 1}, 0, 0, 0, 0, 0},
 
     {OP_adamw, "narrow, empty", build_adamw, {0, 100, 0, 1}, 0, 0, 0, 0, 0},
