@@ -161,10 +161,10 @@ __global__ void __launch_bounds__(COUNT_BLOCKS)
 template <class T> struct chunk {
 	int64_t classes, pitch;
 	const int32_t *label;
-	const float *z, *bias; /* bias may be NULL */
+	const float *z, *bias, *weight; /* bias may be NULL; so may weight, of each row */
 	float alpha, smoothing;
 	const loss_tally *all;
-	float *loss, *hit; /* hit may be NULL */
+	float *loss, *hit, *log_probability; /* the last two may be NULL */
 	T *dz;             /* may be NULL, or z */
 	int64_t kept;      /* logits of a row that stay in shared memory for dz, a multiple of QUAD */
 };
@@ -273,12 +273,12 @@ __device__ __forceinline__ softmax_sums row_sums(const chunk<T> &c, const float 
 	return s;
 }
 
-/* dz = (e^{z - lse} - (1-ε) [label] - ε / V) / count of a row; may overwrite z. */
+/* dz = w (e^{z - lse} - (1-ε) [label] - ε / V) / count of a row of weight w; may overwrite z. */
 template <class T>
 __device__ __forceinline__ void row_gradient(const chunk<T> &c, const float *row, const float *kept, T *dz,
-                                             softmax_sums s, int32_t label)
+                                             softmax_sums s, int32_t label, float weight)
 {
-	const float each = 1.0f / (float)c.all->count, even = each * (c.smoothing / (float)c.classes);
+	const float each = weight / (float)c.all->count, even = each * (c.smoothing / (float)c.classes);
 	const float hit = each * (1.0f - c.smoothing), factor = each / s.total;
 	for (int64_t j = threadIdx.x * QUAD; j < c.classes; j += blockDim.x * QUAD) {
 		float z[QUAD];
@@ -305,6 +305,8 @@ template <class T, bool HITS> __global__ void __launch_bounds__(1024) row_losses
 	if (!counts(label, c.classes)) {
 		if (HITS && threadIdx.x == 0)
 			c.hit[r] = 0.0f;
+		if (c.log_probability && threadIdx.x == 0)
+			c.log_probability[r] = 0.0f;
 		const float zeros[QUAD] = {};
 		for (int64_t j = threadIdx.x * QUAD; dz && j < c.classes; j += blockDim.x * QUAD)
 			store_quad(dz + j, zeros);
@@ -313,13 +315,16 @@ template <class T, bool HITS> __global__ void __launch_bounds__(1024) row_losses
 	const float own = row[label] + (c.bias ? c.alpha * c.bias[label] : 0.0f); /* before dz overwrites it */
 	float *kept = shared_memory<float>(sums_bytes(blockDim.x));
 	const softmax_sums s = row_sums<T, HITS>(c, row, kept);
+	const float weight = c.weight ? c.weight[r] : 1.0f;
 	if (threadIdx.x == 0)
-		c.loss[r] = logf(s.total) + (1.0f - c.smoothing) * (s.top - own) +
-		            c.smoothing * (c.smoothing != 0.0f ? s.top - s.sum / (float)c.classes : 0.0f);
+		c.loss[r] = weight * (logf(s.total) + (1.0f - c.smoothing) * (s.top - own) +
+		                      c.smoothing * (c.smoothing != 0.0f ? s.top - s.sum / (float)c.classes : 0.0f));
+	if (c.log_probability && threadIdx.x == 0)
+		c.log_probability[r] = own - s.top - logf(s.total);
 	if (HITS && threadIdx.x == 0)
 		c.hit[r] = s.best == label ? 1.0f : 0.0f;
 	if (dz)
-		row_gradient(c, row, kept, dz, s, label);
+		row_gradient(c, row, kept, dz, s, label, weight);
 }
 
 /* --- the gradient of the bias ---------------------------------------------------------------------- */
@@ -411,6 +416,9 @@ static status issue_chunk(backend *b, const op_call *call, const layout &l, int6
 	c.all = (const loss_tally *)(scratch + l.tallies);
 	c.loss = (float *)(scratch + l.loss) + first;
 	c.hit = call->out[5].data ? (float *)call->out[5].data + first : nullptr;
+	c.weight = (const float *)cuda_optional(call, 4);
+	c.weight = c.weight ? c.weight + first : nullptr;
+	c.log_probability = call->out[6].data ? (float *)call->out[6].data + first : nullptr;
 	c.dz = dz;
 	c.kept = kept_logits(cuda_of(b), l);
 	const unsigned threads = row_threads(l.classes);

@@ -40,7 +40,7 @@ static inline bool loss_has_gradients(const op_call *call)
 status cuda_loss_sum_parts(backend *b, float *out, const float *part, int64_t parts, int64_t n, float factor,
                            bool first);
 
-/* True if this form can run the call, judged by shapes and types alone. */
+/* True if this form can run the call, judged by shapes, types and the outputs that are requested. */
 bool cuda_vocabulary_takes(const backend *b, const op_call *call);
 size_t cuda_vocabulary_scratch(const backend *b, const op_call *call);
 /* Losses [rows] of the rows that count, hits and gradients. all: number of rows that count, on the device. */

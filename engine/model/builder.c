@@ -282,11 +282,10 @@ value builder_rms(const builder *b, value x, int64_t parts, double eps, const ch
 	if (x == VALUE_NONE)
 		return x;
 	const double width = (double)(shape_last(graph_value(b->g, x)->shape) / parts);
-	return op_normalize(b->g, x, gain,
-	                    (normalize_params){.groups = parts,
-	                                       .scale = (float)sqrt(width),
-	                                       .floor = FLT_MIN,
-	                                       .eps = (float)(width * eps)});
+	return op_normalize(
+	    b->g, x, gain,
+	    (normalize_params){
+	        .groups = parts, .scale = (float)sqrt(width), .floor = FLT_MIN, .eps = (float)(width * eps)});
 }
 
 int64_t builder_rows(const builder *b, value v)
@@ -374,13 +373,18 @@ static value pool_rows(const builder *b, value h, pooling pool)
 
 static void builder_add_loss(const builder *b, value h, value weight, value bias, float alpha, shape labels)
 {
-	linear_cross_entropy_params params = {alpha, b->spec->train.smoothing};
-	linear_cross_entropy_values out =
-	    op_linear_cross_entropy(b->g, h, weight, bias, input(b->g, PORT_LABELS, labels), params);
+	const forward_training *train = &b->spec->train;
+	const value weights =
+	    train->weighted ? graph_input(b->g, port_name(PORT_LABEL_WEIGHTS), DTYPE_F32, labels) : VALUE_NONE;
+	const linear_cross_entropy_values out =
+	    op_linear_cross_entropy(b->g, h, weight, bias, input(b->g, PORT_LABELS, labels), weights,
+	                            (linear_cross_entropy_params){alpha, train->smoothing});
 	graph_output(b->g, out.loss, "%s", port_name(PORT_LOSS));
 	graph_output(b->g, out.count, "%s", port_name(PORT_COUNT));
-	if (b->spec->train.hits)
+	if (train->hits)
 		graph_output(b->g, out.hit, "%s", port_name(PORT_HITS));
+	if (train->log_probabilities)
+		graph_output(b->g, out.log_probability, "%s", port_name(PORT_LOG_PROBABILITIES));
 }
 
 void builder_vocabulary(builder *b, value h, value weight, value bias, float alpha)

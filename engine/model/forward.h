@@ -44,13 +44,15 @@ typedef struct forward_outputs {
 
 /* Requests of training and evaluation. */
 typedef struct forward_training {
-	bool loss;       /* takes labels, outputs loss and count */
-	bool hits;       /* with loss: outputs which labels have the largest logit */
-	bool backward;   /* outputs gradients of all parameters as "grad.NAME" */
-	bool recompute;  /* with backward: recomputes activations of a layer instead of keeping them */
-	bool dropout;    /* applies dropout, takes random numbers */
-	bool carried;    /* inputs what earlier rows passed on (model_carried), outputs what these pass on */
-	float smoothing; /* label smoothing of the loss */
+	bool loss;              /* takes labels, outputs loss and count */
+	bool hits;              /* with loss: outputs which labels have the largest logit */
+	bool log_probabilities; /* with loss: outputs those of the labels */
+	bool weighted;          /* with loss: takes a weight for each label's loss */
+	bool backward;          /* outputs gradients of all parameters as "grad.NAME" */
+	bool recompute;         /* with backward: recomputes activations of a layer instead of keeping them */
+	bool dropout;           /* applies dropout, takes random numbers */
+	bool carried;           /* inputs what earlier rows passed on (model_carried), outputs what these pass on */
+	float smoothing;        /* label smoothing of the loss */
 } forward_training;
 
 /* Requests of explanations. */

@@ -35,18 +35,20 @@ typedef enum port_role {
 	PORT_SOURCE_ROWS, /* "source_rows" [B, S, D]: an encoded source */
 	PORT_MEMORY, /* "memory.L" [B, M, D] of layer L: rows of earlier segments; output "next.memory.L": rows for the
 	              * next one */
-	PORT_COEFFICIENTS, /* "coefficients" [B, V] of the logits in the score (forward_spec.explain.attribution) */
-	PORT_FACTOR,       /* "factor" []: multiplies the word vectors less PORT_BASELINE */
-	PORT_BASELINE,     /* "baseline" [D]: the vector of every token at factor 0, for ATTRIBUTION_GRADIENT */
+	PORT_COEFFICIENTS,  /* "coefficients" [B, V] of the logits in the score (forward_spec.explain.attribution) */
+	PORT_FACTOR,        /* "factor" []: multiplies the word vectors less PORT_BASELINE */
+	PORT_BASELINE,      /* "baseline" [D]: the vector of every token at factor 0, for ATTRIBUTION_GRADIENT */
+	PORT_LABEL_WEIGHTS, /* "label_weights" of the shape of the labels: factors of their losses, of any sign */
 	/* outputs, f32 */
 	PORT_LOGITS,    /* "logits" [B, N, V]; for the rows `last`: [B, V], [rows, V] */
 	PORT_MAXIMA,    /* "maxima" of these (ops.h, linear) */
 	PORT_HIDDEN,    /* "hidden" [B, D]: the vectors from which these logits are computed */
 	PORT_EMBEDDING, /* "embedding" [B, D] */
 	PORT_ENCODINGS, /* "encodings" [B, S, D]: an encoder's output */
-	PORT_LOSS,      /* "loss" []: mean over the labels */
+	PORT_LOSS,      /* "loss" []: mean over the labels, weighted or not */
 	PORT_COUNT,     /* "count" []: number of labels */
 	PORT_HITS,      /* "hits" [labels]: 1 if the label has the largest logit, the first of equals; otherwise 0 */
+	PORT_LOG_PROBABILITIES, /* "log_probabilities" [labels]: of each label; 0 where there is none */
 	/* parts of the score (attribution.h) */
 	PORT_WORD_PARTS,      /* "parts.words" [B · N] */
 	PORT_WORDS,           /* "words" [B, N, D]: the word vectors, for ATTRIBUTION_GRADIENT */

@@ -12,7 +12,7 @@
 #include "engine/base/error.h"
 #include "engine/tensor/tensor.h"
 
-enum { OP_MAX_INPUTS = 13, OP_MAX_OUTPUTS = 6, OP_MAX_AHEAD = 3 };
+enum { OP_MAX_INPUTS = 13, OP_MAX_OUTPUTS = 7, OP_MAX_AHEAD = 3 };
 
 typedef enum op_id {
 #define OP(name, ...) OP_##name,

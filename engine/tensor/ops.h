@@ -917,21 +917,23 @@ value op_sinusoids(graph *g, value positions, sinusoids_params params);
 
 /* linear_cross_entropy: the loss of a vocabulary product that is never stored whole:
  * z = alpha (h Eᵀ + b), a few rows at a time; mean over rows whose label is a class (0…V-1) of
- *   (1-ε)(lse - z[label]) + ε (lse - mean_v z_v),  lse = log Σ_v e^{z_v}.
+ *   (1-ε)(lse - z[label]) + ε (lse - mean_v z_v),  lse = log Σ_v e^{z_v},
+ * each times its row's weight.
  * hidden […, D] [real], weight [V, D] of hidden's type or panels (hidden f32), bias? [V] f32, label [i32] [rows] (any
- * other label: ignored)
- *   -> loss scalar, count scalar (rows that counted; loss is 0 if none), and, where wanted, by-products
+ * other label: ignored), row_weight? [rows] f32 (of any sign; absent: 1)
+ *   -> loss scalar, count scalar (rows that counted, of any weight; loss is 0 if none), and, where wanted, by-products
  *   dhidden […, D] [real], dweight [V, D], dbias [V]: gradients of the loss, made while a row's z is at hand
  *   ([real] weights only), which the backward scales by dloss; and
- *   hit [rows]: 1 where the row counts and its label is the class of the largest z, the lowest of equals; else 0. */
+ *   hit [rows]: 1 where the row counts and its label is the class of the largest z, the lowest of equals; else 0; and
+ *   log_probability [rows]: z[label] - lse where the row counts, else 0. */
 typedef struct linear_cross_entropy_params {
 	float alpha, smoothing;
 } linear_cross_entropy_params;
 typedef struct linear_cross_entropy_values {
-	value loss, count, hit;
+	value loss, count, hit, log_probability;
 } linear_cross_entropy_values;
 linear_cross_entropy_values op_linear_cross_entropy(graph *g, value hidden, value weight, value bias, value label,
-                                                    linear_cross_entropy_params params);
+                                                    value row_weight, linear_cross_entropy_params params);
 
 /* fill: a tensor of one value, f32 or i32. */
 typedef struct fill_params {

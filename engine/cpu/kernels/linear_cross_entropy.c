@@ -40,11 +40,11 @@ static int64_t chunk_rows(int64_t rows, int64_t classes)
 typedef struct chunk {
 	int64_t rows, classes;
 	const int32_t *label;
-	const float *bias; /* or NULL */
+	const float *bias, *weight; /* or NULL; weight: of each row */
 	float alpha, smoothing, factor /* 1 / count */;
 	bool gradients;
-	float *z, *loss, *hit; /* hit: or NULL */
-	float *sums;           /* sums of dz, [parts, classes], or NULL */
+	float *z, *loss, *hit, *log_probability; /* the last two may be NULL */
+	float *sums;                             /* sums of dz, [parts, classes], or NULL */
 } chunk;
 
 static inline bool linear_cross_entropy_counts(int32_t label, int64_t classes)
@@ -132,11 +132,12 @@ static inline bool is_first(const float *z, int64_t label)
 	return equals == 0;
 }
 
-/* The loss of row r, whose z becomes dz = (softmax - (1-ε) onehot - ε/V) / count. */
+/* The loss of row r, whose z becomes dz = w (softmax - (1-ε) onehot - ε/V) / count. */
 static float linear_cross_entropy_row(const chunk *c, int64_t r, float *sum)
 {
 	const int64_t n = c->classes, label = c->label[r];
-	const float smoothing = c->smoothing, even = smoothing / (float)n;
+	const float smoothing = c->smoothing, even = smoothing / (float)n, weight = c->weight ? c->weight[r] : 1.0f;
+	const float factor = c->factor * weight;
 	float *z = c->z + r * n;
 	const float top = linear_cross_entropy_complete(z, c->bias, c->alpha, n), miss = top - z[label];
 	if (c->hit)
@@ -144,14 +145,16 @@ static float linear_cross_entropy_row(const chunk *c, int64_t r, float *sum)
 	const float spread = smoothing != 0.0f ? sum_below(z, top, n) : 0.0f;
 	const float total = sum_exp(z, top, n, c->gradients ? z : NULL);
 	if (c->gradients) {
-		const float hit = c->factor * (1.0f - smoothing);
-		scale(z, c->factor / total, c->factor * even, n, sum);
+		const float hit = factor * (1.0f - smoothing);
+		scale(z, factor / total, factor * even, n, sum);
 		z[label] -= hit;
 		if (sum)
 			sum[label] -= hit;
 	}
 	const float log_total = total < INFINITY ? math_log(total) : total; /* NaN stays NaN */
-	return log_total + ((1.0f - smoothing) * miss + even * spread);
+	if (c->log_probability)
+		c->log_probability[r] = -(log_total + miss);
+	return weight * (log_total + ((1.0f - smoothing) * miss + even * spread));
 }
 
 static void part(const chunk *c, int64_t i)
@@ -242,7 +245,8 @@ status KERNEL(linear_cross_entropy)(backend *b, const op_call *call)
 {
 	const linear_cross_entropy_params *p = call->params;
 	const int32_t *label = call->in[3].data;
-	float *hit = call->out[5].data;
+	const float *weight = kernel_optional(call, 4);
+	float *hit = call->out[5].data, *log_probability = call->out[6].data;
 	float *mean = call->out[0].data, *counted = call->out[1].data, *dhidden = call->out[2].data;
 	int64_t rows = shape_rows(call->in[0].shape), classes = call->in[1].shape.dim[0], d = call->in[1].shape.dim[1];
 	int64_t count = count_labels(label, rows, classes), most = chunk_rows(rows, classes);
@@ -256,11 +260,15 @@ status KERNEL(linear_cross_entropy)(backend *b, const op_call *call)
 		return STATUS_UNSUPPORTED;
 	if (hit)
 		memset(hit, 0, (size_t)rows * sizeof *hit); /* ignored rows have no hit */
+	if (log_probability)
+		memset(log_probability, 0, (size_t)rows * sizeof *log_probability);
 	for (int64_t first = 0; first < rows || first == 0; first += most) {
 		c.rows = kernel_min(most, rows - first);
 		c.label = label + first;
 		c.loss = loss + first;
 		c.hit = hit ? hit + first : NULL;
+		c.weight = weight ? weight + first : NULL;
+		c.log_probability = log_probability ? log_probability + first : NULL;
 		if (first == 0 || count_labels(c.label, c.rows, classes))
 			TRY(run_chunk(b, call, &c, first));
 		else if (dhidden)

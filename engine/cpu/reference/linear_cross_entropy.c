@@ -69,15 +69,13 @@ static bool is_hit(const double *z, int32_t label, int64_t classes)
 	return best == label;
 }
 
-/* z [V] becomes dz_v = (e^{z_v - lse} - (1-ε) [v = label] - ε / V) / count. */
-static void row_gradient(double *z, int32_t label, int64_t classes, double smoothing, int64_t count)
+/* z [V] becomes dz_v = factor (e^{z_v - lse} - (1-ε) [v = label] - ε / V). */
+static void row_gradient(double *z, int32_t label, int64_t classes, double smoothing, double factor)
 {
 	double lse = log_sum_exp(z, classes);
 	for (int64_t v = 0; v < classes; v++) {
 		double target = (v == label ? 1 - smoothing : 0) + smoothing / (double)classes;
-		z[v] = reference_linear_cross_entropy_counts(label, classes)
-		           ? (exp(z[v] - lse) - target) / (double)count
-		           : 0;
+		z[v] = reference_linear_cross_entropy_counts(label, classes) ? (exp(z[v] - lse) - target) * factor : 0;
 	}
 }
 
@@ -90,7 +88,8 @@ static double dot(const double *a, int64_t a_stride, const float *b, int64_t b_s
 	return sum;
 }
 
-/* hidden [rows, D], weight [V, D], bias? [V], label [rows] -> loss [], count [], hit [rows], and the gradients of loss:
+/* hidden [rows, D], weight [V, D], bias? [V], label [rows], row_weight? [rows] -> loss [], count [], hit [rows],
+ * log_probability [rows], and the gradients of loss:
  *   dhidden [rows, D] = alpha dz E, dweight [V, D] = alpha dzᵀ h, dbias [V] = alpha Σ_rows dz */
 status reference_linear_cross_entropy(backend *b, const op_call *call)
 {
@@ -99,7 +98,8 @@ status reference_linear_cross_entropy(backend *b, const op_call *call)
 	const tensor *weight = &call->in[1];
 	const float *hidden = call->in[0].data;
 	const int32_t *label = call->in[3].data;
-	float *loss = call->out[0].data, *count_out = call->out[1].data;
+	const float *row_weight = call->n_in > 4 ? call->in[4].data : NULL;
+	float *loss = call->out[0].data, *count_out = call->out[1].data, *log_probability = call->out[6].data;
 	float *dhidden = call->out[2].data, *dweight = call->out[3].data, *dbias = call->out[4].data,
 	      *hit = call->out[5].data;
 	int64_t rows = shape_rows(call->in[0].shape), classes = weight->shape.dim[0], d = weight->shape.dim[1];
@@ -115,17 +115,23 @@ status reference_linear_cross_entropy(backend *b, const op_call *call)
 		             ? 1
 		             : 0;
 	for (int64_t r = 0; r < rows; r++) {
+		if (log_probability)
+			log_probability[r] = 0;
 		if (!reference_linear_cross_entropy_counts(label[r], classes))
 			continue;
 		count++;
-		sum += row_loss(z + r * classes, label[r], classes, smoothing);
+		sum +=
+		    (row_weight ? (double)row_weight[r] : 1) * row_loss(z + r * classes, label[r], classes, smoothing);
+		if (log_probability)
+			log_probability[r] = (float)-row_loss(z + r * classes, label[r], classes, 0);
 	}
 	if (loss)
 		loss[0] = count ? (float)(sum / (double)count) : 0;
 	if (count_out)
 		count_out[0] = (float)count;
 	for (int64_t r = 0; r < rows; r++)
-		row_gradient(z + r * classes, label[r], classes, smoothing, count);
+		row_gradient(z + r * classes, label[r], classes, smoothing,
+		             (row_weight ? (double)row_weight[r] : 1) / (double)count);
 	for (int64_t i = 0; dhidden && i < rows * d; i++)
 		dhidden[i] =
 		    (float)(alpha * dot(z + i / d * classes, 1, (const float *)weight->data + i % d, d, classes));

@@ -8,11 +8,11 @@
 #include "engine/tensor/ops/table.h"
 
 linear_cross_entropy_values op_linear_cross_entropy(graph *g, value hidden, value weight, value bias, value label,
-                                                    linear_cross_entropy_params params)
+                                                    value row_weight, linear_cross_entropy_params params)
 {
-	value out[6];
-	graph_apply(g, OP_linear_cross_entropy, (value[]){hidden, weight, bias, label}, 4, &params, out);
-	return (linear_cross_entropy_values){out[0], out[1], out[5]};
+	value out[7];
+	graph_apply(g, OP_linear_cross_entropy, (value[]){hidden, weight, bias, label, row_weight}, 5, &params, out);
+	return (linear_cross_entropy_values){out[0], out[1], out[5], out[6]};
 }
 
 status op_linear_cross_entropy_check(op_call *call, error *err)
@@ -25,6 +25,9 @@ status op_linear_cross_entropy_check(op_call *call, error *err)
 	if (hidden.rank < 1 || weight.dim[0] < 1)
 		return error_set(err, STATUS_INVALID, "weight", "hidden needs rows and weight at least one class");
 	TRY(check_count(call, 3, "label", DTYPE_I32, shape_rows(hidden), "one for each row of hidden", err));
+	if (check_present(call, 4))
+		TRY(check_count(call, 4, "row_weight", DTYPE_F32, shape_rows(hidden), "one for each row of hidden",
+		                err));
 	if (!(p->smoothing >= 0 && p->smoothing <= 1))
 		return error_set(err, STATUS_INVALID, "smoothing", "smoothing is %g, must be between 0 and 1",
 		                 (double)p->smoothing);
@@ -34,6 +37,7 @@ status op_linear_cross_entropy_check(op_call *call, error *err)
 	check_output(call, 3, DTYPE_F32, weight);
 	check_output(call, 4, DTYPE_F32, SHAPE1(weight.dim[0]));
 	check_output(call, 5, DTYPE_F32, SHAPE1(shape_rows(hidden)));
+	check_output(call, 6, DTYPE_F32, SHAPE1(shape_rows(hidden)));
 	return STATUS_OK;
 }
 

@@ -66,7 +66,7 @@ static value build_model(graph *g)
 	value gated = op_gate(g, h, op_dropout(g, pooled, rng, 0.2f, 3), op_scale(g, op_mul(g, h, h), 0.5f));
 	value inner = op_gelu(g, op_matmul(g, gated, p[4], false, true, 1), false);
 	value out = op_add(g, gated, op_matmul(g, inner, p[5], false, false, 1));
-	return op_linear_cross_entropy(g, out, p[0], p[6], labels, (linear_cross_entropy_params){0.4f, 0.1f}).loss;
+	return op_linear_cross_entropy(g, out, p[0], p[6], labels, VALUE_NONE, (linear_cross_entropy_params){0.4f, 0.1f}).loss;
 }
 
 typedef struct model {
@@ -190,7 +190,7 @@ static void scaled_loss(backend *b, float factor, float *dh)
 	value h = graph_input(g, "h", DTYPE_F32, SHAPE2(2, 3)), w = graph_input(g, "w", DTYPE_F32, SHAPE2(4, 3)),
 	      t = graph_input(g, "t", DTYPE_I32, SHAPE1(2));
 	graph_want_gradient(g, h);
-	value loss = op_linear_cross_entropy(g, h, w, VALUE_NONE, t, (linear_cross_entropy_params){1, 0}).loss;
+	value loss = op_linear_cross_entropy(g, h, w, VALUE_NONE, t, VALUE_NONE, (linear_cross_entropy_params){1, 0}).loss;
 	assert_int_equal(graph_backward(g, factor == 1 ? loss : op_scale(g, loss, factor)), STATUS_OK);
 	graph_output(g, graph_gradient(g, h), "dh");
 	plan *p;

@@ -286,7 +286,7 @@ static void a_parameters_gradient_is_f32_and_an_activations_has_its_type(void **
 	value h = op_add(g, op_gather(g, words, graph_input(g, "ids", I, SHAPE2(B, N)), 0), given);
 	value y = op_gelu(g, op_linear(g, h, w, bias, 1), false);
 	value labels = graph_input(g, "labels", I, SHAPE2(B, N));
-	linear_cross_entropy_values out = op_linear_cross_entropy(g, y, words, VALUE_NONE, labels, loss);
+	linear_cross_entropy_values out = op_linear_cross_entropy(g, y, words, VALUE_NONE, labels, VALUE_NONE, loss);
 	graph_backward(g, out.loss);
 	assert_int_equal(graph_status(g, &err), STATUS_OK);
 	assert_int_equal(gradient_type(g, words), F);

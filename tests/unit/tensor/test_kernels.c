@@ -145,7 +145,7 @@ static void loss_of(backend *b, float *logits, int32_t *label, int64_t rows, int
 	      e = graph_input(g, "e", DTYPE_F32, SHAPE2(classes, classes)),
 	      t = graph_input(g, "t", DTYPE_I32, SHAPE1(rows));
 	linear_cross_entropy_values y =
-	    op_linear_cross_entropy(g, z, e, VALUE_NONE, t, (linear_cross_entropy_params){1, smoothing});
+	    op_linear_cross_entropy(g, z, e, VALUE_NONE, t, VALUE_NONE, (linear_cross_entropy_params){1, smoothing});
 	run(b, g, (plan_binding[]){{z, logits}, {e, identity}, {t, label}, {y.loss, loss}, {y.count, count}}, 5);
 }
 

@@ -144,7 +144,7 @@ static void every_failed_allocation_is_clean_on(backend *on)
 			value y = op_layernorm(g, op_matmul(g, x, w, false, true, 1), b, b, 1e-5f);
 			value h = op_add(g, y, op_gather(g, w, index, 0));
 			graph_backward(
-			    g, op_linear_cross_entropy(g, h, w, b, index, (linear_cross_entropy_params){1, 0}).loss);
+			    g, op_linear_cross_entropy(g, h, w, b, index, VALUE_NONE, (linear_cross_entropy_params){1, 0}).loss);
 			value dw = graph_gradient(g, w);
 			graph_output(g, dw, "dw");
 			s = plan_new(&p, g, on, (plan_binding[]){{w, parameters[0].data}, {b, parameters[1].data}}, 2,
