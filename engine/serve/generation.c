@@ -193,6 +193,13 @@ static status generation_copy(generation *g, const generation_request *r, error 
 	g->priority = r->priority;
 	g->explain = g->temporary && r->explain;
 	g->snapshot_every = g->temporary ? 0 : r->snapshot_every;
+	if (r->calls && !g->temporary) {
+		g->calls = memory_new(1, sizeof *g->calls);
+		if (!g->calls)
+			return STATUS_NOMEM;
+		g->calls->snapshot = -1;
+		TRY(call_search_init(&g->calls->search, r->calls, NULL, 0, err));
+	}
 	g->event = r->event;
 	g->finished = r->finished;
 	g->context = r->context;
@@ -232,6 +239,8 @@ static void generation_free(generation *g)
 	stop_filter_fini(&g->stop);
 	prompt_scores_free(g->scores);
 	constrained_text_free(g->constrained);
+	session_free(g->calls ? g->calls->before : NULL);
+	free(g->calls);
 	free(g->prompt);
 	free(g->source);
 	free(g->sampling.bias);
@@ -589,8 +598,8 @@ static void generation_flush(generation *g)
 	char characters[TEXT_STREAM_ROOM];
 	generation_event e = {.tokens = &g->next};
 	const size_t bytes = g->temporary ? text_stream_push(&g->text, NULL, 0, true, characters) : 0;
-	if (g->credit > 0 &&
-	    stop_filter_push(&g->stop, characters, bytes, true, &e.text, &e.text_bytes) == STATUS_OK && e.text_bytes > 0)
+	if (g->credit > 0 && stop_filter_push(&g->stop, characters, bytes, true, &e.text, &e.text_bytes) == STATUS_OK &&
+	    e.text_bytes > 0)
 		generation_emit(g, &e);
 }
 
@@ -617,6 +626,7 @@ void generation_finish(generation *g, status s, const error *err)
 	    .prompt_tokens = g->n_cached + g->n_source + g->n_prompt,
 	    .cached_tokens = g->n_cached,
 	    .completion_tokens = g->completed,
+	    .call_snapshot = g->calls ? g->calls->snapshot : -1,
 	    .accepted_ns = g->accepted_ns,
 	    .started_ns = g->started_ns,
 	    .prompted_ns = g->prompted_ns,

@@ -15,6 +15,7 @@
 #include "engine/serve/session.h"
 #include "engine/serve/shares.h"
 #include "engine/serve/stop_filter.h"
+#include "engine/text/call_search.h"
 #include "gen/limits.h"
 
 enum { INFLIGHT_STEPS = 2 /* steps issued at a time */ };
@@ -27,6 +28,16 @@ enum { GENERATION_MAX_LOGPROBS = COMPLETION_LOGPROBS_MAX, GENERATION_MAX_ALPHA =
 enum { GENERATION_EVENT_TOKENS = 8 /* per event whose tokens are all known before it: a search's, or a prompt's */ };
 
 typedef struct beams beams;
+
+/* The search for an answer's first call. */
+typedef struct call_watch {
+	call_search search;
+	call_search_state state;
+	session *before;  /* copy of the session before the token with which the last text that may be a call begins;
+	                   * NULL:  there is none, or no memory */
+	bool found;       /* the call has begun; `before` has become a snapshot */
+	int64_t snapshot; /* its tokens; -1: there is none */
+} call_watch;
 
 typedef enum generation_phase { GENERATION_PROMPT, GENERATION_DECODE, GENERATION_CLOSE } generation_phase;
 
@@ -72,13 +83,14 @@ struct generation {
 	int64_t reading; /* prompt tokens of the issued step */
 	read_pass
 	    *whole; /* reads the source or, in a model that reads whole sequences, the prompt; NULL: not started */
-	prompt_scores *scores; /* scores of the prompt's tokens from the second on; NULL: not requested */
+	prompt_scores *scores;  /* scores of the prompt's tokens from the second on; NULL: not requested */
 	int64_t snapshot_every; /* as in the request; 0: never */
 	bool snapshot_due;      /* an automatic snapshot is made as soon as a turn may copy the state */
+	call_watch *calls;      /* finds the first call; NULL: its snapshot is not requested */
 	int64_t completed;      /* tokens sampled so far */
-	int32_t next;          /* the token sampled last */
-	bool unread;           /* `next` is delivered and not read */
-	bool drawn;            /* `first` is sampled from the session's logits and not delivered */
+	int32_t next;           /* the token sampled last */
+	bool unread;            /* `next` is delivered and not read */
+	bool drawn;             /* `first` is sampled from the session's logits and not delivered */
 	int32_t first;
 	generation **row[INFLIGHT_STEPS]; /* its entry in the batch of each step in flight; NULL: in none */
 	int *cancellations;               /* points to the scheduler's n_cancelled */
@@ -111,8 +123,8 @@ void generation_discard(generation *g);
 status generation_tally(generation *g);
 /* True if the tally has all tokens; only then may the prompt be read. */
 bool generation_tallied(const generation *g);
-/* Return the status with which g, which is cancelled, ends. Of one that has expired, set `finish` and send the text that
- * was held back. */
+/* Return the status with which g, which is cancelled, ends. Of one that has expired, set `finish` and send the text
+ * that was held back. */
 status generation_end_early(generation *g);
 /* End g: call `finished` and free everything. err: NULL or the message of s. */
 void generation_finish(generation *g, status s, const error *err);

@@ -202,7 +202,7 @@ void scheduler_proceed(scheduler *s, generation *g, int32_t token, bool overtake
 	} else if (g->max_tokens == 0 && !g->beams) {
 		g->finish = FINISH_LENGTH;
 		scheduler_finish(s, g, STATUS_OK, NULL);
-	} else {
+	} else if (scheduler_watch_calls(s, g, token)) {
 		status result = generation_deliver(g, token, &err);
 		s->counters.generated_tokens += result == STATUS_OK;
 		s->failed |= result == STATUS_DEVICE;
@@ -326,7 +326,7 @@ static bool may_be_overtaken(const scheduler *s, const inflight_step *f)
 			continue;
 		session *x = g->session;
 		if ((g->phase == GENERATION_CLOSE && !g->temporary) || g->tally.penalises || g->constrained ||
-		    g->n_logprobs >= 0 || g->beams || g->snapshot_due ||
+		    g->n_logprobs >= 0 || g->beams || g->calls || g->snapshot_due ||
 		    generation_passes_snapshot(g, x->tokens, x->tokens + 1) || session_reserve(x, 2, NULL) != STATUS_OK)
 			return false;
 	}

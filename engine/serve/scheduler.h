@@ -290,6 +290,7 @@ typedef struct generation_result {
 	int64_t cached_tokens;                    /* prompt tokens whose state was reused from another request */
 	uint64_t accepted_ns, started_ns, prompted_ns, ended_ns; /* by clock_ns: accepted; its first turn; its first
 	                                                          * token; now. 0: it did not come to that */
+	int64_t call_snapshot; /* with request.calls: the tokens of the snapshot that was kept; -1: none was */
 	float *log; /* with request.explain and STATUS_OK: the log of all tokens read (explain/explain.h); `finished`
 	             * takes it and calls free(). Otherwise NULL */
 } generation_result;
@@ -327,6 +328,9 @@ typedef struct generation_request {
 	int64_t snapshot_every;  /* make an automatic snapshot, "auto-TOKENS", when the session has read a multiple of
 	                          * this many tokens, or after the piece of the prompt that passes one; later if others in
 	                          * the step have used up SCHEDULER_AUTOMATIC_BYTES; 0: never */
+	/* Of a session: keep the state before the token with which the answer's first call begins as an automatic snapshot,
+	 * "call-TOKENS". NULL: no. */
+	const chat_call_form *calls;
 	/* Both run on the scheduler's thread. `event` returns the number of credits left; at 0 the generation parks
 	 * until generation_grant. `finished` is called exactly once, after which the generation is freed. */
 	int64_t (*event)(void *context, const generation_event *e);

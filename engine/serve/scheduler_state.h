@@ -154,6 +154,9 @@ void scheduler_automatic_list(const session *x, session_info *out);
  * not allow it. Removes the session's oldest ones beyond SCHEDULER_AUTOMATIC or the limit of bytes, and an earlier one
  * after as many tokens. */
 void scheduler_session_keep_automatic(scheduler *s, session *x);
+/* Look for the begin of the first call in the token that was sampled for g and is not delivered yet, and keep the
+ * snapshot from before it (generation_request.calls). False: g has ended. */
+bool scheduler_watch_calls(scheduler *s, generation *g, int32_t token);
 /* Make an automatic snapshot of g's session if one is due, unless its state has more than *left bytes: it then stays
  * due. *left is what the turn may still copy. False: g has ended. */
 bool scheduler_keep_automatic(scheduler *s, generation *g, size_t *left);

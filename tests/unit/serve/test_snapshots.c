@@ -343,6 +343,73 @@ static void an_automatic_snapshot_is_the_session_after_its_tokens(void **state)
 	assert_int_equal(atomic_load(&automatic_used), 0);
 }
 
+/* A mark of calls that is the text of `n` tokens. */
+static chat_call_form mark_of(const served_model *m, const int32_t *tokens, int n, char *text, size_t size)
+{
+	size_t bytes = 0;
+	for (int i = 0; i < n; i++)
+		bytes += tokenizer_token_bytes(m->tokenizer, tokens[i], text + bytes, size - bytes - 1);
+	text[bytes] = 0;
+	return (chat_call_form){.open = text};
+}
+
+/* Generate after ids, with the snapshot before a call that begins with the form's mark. */
+static session *generate_calls(fixture *f, client *c, const int32_t *ids, int64_t n, const chat_call_form *form)
+{
+	session *x = open_session(f, "x", POSITION_CLAMP, false);
+	generation_request r = request(c, ids, BEFORE, n);
+	r.calls = form;
+	run(f, x, c, &r);
+	return x;
+}
+
+static void the_state_before_the_first_call_is_kept_once_the_call_has_begun(void **state)
+{
+	fixture *f = *state;
+	enum { MORE = 24 };
+	static client c;
+	int32_t ids[BEFORE + MORE];
+	char text[64], id[SCHEDULER_ID_BYTES];
+	session_info info;
+	int found = 0;
+	random_tokens(ids, BEFORE, 51);
+	drop(f, generate_calls(f, &c, ids, MORE, NULL));
+	assert_int_equal(c.result.call_snapshot, -1);
+	memcpy(ids + BEFORE, c.tokens, MORE * sizeof *ids);
+	/* Each pair of tokens of the answer whose first is not in it before, and that has no white space. */
+	for (int at = BEFORE; at + 2 < BEFORE + MORE; at++) {
+		bool first = true;
+		for (int i = BEFORE; i < at; i++)
+			first &= ids[i] != ids[at];
+		const chat_call_form form = mark_of(f->model, ids + at, 2, text, sizeof text);
+		if (!first || strlen(text) < 2 || strpbrk(text, " \t\r\n"))
+			continue;
+		session *x = generate_calls(f, &c, ids, MORE, &form);
+		assert_memory_equal(c.tokens, ids + BEFORE, MORE * sizeof *ids);
+		assert_int_equal(c.result.call_snapshot, at);
+		scheduler_session_info(x, &info);
+		assert_int_equal(info.n_automatic, 1);
+		snprintf(id, sizeof id, "call-%d", at);
+		assert_string_equal(info.automatic[0].id, id);
+		assert_int_equal(atomic_load(&automatic_used), info.automatic[0].bytes);
+		session *y = open_session(f, "y", POSITION_CLAMP, false), *z = fork_snapshot(f, x, id, "z");
+		append(f, y, ids, at);
+		assert_same_state(f, z, y);
+		drop(f, z);
+		drop(f, y);
+		drop(f, x);
+		strcat(text, "\x01never"); /* of this mark the answer has the beginning alone */
+		x = generate_calls(f, &c, ids, MORE, &form);
+		assert_int_equal(c.result.call_snapshot, -1);
+		scheduler_session_info(x, &info);
+		assert_int_equal(info.n_automatic, 0);
+		drop(f, x);
+		assert_int_equal(atomic_load(&automatic_used), 0);
+		found++;
+	}
+	assert_true(found > 2);
+}
+
 static void the_oldest_automatic_snapshots_go_first_and_named_ones_stay(void **state)
 {
 	fixture *f = *state;
@@ -624,6 +691,8 @@ int main(void)
 	    cmocka_unit_test(a_device_that_fails_leaves_a_session_in_its_place),
 	    cmocka_unit_test(a_device_that_fails_during_a_rollback_loses_the_session),
 	    cmocka_unit_test_setup_teardown(an_automatic_snapshot_is_the_session_after_its_tokens, setup, teardown),
+	    cmocka_unit_test_setup_teardown(the_state_before_the_first_call_is_kept_once_the_call_has_begun, setup,
+	                                    teardown),
 	    cmocka_unit_test_setup_teardown(the_oldest_automatic_snapshots_go_first_and_named_ones_stay, setup,
 	                                    teardown),
 	    cmocka_unit_test(automatic_snapshots_of_all_sessions_keep_their_limit_of_bytes),
