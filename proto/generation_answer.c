@@ -169,12 +169,13 @@ static json_t *whole_choice(const generation_answer *a, const json_t *ended)
 	const json_t *sample = json_object_get(ended, "sample"); /* present with best_of; otherwise it is the index */
 	generation_text *c = find_choice(a, json_is_integer(sample) ? json_integer_value(sample) : index);
 	json_t *calls = answer_calls_list(&c->calls);
-	json_t *text = calls && c->text.bytes == 0 ? json_null() : grown_text_json(&c->text);
+	json_t *text = chat && calls && c->text.bytes == 0 ? json_null() : grown_text_json(&c->text);
 	if (chat)
 		text = json_pack("{s:s, s:o, s:n, s:O*}", "role", "assistant", "content", text, "refusal", "tool_calls",
 		                 calls);
-	json_t *json = json_pack("{s:I, s:o, s:o, s:O?}", "index", index, chat ? "message" : "text", text,
-	                         "finish_reason", value_or_null(ended, "finish_reason"), "logprobs", c->logprobs);
+	json_t *json = json_pack("{s:I, s:o, s:o, s:O?, s:O*}", "index", index, chat ? "message" : "text", text,
+	                         "finish_reason", value_or_null(ended, "finish_reason"), "logprobs", c->logprobs,
+	                         "tool_calls", chat ? NULL : calls);
 	if (json && c->alpha)
 		json_object_set(json, "alpha", c->alpha);
 	if (json && a->prompt_logprobs && !chat)
@@ -292,15 +293,14 @@ const char *generation_answer_status(const json_t *result)
 	return ended_by(result, "length") || ended_by(result, "timeout") ? "incomplete" : "completed";
 }
 
-json_t *generation_answer_response(const generation_answer *a, const char *status, json_t *output,
-                                   const json_t *result)
+json_t *generation_answer_response(const generation_answer *a, const char *status, json_t *output, const json_t *result)
 {
 	const json_t *usage = json_object_get(result, "usage");
-	json_t *json = json_pack("{s:s, s:s, s:I, s:s, s:n, s:n, s:o, s:n, s:b, s:[], s:s, s:b, s:b, s:s, s:{s:{s:s}}, s:n}",
-	                         "id", a->id, "object", "response", "created_at", a->created, "status", status, "error",
-	                         "incomplete_details", "output", output ? output : json_array(),
-	                         "previous_response_id", "parallel_tool_calls", 1, "tools", "tool_choice", "auto",
-	                         "store", 0, "background", 0, "truncation", "disabled", "text", "format", "type", "text", "usage");
+	json_t *json = json_pack(
+	    "{s:s, s:s, s:I, s:s, s:n, s:n, s:o, s:n, s:b, s:[], s:s, s:b, s:b, s:s, s:{s:{s:s}}, s:n}", "id", a->id,
+	    "object", "response", "created_at", a->created, "status", status, "error", "incomplete_details", "output",
+	    output ? output : json_array(), "previous_response_id", "parallel_tool_calls", 1, "tools", "tool_choice",
+	    "auto", "store", 0, "background", 0, "truncation", "disabled", "text", "format", "type", "text", "usage");
 	if (!json || json_object_update(json, a->repeated) != 0 || !result)
 		return json;
 	const json_t *details = json_object_get(usage, "prompt_tokens_details");
@@ -311,7 +311,9 @@ json_t *generation_answer_response(const generation_answer *a, const char *statu
 	                              "output_tokens_details", "reasoning_tokens", 0, "total_tokens",
 	                              json_object_get(usage, "total_tokens")));
 	if (strcmp(status, "incomplete") == 0)
-		json_object_set_new(json, "incomplete_details", json_pack("{s:s}", "reason", ended_by(result, "timeout") ? "timeout" : "max_output_tokens"));
+		json_object_set_new(
+		    json, "incomplete_details",
+		    json_pack("{s:s}", "reason", ended_by(result, "timeout") ? "timeout" : "max_output_tokens"));
 	return json;
 }
 

@@ -172,9 +172,9 @@ static void generation_send_event(request *r, const json_t *event)
 	const bool text = !calls || json_string_length(json_object_get(event, "text")) > 0;
 	json_t *piece = generation_piece(g, event, text ? generation_copy(event, "text") : NULL, json_null());
 	if (piece && calls)
-		json_object_set_new(json_object_get(piece, "delta"), "tool_calls",
-		                    answer_calls_delta(g->answer.id, json_integer_value(json_object_get(event, "index")),
-		                                       calls));
+		json_object_set_new(
+		    g->form->chat ? json_object_get(piece, "delta") : piece, "tool_calls",
+		    answer_calls_delta(g->answer.id, json_integer_value(json_object_get(event, "index")), calls));
 	if (piece && json_object_get(event, "alpha"))
 		json_object_set(piece, "alpha", json_object_get(event, "alpha"));
 	generation_send(r, generation_chunk(g, piece));
@@ -314,9 +314,9 @@ static void generation_note_tokens_of(request *r, size_t tokens)
 static json_t *generation_about(const generation *g)
 {
 	const generation_answer *a = &g->answer;
-	return json_pack("{s:I, s:s, s:I, s:b, s:b, s:b, s:b, s:O*}", "created", a->created, "fingerprint", a->fingerprint,
-	                 "n", g->n, "include_usage", g->include_usage, "timings", a->timings, "prompt_logprobs",
-	                 a->prompt_logprobs, "whole", g->whole, "model", a->model);
+	return json_pack("{s:I, s:s, s:I, s:b, s:b, s:b, s:b, s:O*}", "created", a->created, "fingerprint",
+	                 a->fingerprint, "n", g->n, "include_usage", g->include_usage, "timings", a->timings,
+	                 "prompt_logprobs", a->prompt_logprobs, "whole", g->whole, "model", a->model);
 }
 
 static void generation_recall(generation *g, const json_t *about)

@@ -328,7 +328,7 @@ typedef struct generation_request {
 	int64_t snapshot_every;  /* make an automatic snapshot, "auto-TOKENS", when the session has read a multiple of
 	                          * this many tokens, or after the piece of the prompt that passes one; later if others in
 	                          * the step have used up SCHEDULER_AUTOMATIC_BYTES; 0: never */
-	/* Of a session: keep the state before the token with which the answer's first call begins as an automatic snapshot,
+	/* In a session: keep the state before the token with which the answer's first call begins as an automatic snapshot,
 	 * "call-TOKENS". NULL: no. */
 	const chat_call_form *calls;
 	/* Both run on the scheduler's thread. `event` returns the number of credits left; at 0 the generation parks

@@ -108,7 +108,7 @@ static bool may_begin(call_watch *w, const unsigned char *text, int n, int *begi
 
 bool scheduler_watch_calls(scheduler *s, generation *g, int32_t token)
 {
-	enum { LONGEST = 1024 }; /* of a longer token, which is text, the rest is not read */
+	enum { LONGEST = 1024 }; /* bytes of a token that are read; a longer one is text */
 	unsigned char text[LONGEST];
 	call_watch *w = g->calls;
 	session *x = g->session;

@@ -347,6 +347,11 @@ status chat_template_render(const chat_template *t, const json_t *messages, cons
 	return STATUS_OK;
 }
 
+status chat_template_check_tools(const chat_template *t, const json_t *tools, error *err)
+{
+	return chat_tools_check(t->tool_form ? t->tool_form : &t->form, tools, err);
+}
+
 void chat_text_fini(chat_text *x)
 {
 	free(x->text);

@@ -64,6 +64,8 @@ typedef struct chat_call_form {
 	const char *end;
 	bool short_ids; /* ids of calls have CHAT_SHORT_ID characters */
 } chat_call_form;
+/* Check functions as chat_template_render does, with the same errors. */
+status chat_template_check_tools(const chat_template *t, const json_t *tools, error *err);
 /* False: the template has no form for functions. */
 bool chat_template_calls(const chat_template *t, chat_call_form *out);
 

@@ -236,6 +236,7 @@ class _CompletionChoice(TypedDict):
 class CompletionChoice(_CompletionChoice, total=False):
     logprobs: dict[str, Any] | None
     alpha: list[Any]
+    tool_calls: list[dict[str, Any]]
 
 
 class _Completion(TypedDict):
@@ -275,6 +276,7 @@ class _SessionInfo(TypedDict):
 class SessionInfo(_SessionInfo, total=False):
     durable: bool
     snapshot_every: int | None
+    snapshot_before_calls: bool
     snapshot: str
     explain: bool
     position_policy: str

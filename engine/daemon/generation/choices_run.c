@@ -57,7 +57,12 @@ static generation_request request_of(choices *c, int i)
 	const choices_prompt *prompt = &c->plan.prompt.list[i / c->plan.sampling.samples];
 	generation_request r = c->plan.sampling.request;
 	r.adapter = c->adapter;
-	r.snapshot_every = c->plan.session ? sessions_snapshot_every(c->plan.session) : 0;
+	if (c->plan.session) {
+		const automatic_snapshots automatic = sessions_automatic(c->plan.session);
+		const call_rules *calls = &c->plan.sampling.format.calls;
+		r.snapshot_every = automatic.every;
+		r.calls = automatic.before_calls && calls->tools ? &calls->form : NULL;
+	}
 	r.prompt = prompt->ids;
 	r.n_prompt = (int64_t)prompt->count;
 	r.source = prompt->source;
@@ -179,9 +184,8 @@ bool choices_prepare_start(task *t, device *d)
 	const bool copies = c->plan.snapshot[0] && !c->plan.ticket.options.durable && c->snapshot_tokens < 0;
 	if (!adapter_step(c, d))
 		return false;
-	return c->start_error.status != STATUS_OK ||
-	       (session_ticket_prepare(&c->plan.ticket, c->plan.model, d) && (!copies || snapshot_step(c, d)) &&
-	        prefixes_step(c, d));
+	return c->start_error.status != STATUS_OK || (session_ticket_prepare(&c->plan.ticket, c->plan.model, d) &&
+	                                              (!copies || snapshot_step(c, d)) && prefixes_step(c, d));
 }
 
 void choices_run_start(task *t, device *d)

@@ -12,6 +12,7 @@
 #include "engine/daemon/generation/conversation.h"
 #include "engine/daemon/generation/mask_text.h"
 #include "engine/daemon/generation/tokens.h"
+#include "engine/daemon/generation/tool_calls.h"
 #include "engine/daemon/generation/generation.h"
 #include "gen/limits.h"
 
@@ -259,7 +260,8 @@ status completions_read_adapter(const stream *s, choices_plan *spec, error *err)
 		return STATUS_OK;
 	if (spec->sampling.request.n_alpha > 0)
 		return error_set(err, STATUS_UNSUPPORTED, "alpha", "the share of an adapter is not explained");
-	return adapters_find(s->net->store, id, s->scope.all ? NULL : s->scope.project, spec->model->id, &spec->adapter, err);
+	return adapters_find(s->net->store, id, s->scope.all ? NULL : s->scope.project, spec->model->id, &spec->adapter,
+	                     err);
 }
 
 static status read_request(choices_plan *spec, const json_t *params, error *err)
@@ -308,10 +310,10 @@ static json_t *choice_object(choices *c, int i, int index)
 	json_t *last;
 	bool whole = choices_take_last(c, i, &last);
 	const finish_reason finish = choices_result(c, i)->finish;
-	const char *reason = finish == FINISH_TIMEOUT  ? "timeout"
-	                     : finish != FINISH_STOP   ? "length"
-	                     : choices_called(c, i)    ? "tool_calls"
-	                                               : "stop";
+	const char *reason = finish == FINISH_TIMEOUT ? "timeout"
+	                     : finish != FINISH_STOP  ? "length"
+	                     : choices_called(c, i)   ? "tool_calls"
+	                                              : "stop";
 	json_t *object = json_pack("{s:i, s:s}", "index", index, "finish_reason", reason);
 	if (index != i)
 		whole &= json_object_set_new(object, "sample", json_integer(i)) == 0;
@@ -362,6 +364,21 @@ static json_t *list_object(choices *c, int64_t *prompt, int64_t *cached, int64_t
 	return NULL;
 }
 
+/* The session's position, and the snapshots of this request that it has. */
+static json_t *session_object(choices *c)
+{
+	const choices_plan *p = choices_get_plan(c);
+	const int64_t before = choices_result(c, 0)->call_snapshot;
+	char id[STORE_ID_BYTES];
+	json_t *object = sessions_position(p->session, p->snapshot);
+	snprintf(id, sizeof id, "call-%lld", (long long)before);
+	if (before < 0 || !sessions_has_snapshot(p->session, id) ||
+	    json_object_set_new(object, "call_snapshot", json_string(id)) == 0)
+		return object;
+	json_decref(object);
+	return NULL;
+}
+
 json_t *completions_result(choices *c)
 {
 	const choices_plan *spec = choices_get_plan(c);
@@ -376,7 +393,7 @@ json_t *completions_result(choices *c)
 	if (complete && spec->adapter.id[0])
 		complete = json_object_set_new(result, "adapter", json_string(spec->adapter.id)) == 0;
 	if (complete && spec->session && !spec->state.hidden)
-		complete = json_object_set_new(result, "session", sessions_position(spec->session, spec->snapshot)) == 0;
+		complete = json_object_set_new(result, "session", session_object(c)) == 0;
 	if (complete)
 		return result;
 	json_decref(result);
@@ -492,8 +509,17 @@ static status prepare_continuation(choices_plan *spec, const json_t *params, err
 		return error_set(err, STATUS_INVALID, "messages", "a request has a prompt or messages, not both");
 	TRY(carried_state_read(spec, params, err));
 	TRY(read_request(spec, params, err));
+	TRY(tool_calls_read(spec, params, err));
+	if (spec->sampling.format.calls.tools && spec->answer.n_logprobs >= 0)
+		return error_set(err, STATUS_INVALID, "logprobs",
+		                 "log-probabilities are of a text: not with functions that may be called");
 	if (json_is_array(messages))
 		return conversation_read(spec, messages, sessions_tokens(spec->session) > 0, err);
+	if (spec->prompt.tools && (prompt || sessions_tokens(spec->session) == 0))
+		return error_set(err, STATUS_INVALID, "tools",
+		                 "are for messages, or for an answer that the session has begun");
+	if (spec->prompt.tools)
+		return conversation_resume(spec, err);
 	return completions_read_prompts(spec, params, prompt, err);
 }
 

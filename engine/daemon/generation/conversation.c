@@ -120,6 +120,15 @@ static status encode_all(choices_plan *p, const chat_text *x, error *err)
 	return conversation_encode(p, x, x->closing, x->bytes, &p->prompt.closed, err);
 }
 
+/* Add what ends an answer of the model. */
+static status add_stops(choices_plan *p, error *err)
+{
+	const char *after_calls = p->sampling.format.calls.form.stop;
+	for (const char *const *stop = chat_template_stops(p->model->chat); *stop; stop++)
+		TRY(add_stop(p, *stop, err));
+	return after_calls && after_calls[0] ? add_stop(p, after_calls, err) : STATUS_OK;
+}
+
 static status read_messages(choices_plan *p, error *err)
 {
 	chat_text x;
@@ -130,14 +139,17 @@ static status read_messages(choices_plan *p, error *err)
 	TRY(rendered);
 	status s = encode_all(p, &x, err);
 	chat_text_fini(&x);
-	for (const char *const *stop = chat_template_stops(p->model->chat); s == STATUS_OK && *stop; stop++)
-		s = add_stop(p, *stop, err);
-	if (s == STATUS_OK && p->sampling.format.calls.form.stop && p->sampling.format.calls.form.stop[0])
-		s = add_stop(p, p->sampling.format.calls.form.stop, err);
-	return s;
+	return s == STATUS_OK ? add_stops(p, err) : s;
 }
 
-status conversation_read(choices_plan *p, const json_t *messages, bool continues, error *err)
+static status read_nothing(choices_plan *p, error *err)
+{
+	TRY(chat_template_check_tools(p->model->chat, p->prompt.tools, err));
+	return add_stops(p, err);
+}
+
+/* Make the plan's only prompt. */
+static status begin_prompt(choices_plan *p, error *err)
 {
 	const error *reason = &p->model->chat_problem;
 	if (p->model->dims.source)
@@ -145,9 +157,19 @@ status conversation_read(choices_plan *p, const json_t *messages, bool continues
 	if (!p->model->chat)
 		return error_set(err, STATUS_UNSUPPORTED, "model", "%s", error_message(reason));
 	p->prompt.list = memory_new(1, sizeof *p->prompt.list);
-	if (!p->prompt.list)
-		return STATUS_NOMEM;
 	p->prompt.n = p->sampling.samples = 1;
+	return p->prompt.list ? STATUS_OK : STATUS_NOMEM;
+}
+
+status conversation_resume(choices_plan *p, error *err)
+{
+	p->prompt.read = read_nothing;
+	return begin_prompt(p, err);
+}
+
+status conversation_read(choices_plan *p, const json_t *messages, bool continues, error *err)
+{
+	TRY(begin_prompt(p, err));
 	p->prompt.unread = messages;
 	p->prompt.continues = continues;
 	if (!p->prompt.field)

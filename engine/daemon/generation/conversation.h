@@ -11,5 +11,8 @@
 /* Fill the plan's prompt and what ends an answer, from messages and the model's chat template. continues: the session
  * has read something. STATUS_UNSUPPORTED: the template cannot be rendered. */
 status conversation_read(choices_plan *plan, const json_t *messages, bool continues, error *err);
+/* Fill in an empty prompt with which a session continues its answer, one that may call the plan's functions. Errors as
+ * above. */
+status conversation_resume(choices_plan *plan, error *err);
 
 #endif

@@ -138,8 +138,7 @@ static status write_version(session_settlement *x, int i)
 		return error_set(&x->write_error, STATUS_NOMEM, NULL, "out of memory");
 	version_path(x, i, path);
 	scheduler_transfer_seal(t);
-	const status s =
-	    store_session_write(path, sessions_id(x->entry), document, t->blob, t->bytes, &x->write_error);
+	const status s = store_session_write(path, sessions_id(x->entry), document, t->blob, t->bytes, &x->write_error);
 	json_decref(document);
 	return s == STATUS_OK && i < x->n_snapshots ? note_size(x, i, path) : s;
 }

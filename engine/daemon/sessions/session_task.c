@@ -223,9 +223,11 @@ status session_task_make(stream *s, sessions *all, const model_entry *c, session
 	    .durable = json_is_true(json_object_get(s->params, "durable"))};
 	if (options.explain)
 		TRY(catalog_check_explains(c, false, "explain", err));
-	const int64_t every = json_integer_value(json_object_get(s->params, "snapshot_every"));
-	TRY(sessions_check_snapshot_every(all, c, &options, every, err));
-	TRY(sessions_add(all, c, &options, json_is_integer(ttl) ? json_integer_value(ttl) : -1, every, s, out, err));
+	const automatic_snapshots automatic = {json_integer_value(json_object_get(s->params, "snapshot_every")),
+	                                       json_is_true(json_object_get(s->params, "snapshot_before_calls"))};
+	TRY(sessions_check_automatic(all, c, &options, automatic, err));
+	TRY(sessions_add(all, c, &options, json_is_integer(ttl) ? json_integer_value(ttl) : -1, automatic, s, out,
+	                 err));
 	*ticket = (session_ticket){.options = options, .create = true};
 	snprintf(ticket->id, sizeof ticket->id, "%s", sessions_id(*out));
 	return STATUS_OK;
@@ -380,7 +382,8 @@ static void received(stream *s, const char *folder)
 	status result = catalog_open_generative(
 	    sessions_parts(s->room)->catalog, json_string_value(json_object_get(s->params, "model")), &t->model, &err);
 	if (result == STATUS_OK)
-		result = sessions_add(s->room, t->model, &(session_options){0}, -1, 0, s, &t->entry, &err);
+		result = sessions_add(s->room, t->model, &(session_options){0}, -1, (automatic_snapshots){0}, s,
+		                      &t->entry, &err);
 	if (result == STATUS_OK) {
 		t->ticket.create = true;
 		snprintf(t->ticket.id, sizeof t->ticket.id, "%s", sessions_id(t->entry));

@@ -265,12 +265,13 @@ static status add(sessions *all, const model_entry *c, const session_options *o,
 	return STATUS_OK;
 }
 
-status sessions_add(sessions *all, const model_entry *c, const session_options *o, int64_t ttl, int64_t every,
-                    const stream *s, session_entry **out, error *err)
+status sessions_add(sessions *all, const model_entry *c, const session_options *o, int64_t ttl,
+                    automatic_snapshots automatic, const stream *s, session_entry **out, error *err)
 {
-	TRY(add(all, c, o, ttl, every > 0, s->scope.project, s, FLEET_ANY, out, err));
-	if (every > 0)
-		(*out)->extra->snapshot_every = every;
+	const bool some = automatic.every > 0 || automatic.before_calls;
+	TRY(add(all, c, o, ttl, some, s->scope.project, s, FLEET_ANY, out, err));
+	if (some)
+		(*out)->extra->automatic = automatic;
 	return STATUS_OK;
 }
 
@@ -280,19 +281,20 @@ status sessions_add_hidden(sessions *all, const model_entry *c, const session_op
 	return add(all, c, o, -1, false, "", NULL, FLEET_ANY, out, err);
 }
 
-status sessions_check_snapshot_every(const sessions *all, const model_entry *c, const session_options *o,
-                                     int64_t tokens, error *err)
+status sessions_check_automatic(const sessions *all, const model_entry *c, const session_options *o,
+                                automatic_snapshots automatic, error *err)
 {
-	static const char name[] = "snapshot_every";
-	if (tokens > 0 && all->parts.max_snapshots == 0)
+	const char *name = automatic.every > 0 ? "snapshot_every" : "snapshot_before_calls";
+	if (automatic.every == 0 && !automatic.before_calls)
+		return STATUS_OK;
+	if (all->parts.max_snapshots == 0)
 		return error_set(err, STATUS_INVALID, name, "needs a service with --max-snapshots above 0");
-	if (tokens > 0 && o->explain)
+	if (o->explain)
 		return error_set(err, STATUS_INVALID, name,
 		                 "does not go with explain: each snapshot would copy a log that grows with the text");
-	if (tokens > 0 && c->state_bytes > SCHEDULER_AUTOMATIC_BYTES)
-		return error_set(err, STATUS_INVALID, name,
-		                 "needs a state of at most %d bytes; this model's has %lld", SCHEDULER_AUTOMATIC_BYTES,
-		                 (long long)c->state_bytes);
+	if (c->state_bytes > SCHEDULER_AUTOMATIC_BYTES)
+		return error_set(err, STATUS_INVALID, name, "needs a state of at most %d bytes; this model's has %lld",
+		                 SCHEDULER_AUTOMATIC_BYTES, (long long)c->state_bytes);
 	return STATUS_OK;
 }
 
@@ -309,7 +311,7 @@ status sessions_add_like(sessions *all, const model_entry *c, session_entry *oth
 		free(origin);
 		return added;
 	}
-	(*out)->extra->snapshot_every = x->snapshot_every;
+	(*out)->extra->automatic = x->automatic;
 	(*out)->extra->origin = origin;
 	sessions_tree_link(all, *out);
 	return STATUS_OK;
@@ -340,9 +342,9 @@ bool sessions_is_durable(const session_entry *e)
 	return e->durable;
 }
 
-int64_t sessions_snapshot_every(const session_entry *e)
+automatic_snapshots sessions_automatic(const session_entry *e)
 {
-	return sessions_extra(e)->snapshot_every;
+	return sessions_extra(e)->automatic;
 }
 
 void sessions_note_damage(session_entry *e, bool damaged)
@@ -526,7 +528,6 @@ static status fill_entry(session_entry *e, const json_t *row, const char **of)
 {
 	const char *policy;
 	json_int_t tokens, source_tokens = 0, state_bytes, created, ttl;
-	const json_t *every = json_object_get(row, "snapshot_every");
 	int explain;
 	session_extra *x = e->extra;
 	TRY(json_read_members(row, "{s:s, s:I, s?I, s:I, s:I, s:b, s:s, s:I}", "model", of, "tokens", &tokens,
@@ -538,7 +539,8 @@ static status fill_entry(session_entry *e, const json_t *row, const char **of)
 	e->state_bytes = state_bytes;
 	e->created = created;
 	e->ttl = (int32_t)ttl;
-	x->snapshot_every = json_integer_value(every);
+	x->automatic = (automatic_snapshots){json_integer_value(json_object_get(row, "snapshot_every")),
+	                                     json_is_true(json_object_get(row, "snapshot_before_calls"))};
 	const json_t *stored = json_object_get(row, "stored_bytes"); /* earlier versions did not write it */
 	x->stored.state_bytes = stored ? json_integer_value(stored) : state_bytes;
 	TRY(sessions_tree_read_origin(e, json_object_get(row, "origin")));

@@ -48,12 +48,12 @@ typedef struct session_parts {
 	catalog *catalog;
 	fleet *fleet;
 	uv_loop_t *loop;
-	int max_live, max_known; /* sessions with a slot on one device; live and stored sessions */
-	int max_snapshots;       /* per session */
-	int64_t snapshot_bytes;  /* host memory for the snapshots of all sessions that are not durable */
+	int max_live, max_known;           /* sessions with a slot on one device; live and stored sessions */
+	int max_snapshots;                 /* per session */
+	int64_t snapshot_bytes;            /* host memory for the snapshots of all sessions that are not durable */
 	const atomic_llong *snapshot_used; /* bytes in use, without automatic ones */
-	int64_t memory_bytes;    /* host memory for sessions without a slot */
-	int64_t disk_bytes;      /* files of sessions that are not durable */
+	int64_t memory_bytes;              /* host memory for sessions without a slot */
+	int64_t disk_bytes;                /* files of sessions that are not durable */
 } session_parts;
 
 /* Where the state of a session is. */
@@ -80,16 +80,21 @@ void sessions_stats_read(const sessions *all, sessions_stats *out);
 /* True if no session is in use, and the store has all of them but those that are lost. */
 bool sessions_are_stored(const sessions *all);
 
-/* Add a new session of the request's project, which is busy. every: tokens between its automatic snapshots; 0: none are
- * made. STATUS_RATE_LIMITED. */
-status sessions_add(sessions *all, const model_entry *c, const session_options *o, int64_t ttl, int64_t every,
-                    const stream *s, session_entry **out, error *err);
+/* The snapshots that a session makes by itself. */
+typedef struct automatic_snapshots {
+	int64_t every;     /* tokens between them; 0: none are made so */
+	bool before_calls; /* before the first call of an answer */
+} automatic_snapshots;
+
+/* Add a new session of the request's project, which is busy. STATUS_RATE_LIMITED. */
+status sessions_add(sessions *all, const model_entry *c, const session_options *o, int64_t ttl,
+                    automatic_snapshots automatic, const stream *s, session_entry **out, error *err);
 /* Likewise a session that no other request finds, and that does not count. */
 status sessions_add_hidden(sessions *all, const model_entry *c, const session_options *o, session_entry **out,
                            error *err);
-/* STATUS_INVALID "snapshot_every" if a session with these options cannot make automatic snapshots. */
-status sessions_check_snapshot_every(const sessions *all, const model_entry *c, const session_options *o,
-                                     int64_t tokens, error *err);
+/* STATUS_INVALID "snapshot_every" or "snapshot_before_calls" if a session with these options cannot make them. */
+status sessions_check_automatic(const sessions *all, const model_entry *c, const session_options *o,
+                                automatic_snapshots automatic, error *err);
 /* Add a fork: a session with the options, lifetime and project of another one. from: the id of that one's snapshot, or
  * NULL. */
 status sessions_add_like(sessions *all, const model_entry *c, session_entry *other, const char *from, const stream *s,
@@ -126,10 +131,12 @@ bool sessions_is_durable(const session_entry *e);
 /* True if tokens past the model's positions are refused. */
 bool sessions_is_bounded(const session_entry *e);
 const snapshot_list *sessions_snapshots(const session_entry *e);
-int64_t sessions_snapshot_every(const session_entry *e);
+/* True if the session's next document has the snapshot. */
+bool sessions_has_snapshot(const session_entry *e, const char *id);
+automatic_snapshots sessions_automatic(const session_entry *e);
 /* Begin to add a snapshot of the present state to a busy session: from now on its document contains it. One at a time.
- * Returned: borrowed, until it is kept or cancelled. STATUS_CONFLICT: the session has its maximum. STATUS_BUSY: no memory is left for
- * snapshots. STATUS_STORAGE: the stored state is missing. */
+ * Returned: borrowed, until it is kept or cancelled. STATUS_CONFLICT: the session has its maximum. STATUS_BUSY: no
+ * memory is left for snapshots. STATUS_STORAGE: the stored state is missing. */
 status sessions_begin_snapshot(sessions *all, session_entry *e, const char *name, const snapshot **out, error *err);
 /* Return the snapshot that sessions_begin_snapshot has begun to add. */
 snapshot *sessions_adding(const session_entry *e);

@@ -73,7 +73,7 @@ typedef struct session_extra {
 	session_entry *forks;   /* newest first */
 	snapshot_list snapshots;
 	snapshot_list adding;   /* snapshots that the present request makes */
-	int64_t snapshot_every; /* tokens between automatic snapshots; 0: none are made */
+	automatic_snapshots automatic;
 	int64_t source_tokens;
 } session_extra;
 

@@ -11,6 +11,13 @@ const snapshot_list *sessions_snapshots(const session_entry *e)
 	return &sessions_extra(e)->snapshots;
 }
 
+bool sessions_has_snapshot(const session_entry *e, const char *id)
+{
+	const session_extra *extra = sessions_extra(e);
+	const snapshot *x = snapshots_find(&extra->snapshots, id);
+	return (x && !x->leaving) || snapshots_find(&extra->adding, id);
+}
+
 static status check_snapshot_room(const sessions *all, const session_entry *e, error *err)
 {
 	const session_parts *p = &all->parts;
@@ -23,11 +30,11 @@ static status check_snapshot_room(const sessions *all, const session_entry *e, e
 		                 count, p->max_snapshots);
 	const int64_t used = atomic_load(p->snapshot_used) + all->snapshot_bytes;
 	if (!e->durable && e->snapshot_bytes > p->snapshot_bytes - used)
-		return error_set(err, STATUS_BUSY, NULL,
-		                 "snapshots take %lld bytes of memory, and this one up to %lld more: delete some, make the "
-		                 "session durable, or start the service with a larger --snapshot-bytes (%lld)",
-		                 (long long)used, (long long)e->snapshot_bytes,
-		                 (long long)p->snapshot_bytes);
+		return error_set(
+		    err, STATUS_BUSY, NULL,
+		    "snapshots take %lld bytes of memory, and this one up to %lld more: delete some, make the "
+		    "session durable, or start the service with a larger --snapshot-bytes (%lld)",
+		    (long long)used, (long long)e->snapshot_bytes, (long long)p->snapshot_bytes);
 	return STATUS_OK;
 }
 
@@ -41,9 +48,8 @@ status sessions_begin_snapshot(sessions *all, session_entry *e, const char *name
 	if (!x)
 		return STATUS_NOMEM;
 	x->bytes = e->snapshot_bytes;
-	const status s = e->durable
-	                     ? store_session_current(all->parts.store, e->id, &x->version, &x->bytes, err)
-	                     : STATUS_OK;
+	const status s =
+	    e->durable ? store_session_current(all->parts.store, e->id, &x->version, &x->bytes, err) : STATUS_OK;
 	if (s != STATUS_OK) {
 		free(x);
 		return s;

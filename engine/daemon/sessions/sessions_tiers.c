@@ -28,8 +28,7 @@ enum {
 
 session_away tiers_away(const session_entry *e)
 {
-	return e->place ? e->place->away
-	                : (session_away){.on_disk = e->tier_bytes > 0, .bytes = (size_t)e->tier_bytes};
+	return e->place ? e->place->away : (session_away){.on_disk = e->tier_bytes > 0, .bytes = (size_t)e->tier_bytes};
 }
 
 static session_tier tier_of(const session_entry *e)

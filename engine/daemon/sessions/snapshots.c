@@ -142,7 +142,8 @@ static status read_one(snapshot *x, const json_t *row)
 	json_int_t tokens, bytes, created, version;
 	int automatic = 0;
 	TRY(json_read_members(row, "{s:s, s:s, s?b, s:I, s:I, s:I, s:I}", "id", &id, "name", &name, "automatic",
-	                      &automatic, "tokens", &tokens, "bytes", &bytes, "created", &created, "version", &version));
+	                      &automatic, "tokens", &tokens, "bytes", &bytes, "created", &created, "version",
+	                      &version));
 	if (!store_valid_name(id) || version < 1)
 		return STATUS_INVALID;
 	snprintf(x->id, sizeof x->id, "%s", id);

@@ -398,7 +398,7 @@ static void the_state_before_the_first_call_is_kept_once_the_call_has_begun(void
 		drop(f, z);
 		drop(f, y);
 		drop(f, x);
-		strcat(text, "\x01never"); /* of this mark the answer has the beginning alone */
+		strcat(text, "\x01never"); /* the answer has only the beginning of this mark */
 		x = generate_calls(f, &c, ids, MORE, &form);
 		assert_int_equal(c.result.call_snapshot, -1);
 		scheduler_session_info(x, &info);
