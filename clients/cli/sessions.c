@@ -12,6 +12,7 @@ static const option_row new_options[] = {SESSION_OPTIONS,
 static const option_row fork_options[] = {SESSION_FORK_OPTIONS, {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
 static const option_row restore_options[] = {{"model", OPTION_TEXT, "ID", "the model that the state belongs to", NULL},
+                                             {"adapter", OPTION_TEXT, "ID", "the session's adapter", NULL},
                                              {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
 static int sessions_list(cli *c)
@@ -154,12 +155,13 @@ static int sessions_export(cli *c)
 
 static int sessions_restore(cli *c)
 {
-	const char *model = options_text(&c->options, "model");
+	const char *model = options_text(&c->options, "model"), *adapter = options_text(&c->options, "adapter");
 
 	if (!model)
 		return cli_usage("say which --model");
-	return cli_answer(c,
-	                  http_octets(c->http, http_path(c->http, "/v1/sessions?model=%s", model), cli_argument(c, 0)));
+	const char *path = adapter ? http_path(c->http, "/v1/sessions?model=%s&adapter=%s", model, adapter)
+	                           : http_path(c->http, "/v1/sessions?model=%s", model);
+	return cli_answer(c, http_octets(c->http, path, cli_argument(c, 0)));
 }
 
 const command sessions_commands[] = {

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from engine_client import TEXT, daemon, engine, own_daemon, train
+from engine_client import TEXT, EngineError, daemon, engine, own_daemon, train
 from engine_serving import refused
 
 TINY = {"config": {"hidden_size": 16, "n_heads": 2, "n_layer": 2}, "sequence_length": 64, "batch_size": 4, "learning_rate": 3e-3}
@@ -235,8 +235,83 @@ def test_adapters_that_a_text_cannot_begin_with_are_refused(engine, base, two, f
                              ("response.create", {"input": "a"})):
             e = refused(engine, method, {**params, **rest})
             assert (e.status, e.param) == (status, "adapter"), (method, str(e))
-    e = refused(engine, "session.create", {"model": base, "adapter": two[0]})
-    assert (e.status, e.param) == (400, "adapter")
+    for method, rest in (("session.create", {}), ("session.create", {"prompt": "a"})):
+        e = refused(engine, method, {"model": other, "adapter": two[0], **rest})
+        assert (e.status, e.param) == (400, "adapter")
+        e = refused(engine, method, {"model": base, "adapter": two[0], "explain": True, **rest})
+        assert (e.status, e.param) == (400, "explain")
+
+
+# --- sessions -------------------------------------------------------------------------------
+
+def in_session(engine, id, prompt="", n=8):
+    """The log-probabilities that a session gives to its greedy text."""
+    _, events, result = engine.generate({"id": id, "prompt": prompt, "max_tokens": n, "temperature": 0, "logprobs": 0}, method="session.generate")
+    return [x for e in events for x in e["logprobs"]["token_logprobs"]], result
+
+
+def test_a_session_keeps_its_adapter_as_its_forks_do(engine, base, two):
+    for first in ({}, {"prompt": "9"}):
+        whole = said(engine, base, two[0], "99 bottles")[0][:8]
+        x = engine.call("session.create", {"model": base, "adapter": two[0], **first})
+        assert x["adapter"] == two[0]
+        rest = "99 bottles"[len(first.get("prompt", "")):]
+        fork = engine.call("session.fork", {"id": x["id"]})
+        assert fork["adapter"] == two[0]
+        for id in (x["id"], fork["id"]):
+            scores, result = in_session(engine, id, rest)
+            assert scores == whole and result["adapter"] == two[0]
+            engine.call("session.delete", {"id": id})
+    plain = engine.call("session.create", {"model": base, "prompt": "9"})
+    assert "adapter" not in plain and in_session(engine, plain["id"], "9 bottles")[0] != whole
+    engine.call("session.delete", {"id": plain["id"]})
+
+
+def test_an_exported_state_is_restored_with_its_adapter_alone(engine, base, two):
+    x = engine.call("session.create", {"model": base, "adapter": two[0], "prompt": "99 bo"})["id"]
+    state = engine.download("session.export", {"id": x})[1]
+    for adapter in (None, two[1]):
+        with pytest.raises(EngineError) as e:
+            engine.upload("session.import", {"model": base, **({"adapter": adapter} if adapter else {})}, state=state)
+        assert (e.value.status, e.value.param) == (400, "state")
+    y = engine.upload("session.import", {"model": base, "adapter": two[0]}, state=state)
+    assert y["adapter"] == two[0] and in_session(engine, y["id"], "ttles")[0] == in_session(engine, x, "ttles")[0]
+    for id in (x, y["id"]):
+        engine.call("session.delete", {"id": id})
+
+
+def test_an_adapter_that_a_session_has_is_not_deleted(engine, base, file):
+    adapter = make_adapter(engine, base, file, steps=2)
+    x = engine.call("session.create", {"model": base, "adapter": adapter})["id"]
+    e = refused(engine, "adapter.delete", {"id": adapter})
+    assert (e.status, e.code) == (409, "adapter_in_use")
+    engine.call("session.delete", {"id": x})
+    assert engine.call("adapter.delete", {"id": adapter})["deleted"]
+
+
+def test_sessions_with_an_adapter_leave_their_slots_survive_kills_and_roll_back(own_daemon):
+    daemon = own_daemon("--max-sessions", "2")
+    with daemon.connect() as e:
+        base = make_base(e)
+        made = [make_adapter(e, base, e.add_file(OTHER_TEXT), steps) for steps in (40, 41)]
+        ids = [e.call("session.create", {"model": base, "adapter": made[i % 2], "durable": i > 1, "prompt": "99 bo", "snapshot_every": 16})["id"] for i in range(6)]
+        expected = [said(e, base, adapter, "99 bottles")[0][:8] for adapter in made]
+        assert expected[0] != expected[1]
+        for i, id in enumerate(ids[:4]):
+            assert in_session(e, id, "ttles")[0] == expected[i % 2]
+        kept = e.call("snapshot.create", {"id": ids[3], "name": "kept"})
+        after = in_session(e, ids[3], " of")[0]
+        fork = e.call("session.fork", {"id": ids[3], "snapshot": kept["id"]})
+        assert fork["adapter"] == made[1] and in_session(e, fork["id"], " of")[0] == after
+    daemon.kill()
+    daemon.start()
+    with daemon.connect() as e:
+        for i in (4, 5):
+            assert e.call("session.get", {"id": ids[i]})["adapter"] == made[i % 2] and in_session(e, ids[i], "ttles")[0] == expected[i % 2]
+        e.call("session.rollback", {"id": ids[3], "snapshot": kept["id"]})
+        assert in_session(e, ids[3], " of")[0] == after
+        assert refused(e, "adapter.delete", {"id": made[0]}).code == "adapter_in_use"
+    assert daemon.stop() == 0
 
 
 def test_adapters_are_those_of_a_keys_project_and_models(own_daemon):

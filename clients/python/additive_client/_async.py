@@ -492,10 +492,10 @@ class AsyncSessions:
     async def open(self, session: str) -> AsyncSession:
         return AsyncSession(self._sender, await self._sender.json(calls.show(calls.SESSIONS, session)))
 
-    async def restore(self, model: str, path: str | pathlib.Path) -> AsyncSession:
+    async def restore(self, model: str, path: str | pathlib.Path, adapter: str | None = None) -> AsyncSession:
         """A new session of a state that `Session.export` wrote."""
         state = pathlib.Path(path).read_bytes()
-        return AsyncSession(self._sender, await self._sender.json(calls.restore_session(model, state)))
+        return AsyncSession(self._sender, await self._sender.json(calls.restore_session(model, state, adapter)))
 
 
 class AsyncClient:

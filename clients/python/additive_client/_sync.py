@@ -492,10 +492,10 @@ class Sessions:
     def open(self, session: str) -> Session:
         return Session(self._sender, self._sender.json(calls.show(calls.SESSIONS, session)))
 
-    def restore(self, model: str, path: str | pathlib.Path) -> Session:
+    def restore(self, model: str, path: str | pathlib.Path, adapter: str | None = None) -> Session:
         """A new session of a state that `Session.export` wrote."""
         state = pathlib.Path(path).read_bytes()
-        return Session(self._sender, self._sender.json(calls.restore_session(model, state)))
+        return Session(self._sender, self._sender.json(calls.restore_session(model, state, adapter)))
 
 
 class Client:

@@ -277,6 +277,7 @@ class SessionInfo(_SessionInfo, total=False):
     durable: bool
     snapshot_every: int | None
     snapshot_before_calls: bool
+    adapter: str
     snapshot: str
     explain: bool
     position_policy: str

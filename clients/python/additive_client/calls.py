@@ -111,8 +111,8 @@ def create_session(fields: dict[str, Any]) -> Call:
     return once("POST", SESSIONS, body=fields)
 
 
-def restore_session(model: str, state: bytes) -> Call:
-    return once("POST", SESSIONS, query={"model": model}, content=state)
+def restore_session(model: str, state: bytes, adapter: str | None = None) -> Call:
+    return once("POST", SESSIONS, query=given(model=model, adapter=adapter), content=state)
 
 
 def in_session(session: str, action: str, fields: dict[str, Any] | None = None) -> Call:

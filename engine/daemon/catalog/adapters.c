@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "engine/base/clock.h"
 #include "engine/base/manifest.h"
@@ -66,6 +67,8 @@ status adapters_open(const adapter_ref *a, const served_model *m, device *d, ser
 		return error_set(err, STATUS_INVALID, "adapter",
 		                 "the adapter \"%s\" belongs to other weights of the model", a->id);
 	store_adapter_folder(a->store, a->id, folder);
+	if (access(folder, F_OK) != 0)
+		return error_set(err, STATUS_NOT_FOUND, "adapter", "there is no adapter \"%s\"", a->id);
 	return adapter_cache_get(device_adapters(d), m, a->id, folder, out, err);
 }
 

@@ -34,7 +34,8 @@ typedef struct adapter_ref {
  * STATUS_INVALID "adapter": it belongs to another model. */
 status adapters_find(store *s, const char *id, const char *project, const char *base, adapter_ref *out, error *err);
 /* Return its state for the loaded model; the caller frees it. STATUS_INVALID "adapter": the model has other weights
- * than the adapter's. Others as for adapter_cache_get. Executor thread. */
+ * than the adapter's. STATUS_NOT_FOUND "adapter": it has been deleted since it was found. Others as for
+ * adapter_cache_get. Executor thread. */
 status adapters_open(const adapter_ref *a, const served_model *m, device *d, served_adapter **out, error *err);
 /* Set *found if the model has an adapter. */
 status adapters_of_model(store *s, const char *id, bool *found, error *err);

@@ -390,8 +390,9 @@ json_t *completions_result(choices *c)
 	json_t *result = json_pack("{s:o, s:o, s:o, s:s}", "choices", list, "usage", usage, "timings",
 	                           timings_object(c, prompt, completion), "model", spec->model->id);
 	bool complete = result && carried_state_add(spec, result);
-	if (complete && spec->adapter.id[0])
-		complete = json_object_set_new(result, "adapter", json_string(spec->adapter.id)) == 0;
+	const char *adapter = spec->session && !spec->state.hidden ? sessions_adapter(spec->session) : spec->adapter.id;
+	if (complete && adapter[0])
+		complete = json_object_set_new(result, "adapter", json_string(adapter)) == 0;
 	if (complete && spec->session && !spec->state.hidden)
 		complete = json_object_set_new(result, "session", session_object(c)) == 0;
 	if (complete)

@@ -95,6 +95,10 @@ void adapter_methods_delete(stream *s)
 	if (!s->scope.all && !adapter)
 		return;
 	json_decref(adapter);
+	if (sessions_use_adapter(library_of(s)->sessions, s->target)) {
+		stream_refuse(s, STATUS_CONFLICT, "adapter_in_use", "id", "a session uses it");
+		return;
+	}
 	if (store_adapter_delete(library_of(s)->store, s->target, &err) == STATUS_OK)
 		stream_result(s, json_pack("{s:s, s:s, s:b}", "id", s->target, "object", "adapter", "deleted", 1));
 	else if (err.status == STATUS_NOT_FOUND)

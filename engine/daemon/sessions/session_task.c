@@ -212,6 +212,15 @@ session_task *session_task_existing(stream *s, sessions *all, const char *id, co
 
 /* --- create ------------------------------------------------------------------------ */
 
+/* Find the adapter that the request names; "": none. */
+static status session_task_find_adapter(const stream *s, const model_entry *c, adapter_ref *out, error *err)
+{
+	const char *id = json_string_value(json_object_get(s->params, "adapter"));
+	*out = (adapter_ref){0};
+	return id ? adapters_find(s->net->store, id, s->scope.all ? NULL : s->scope.project, c->id, out, err)
+	          : STATUS_OK;
+}
+
 status session_task_make(stream *s, sessions *all, const model_entry *c, session_entry **out, session_ticket *ticket,
                          error *err)
 {
@@ -223,12 +232,17 @@ status session_task_make(stream *s, sessions *all, const model_entry *c, session
 	    .durable = json_is_true(json_object_get(s->params, "durable"))};
 	if (options.explain)
 		TRY(catalog_check_explains(c, false, "explain", err));
+	if (options.explain && json_object_get(s->params, "adapter"))
+		return error_set(err, STATUS_UNSUPPORTED, "explain", "the share of an adapter is not explained");
 	const automatic_snapshots automatic = {json_integer_value(json_object_get(s->params, "snapshot_every")),
 	                                       json_is_true(json_object_get(s->params, "snapshot_before_calls"))};
 	TRY(sessions_check_automatic(all, c, &options, automatic, err));
-	TRY(sessions_add(all, c, &options, json_is_integer(ttl) ? json_integer_value(ttl) : -1, automatic, s, out,
-	                 err));
-	*ticket = (session_ticket){.options = options, .create = true};
+	adapter_ref adapter;
+	TRY(session_task_find_adapter(s, c, &adapter, err));
+	const session_traits traits = {
+	    .ttl = json_is_integer(ttl) ? json_integer_value(ttl) : -1, .automatic = automatic, .adapter = adapter.id};
+	TRY(sessions_add(all, c, &options, &traits, s, out, err));
+	*ticket = (session_ticket){.options = options, .adapter = adapter, .create = true};
 	snprintf(ticket->id, sizeof ticket->id, "%s", sessions_id(*out));
 	return STATUS_OK;
 }
@@ -284,10 +298,12 @@ static status act_export(session_task *t, device *d, session *x, error *err)
 static void import_copy(session_task *t)
 {
 	static const session_task_kind kind = {.act = NULL};
+	const adapter_ref adapter = t->ticket.adapter;
 	session_ticket_fini(&t->ticket);
 	t->kind = &kind;
 	t->more = false;
-	t->ticket = (session_ticket){.create = true, .import = {.blob = t->export.blob, .bytes = t->export.bytes}};
+	t->ticket = (session_ticket){
+	    .adapter = adapter, .create = true, .import = {.blob = t->export.blob, .bytes = t->export.bytes}};
 	snprintf(t->ticket.id, sizeof t->ticket.id, "%s", sessions_id(t->entry));
 	t->export = (session_transfer){0};
 	submit(t);
@@ -299,7 +315,7 @@ static void import_stored(session_task *t, int64_t version)
 	static const session_task_kind kind = {.act = NULL};
 	t->kind = &kind;
 	t->stored = true;
-	t->ticket = (session_ticket){.create = true, .fetch = true};
+	t->ticket = (session_ticket){.adapter = t->ticket.adapter, .create = true, .fetch = true};
 	snprintf(t->ticket.id, sizeof t->ticket.id, "%s", sessions_id(t->entry));
 	store_session_version_path(t->stream->net->store, sessions_id(t->parent), version, t->ticket.state);
 }
@@ -382,8 +398,11 @@ static void received(stream *s, const char *folder)
 	status result = catalog_open_generative(
 	    sessions_parts(s->room)->catalog, json_string_value(json_object_get(s->params, "model")), &t->model, &err);
 	if (result == STATUS_OK)
-		result = sessions_add(s->room, t->model, &(session_options){0}, -1, (automatic_snapshots){0}, s,
-		                      &t->entry, &err);
+		result = session_task_find_adapter(s, t->model, &t->ticket.adapter, &err);
+	if (result == STATUS_OK)
+		result =
+		    sessions_add(s->room, t->model, &(session_options){0},
+		                 &(session_traits){.ttl = -1, .adapter = t->ticket.adapter.id}, s, &t->entry, &err);
 	if (result == STATUS_OK) {
 		t->ticket.create = true;
 		snprintf(t->ticket.id, sizeof t->ticket.id, "%s", sessions_id(t->entry));

@@ -84,6 +84,8 @@ static void import(session_ticket *t, scheduler *s, served_model *m)
 {
 	session *x;
 	error err = ERROR_INIT;
+	if (t->opened)
+		t->import.adapter = t->opened;
 	status result = scheduler_session_import_step(s, m, t->id, &t->import, &x, &err);
 	if (result == STATUS_OK && !t->import.done)
 		return;
@@ -100,6 +102,16 @@ static void import(session_ticket *t, scheduler *s, served_model *m)
 		    0; /* the file has been removed; a session that is lost from here on has no stored state */
 }
 
+/* Open the session's adapter, which an empty session starts from and a stored state belongs to. */
+static status open_adapter(session_ticket *t, const served_model *m, device *d)
+{
+	if (!t->adapter.id[0] || t->opened)
+		return STATUS_OK;
+	const status s = error_settle(&t->error, adapters_open(&t->adapter, m, d, &t->opened, &t->error));
+	t->options.adapter = t->opened;
+	return s;
+}
+
 bool session_ticket_prepare(session_ticket *t, model_entry *c, device *d)
 {
 	served_model *m;
@@ -114,6 +126,10 @@ bool session_ticket_prepare(session_ticket *t, model_entry *c, device *d)
 	}
 	scheduler *s = device_scheduler(d);
 	const bool live = scheduler_session_find(s, t->id);
+	if ((!live || t->import.blob) && open_adapter(t, m, d) != STATUS_OK) {
+		leave_away(t);
+		return true;
+	}
 	if (!live && scheduler_slot_is_coming(s))
 		return false;
 	if (t->away && t->away->blob && !t->import.blob)
@@ -162,4 +178,6 @@ void session_ticket_look(session_change *out, device *d, const char *id)
 void session_ticket_fini(session_ticket *t)
 {
 	scheduler_transfer_fini(&t->import);
+	served_adapter_free(t->opened);
+	t->opened = NULL;
 }

@@ -10,6 +10,7 @@
 
 #include <limits.h>
 
+#include "engine/daemon/catalog/adapters.h"
 #include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/compute/device.h"
 
@@ -27,6 +28,8 @@ typedef struct session_away {
 typedef struct session_ticket {
 	char id[STORE_ID_BYTES];
 	session_options options;
+	adapter_ref adapter;    /* the session's; "": none */
+	served_adapter *opened; /* owned: the same, once the model is loaded */
 	bool create;
 	bool fetch;              /* the state on the disk is needed, as far as the loop knows */
 	char state[PATH_MAX];    /* path of the state on the disk; "": none */

@@ -81,6 +81,7 @@ static void free_entry(session_entry *e)
 	if (e->extra) {
 		snapshots_fini(&e->extra->snapshots);
 		free(e->extra->origin);
+		free(e->extra->adapter);
 	}
 	free(e->extra);
 	free(e);
@@ -265,14 +266,26 @@ static status add(sessions *all, const model_entry *c, const session_options *o,
 	return STATUS_OK;
 }
 
-status sessions_add(sessions *all, const model_entry *c, const session_options *o, int64_t ttl,
-                    automatic_snapshots automatic, const stream *s, session_entry **out, error *err)
+static status set_adapter(session_extra *x, const char *id)
 {
-	const bool some = automatic.every > 0 || automatic.before_calls;
-	TRY(add(all, c, o, ttl, some, s->scope.project, s, FLEET_ANY, out, err));
-	if (some)
-		(*out)->extra->automatic = automatic;
-	return STATUS_OK;
+	x->adapter = id && id[0] ? strdup(id) : NULL;
+	return !id || !id[0] || x->adapter ? STATUS_OK : STATUS_NOMEM;
+}
+
+status sessions_add(sessions *all, const model_entry *c, const session_options *o, const session_traits *traits,
+                    const stream *s, session_entry **out, error *err)
+{
+	const automatic_snapshots *a = &traits->automatic;
+	const bool some = a->every > 0 || a->before_calls || (traits->adapter && traits->adapter[0]);
+	TRY(add(all, c, o, traits->ttl, some, s->scope.project, s, FLEET_ANY, out, err));
+	if (!some)
+		return STATUS_OK;
+	(*out)->extra->automatic = *a;
+	if (set_adapter((*out)->extra, traits->adapter) == STATUS_OK)
+		return STATUS_OK;
+	unlink_entry(all, *out);
+	*out = NULL;
+	return STATUS_NOMEM;
 }
 
 status sessions_add_hidden(sessions *all, const model_entry *c, const session_options *o, session_entry **out,
@@ -313,6 +326,11 @@ status sessions_add_like(sessions *all, const model_entry *c, session_entry *oth
 	}
 	(*out)->extra->automatic = x->automatic;
 	(*out)->extra->origin = origin;
+	if (set_adapter((*out)->extra, x->adapter) != STATUS_OK) {
+		unlink_entry(all, *out);
+		*out = NULL;
+		return STATUS_NOMEM;
+	}
 	sessions_tree_link(all, *out);
 	return STATUS_OK;
 }
@@ -340,6 +358,20 @@ bool sessions_is_bounded(const session_entry *e)
 bool sessions_is_durable(const session_entry *e)
 {
 	return e->durable;
+}
+
+const char *sessions_adapter(const session_entry *e)
+{
+	const char *id = sessions_extra(e)->adapter;
+	return id ? id : "";
+}
+
+bool sessions_use_adapter(const sessions *all, const char *id)
+{
+	const session_entry *e = all->newest;
+	while (e && strcmp(sessions_adapter(e), id) != 0)
+		e = e->older;
+	return e != NULL;
 }
 
 automatic_snapshots sessions_automatic(const session_entry *e)
@@ -374,6 +406,14 @@ session_entry *sessions_take(sessions *all, stream *s, const char *id, session_t
 		stream_error(s, &err, NULL);
 		return NULL;
 	}
+	adapter_ref adapter = {0};
+	if (sessions_adapter(e)[0] &&
+	    adapters_find(all->parts.store, sessions_adapter(e), NULL, e->use->id, &adapter, &err) != STATUS_OK) {
+		catalog_release(*c);
+		*c = NULL;
+		stream_error(s, &err, NULL);
+		return NULL;
+	}
 	char state[PATH_MAX] = "";
 	if (e->durable && store_session_path(all->parts.store, e->id, state, &err) != STATUS_OK) {
 		catalog_release(*c);
@@ -401,6 +441,7 @@ session_entry *sessions_take(sessions *all, stream *s, const char *id, session_t
 	e->busy = true;
 	tiers_set_idle(all, e, false);
 	*ticket = (session_ticket){.options = options_of(e),
+	                           .adapter = adapter,
 	                           .away = &place->away,
 	                           .taken_ns = clock_ns(),
 	                           .fetch = !was_live && !place->away.blob && state[0]};
@@ -543,6 +584,7 @@ static status fill_entry(session_entry *e, const json_t *row, const char **of)
 	                                     json_is_true(json_object_get(row, "snapshot_before_calls"))};
 	const json_t *stored = json_object_get(row, "stored_bytes"); /* earlier versions did not write it */
 	x->stored.state_bytes = stored ? json_integer_value(stored) : state_bytes;
+	TRY(set_adapter(x, json_string_value(json_object_get(row, "adapter"))));
 	TRY(sessions_tree_read_origin(e, json_object_get(row, "origin")));
 	return snapshots_read(&x->snapshots, json_object_get(row, "snapshots"));
 }

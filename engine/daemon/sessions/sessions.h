@@ -86,9 +86,16 @@ typedef struct automatic_snapshots {
 	bool before_calls; /* before the first call of an answer */
 } automatic_snapshots;
 
+/* The members of a new session that the scheduler does not know. */
+typedef struct session_traits {
+	int64_t ttl; /* seconds of life without use; -1: the default */
+	automatic_snapshots automatic;
+	const char *adapter; /* id, copied; NULL or "": none */
+} session_traits;
+
 /* Add a new session of the request's project, which is busy. STATUS_RATE_LIMITED. */
-status sessions_add(sessions *all, const model_entry *c, const session_options *o, int64_t ttl,
-                    automatic_snapshots automatic, const stream *s, session_entry **out, error *err);
+status sessions_add(sessions *all, const model_entry *c, const session_options *o, const session_traits *traits,
+                    const stream *s, session_entry **out, error *err);
 /* Likewise a session that no other request finds, and that does not count. */
 status sessions_add_hidden(sessions *all, const model_entry *c, const session_options *o, session_entry **out,
                            error *err);
@@ -134,6 +141,10 @@ const snapshot_list *sessions_snapshots(const session_entry *e);
 /* True if the session's next document has the snapshot. */
 bool sessions_has_snapshot(const session_entry *e, const char *id);
 automatic_snapshots sessions_automatic(const session_entry *e);
+/* Return the id of its adapter; "": none. */
+const char *sessions_adapter(const session_entry *e);
+/* True if a session has the adapter. */
+bool sessions_use_adapter(const sessions *all, const char *id);
 /* Begin to add a snapshot of the present state to a busy session: from now on its document contains it. One at a time.
  * Returned: borrowed, until it is kept or cancelled. STATUS_CONFLICT: the session has its maximum. STATUS_BUSY: no
  * memory is left for snapshots. STATUS_STORAGE: the stored state is missing. */

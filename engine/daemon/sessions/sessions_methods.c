@@ -19,12 +19,12 @@ json_t *sessions_object(const session_entry *e)
 {
 	const session_extra *x = sessions_extra(e);
 	json_t *object = json_pack(
-	    "{s:s, s:s, s:s, s:I, s:I, s:I, s:o, s:b, s:b, s:s, s:o, s:b, s:s*}", "id", e->id, "object", "session",
-	    "model", e->use->id, "tokens", (json_int_t)e->tokens, "state_bytes", (json_int_t)e->state_bytes, "created",
-	    (json_int_t)e->created, "expires_at", e->expires_ns ? json_integer(expires_at(e)) : json_null(), "durable",
-	    e->durable, "explain", e->explain, "position_policy", policies[e->policy], "snapshot_every",
+	    "{s:s, s:s, s:s, s:I, s:I, s:I, s:o, s:b, s:b, s:s, s:o, s:b, s:s*, s:s*}", "id", e->id, "object",
+	    "session", "model", e->use->id, "tokens", (json_int_t)e->tokens, "state_bytes", (json_int_t)e->state_bytes,
+	    "created", (json_int_t)e->created, "expires_at", e->expires_ns ? json_integer(expires_at(e)) : json_null(),
+	    "durable", e->durable, "explain", e->explain, "position_policy", policies[e->policy], "snapshot_every",
 	    x->automatic.every ? json_integer(x->automatic.every) : json_null(), "snapshot_before_calls",
-	    x->automatic.before_calls, "project", project_member(e->project->name));
+	    x->automatic.before_calls, "adapter", x->adapter, "project", project_member(e->project->name));
 	if (object && x->source_tokens &&
 	    json_object_set_new(object, "source_tokens", json_integer(x->source_tokens)) != 0) {
 		json_decref(object);

@@ -38,7 +38,8 @@ typedef struct idle_list {
 	session_entry *first, *last;
 } idle_list;
 
-/* The part of an entry that exists while a request uses the session, or while its state is in a slot or in host memory. */
+/* The part of an entry that exists while a request uses the session, or while its state is in a slot or in host memory.
+ */
 typedef struct session_place {
 	session_entry *idle_next, *idle_previous; /* in `list` */
 	idle_list *list;                          /* the list of idle entries that it is in; NULL: none */
@@ -72,8 +73,9 @@ typedef struct session_extra {
 	session_origin *origin; /* NULL: it is no fork */
 	session_entry *forks;   /* newest first */
 	snapshot_list snapshots;
-	snapshot_list adding;   /* snapshots that the present request makes */
+	snapshot_list adding; /* snapshots that the present request makes */
 	automatic_snapshots automatic;
+	char *adapter; /* id; NULL: none */
 	int64_t source_tokens;
 } session_extra;
 
