@@ -1,4 +1,4 @@
-/* model_private.h - shared by model.c and model_loader.c. Private to engine/model. */
+/* model_private.h - shared by the sources of a model. Private to engine/model. */
 #ifndef ENGINE_MODEL_MODEL_PRIVATE_H
 #define ENGINE_MODEL_MODEL_PRIVATE_H
 
