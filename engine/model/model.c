@@ -41,6 +41,7 @@ void model_free(model *m)
 	free(m->offset);
 	json_decref(m->class_names);
 	json_decref(m->kept);
+	json_decref(m->lora.targets);
 	free(m->config);
 	free(m);
 }
@@ -77,7 +78,9 @@ static void model_place(model *m, bool fixed)
 
 static status lay_out(model *m, error *err)
 {
-	if (m->base)
+	if (m->lora.rank)
+		TRY(lora_parameters(m->base, &m->lora, &m->parameters, err));
+	else if (m->base)
 		TRY(adapter_parameters(m->base, &m->parameters, err));
 	else
 		m->architecture->parameters(m->config, &m->parameters);
@@ -93,9 +96,9 @@ static status lay_out(model *m, error *err)
 	return STATUS_OK;
 }
 
-/* base NULL: a model of its own. */
+/* base NULL: a model of its own. lora NULL: no low-rank adapter. */
 static status describe_over(model **out, const architecture *a, const json_t *config, dtype weights, model *base,
-                            error *err)
+                            const lora_options *lora, error *err)
 {
 	*out = NULL;
 	model *m = memory_new(1, sizeof *m);
@@ -105,6 +108,8 @@ static status describe_over(model **out, const architecture *a, const json_t *co
 	if (s == STATUS_OK) {
 		m->architecture = a;
 		m->base = base;
+		m->lora = lora ? *lora : (lora_options){0};
+		json_incref(m->lora.targets);
 		m->weights = weights;
 		m->dims = *architecture_dims(m->config);
 		m->kept = json_pack("{}");
@@ -124,7 +129,7 @@ static status describe_over(model **out, const architecture *a, const json_t *co
 
 status model_describe(model **out, const architecture *a, const json_t *config, dtype weights, error *err)
 {
-	return describe_over(out, a, config, weights, NULL, err);
+	return describe_over(out, a, config, weights, NULL, NULL, err);
 }
 
 static status model_allocate(model *m, backend *b, error *err)
@@ -183,8 +188,7 @@ status model_check(const char *folder, error *err)
 
 /* --- a fresh model ------------------------------------------------------------------------ */
 
-/* Give a described model memory and its initial values. *out is NULL on error, and m is freed. */
-static status fill_new(model **out, model *m, uint64_t seed, backend *b, error *err)
+status model_fill_new(model **out, model *m, uint64_t seed, backend *b, error *err)
 {
 	status s = model_allocate(m, b, err);
 	float *values = s == STATUS_OK && !b->host_memory ? staging_new(m) : NULL;
@@ -214,7 +218,7 @@ status model_create(model **out, const architecture *a, const json_t *config, ui
 	model *m;
 	*out = NULL;
 	TRY(model_describe(&m, a, config, DTYPE_F32, err));
-	return fill_new(out, m, seed, b, err);
+	return model_fill_new(out, m, seed, b, err);
 }
 
 /* Return the contents of config.json. New reference; NULL: out of memory. */
@@ -228,22 +232,27 @@ static json_t *whole_config(const model *m)
 }
 
 /* Describe a model like m; of the base, it is an adapter. */
-static status describe_like(model **out, const model *m, model *base, error *err)
+static status describe_like(model **out, const model *m, model *base, const lora_options *lora, error *err)
 {
 	*out = NULL;
 	json_t *config = whole_config(m);
-	const status s = config ? describe_over(out, m->architecture, config, DTYPE_F32, base, err)
+	const status s = config ? describe_over(out, m->architecture, config, DTYPE_F32, base, lora, err)
 	                        : error_no_memory(err, "a model");
 	json_decref(config);
 	return s;
+}
+
+status model_describe_adapter(model **out, model *base, const lora_options *o, error *err)
+{
+	return describe_like(out, base, base, o, err);
 }
 
 status model_new_adapter(model **out, model *base, error *err)
 {
 	model *m;
 	*out = NULL;
-	TRY(describe_like(&m, base, base, err));
-	return fill_new(out, m, 0, base->backend, err);
+	TRY(describe_like(&m, base, base, NULL, err));
+	return model_fill_new(out, m, 0, base->backend, err);
 }
 
 status model_copy(model **out, const model *m, error *err)
@@ -253,7 +262,7 @@ status model_copy(model **out, const model *m, error *err)
 		return error_set(err, STATUS_UNSUPPORTED, NULL, "a model whose weights are packed cannot be copied");
 	backend *b = m->backend;
 	model *copy;
-	status s = describe_like(&copy, m, m->base, err);
+	status s = describe_like(&copy, m, m->base, model_lora(m), err);
 	if (s == STATUS_OK)
 		s = model_allocate(copy, b, err);
 	if (s == STATUS_OK)

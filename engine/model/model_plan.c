@@ -63,8 +63,10 @@ static status check_spec(const model *m, const forward_spec *spec, const float *
 		                 m->architecture->name);
 	if (spec->initial_states)
 		TRY(adapter_check(of, err));
-	if (m->base)
+	if (m->base && !m->lora.rank)
 		TRY(check_adapter_spec(spec, err));
+	if (spec->adapters && (!forward_recurrent(spec) || m->base))
+		return error_set(err, STATUS_INVALID, NULL, "a bank of adapters is for the recurrent form of a model");
 	if (spec->phase == PHASE_READ && (spec->masked || spec->train.loss))
 		return error_set(err, STATUS_INVALID, NULL,
 		                 "sequences of different lengths have neither mask nor loss");
@@ -128,6 +130,8 @@ static graph *model_build(const model *m, const forward_spec *spec)
 	builder b = builder_begin(g, spec, &m->states);
 	if (spec->train.carried && m->architecture->carries_states)
 		builder_carry(&b);
+	b.parameters = &(m->base ? m->base : m)->parameters;
+	lora_begin(&b, m->lora.rank ? (float)(m->lora.alpha / (double)m->lora.rank) : 0);
 	m->architecture->forward(m->config, &b);
 	if (spec->explain.attribution)
 		attribution_append(&b);
