@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/base/digest.h"
 #include "engine/base/file.h"
 #include "engine/base/json_read.h"
 #include "engine/base/json_text.h"
@@ -90,8 +91,6 @@ static status check_options(const parameter_list *parameters, const lora_options
 
 status lora_parameters(const model *base, const lora_options *o, parameter_list *out, error *err)
 {
-	if (base->base)
-		return error_set(err, STATUS_UNSUPPORTED, "model", "an adapter has no adapter");
 	for (int i = 0; i < base->parameters.count; i++) {
 		const parameter_spec *p = &base->parameters.items[i];
 		char module[NAME_BYTES];
@@ -130,35 +129,39 @@ static status check_use(const model *m, error *err)
 	return s;
 }
 
-/* Describe an adapter that is known to work. */
-static status describe(model **out, model *base, const lora_options *o, error *err)
+/* base: without memory. */
+static status check_over(model *base, const lora_options *o, error *err)
 {
-	*out = NULL;
+	model *m;
 	TRY(check_options(&base->parameters, o, err));
-	TRY(model_describe_adapter(out, base, o, err));
-	const status s = check_use(*out, err);
-	if (s != STATUS_OK) {
-		model_free(*out);
-		*out = NULL;
-	}
+	TRY(model_describe_adapter(&m, base, o, err));
+	const status s = check_use(m, err);
+	model_free(m);
 	return s;
 }
 
+/* Packed weights have no gradients, so the check is of a model with others. */
 status model_new_lora(model **out, model *base, const lora_options *o, uint64_t seed, error *err)
 {
-	model *m;
+	model *m, *twin;
 	*out = NULL;
-	TRY(describe(&m, base, o, err));
+	if (base->base)
+		return error_set(err, STATUS_UNSUPPORTED, "model", "an adapter has no adapter");
+	TRY(model_describe_twin(&twin, base, err));
+	const status s = check_over(twin, o, err);
+	model_free(twin);
+	TRY(s);
+	TRY(model_describe_adapter(&m, base, o, err));
 	return model_fill_new(out, m, seed, base->backend, err);
 }
 
 status lora_check(const architecture *a, const json_t *config, const lora_options *o, error *err)
 {
-	model *base, *m;
+	model *base;
 	TRY(model_describe(&base, a, config, DTYPE_F32, err));
-	const status s = describe(&m, base, o, err);
+	status s = check_over(base, o, err);
 	if (s == STATUS_OK)
-		model_free(m);
+		s = lora_check_sessions(base, err);
 	model_free(base);
 	return s;
 }
@@ -307,14 +310,14 @@ static lora_place find_place(const parameter_list *parameters, const char *matri
 	return matrix ? (lora_place){-1, 0} : at;
 }
 
-int64_t lora_entry_floats(const parameter_list *parameters)
+int64_t lora_entry_floats(const model *base)
 {
-	return find_place(parameters, NULL).offset;
+	return find_place(&base->parameters, NULL).offset;
 }
 
-int64_t lora_entry_parts(const parameter_list *parameters)
+int64_t lora_entry_parts(const model *base)
 {
-	return find_place(parameters, NULL).part;
+	return find_place(&base->parameters, NULL).part;
 }
 
 void lora_begin(builder *b, float scale)
@@ -325,8 +328,9 @@ void lora_begin(builder *b, float scale)
 		return;
 	const int64_t batch = spec->phase == PHASE_READ ? 1 : spec->batch;
 	b->entry = graph_input(b->g, port_name(PORT_ENTRY), DTYPE_I32, SHAPE3(batch, spec->length, 1));
-	b->lora_rank = graph_weight(b->g, LORA_RANKS, DTYPE_I32, SHAPE2(LORA_ENTRIES, lora_entry_parts(b->parameters)));
-	b->lora_bank = graph_weight(b->g, LORA_BANK, DTYPE_F32, SHAPE2(LORA_ENTRIES, lora_entry_floats(b->parameters)));
+	const lora_place all = find_place(b->parameters, NULL);
+	b->lora_rank = graph_weight(b->g, LORA_RANKS, DTYPE_I32, SHAPE2(LORA_ENTRIES, all.part));
+	b->lora_bank = graph_weight(b->g, LORA_BANK, DTYPE_F32, SHAPE2(LORA_ENTRIES, all.offset));
 }
 
 static value own_type(const builder *b, value v)
@@ -357,7 +361,46 @@ value lora_layer(const builder *b, value x, value y, const char *matrix)
 
 /* --- the bank --------------------------------------------------------------------------- */
 
-/* B [outputs, rank] of a parameter, transposed and times alpha / rank. */
+status lora_check_sessions(const model *base, error *err)
+{
+	forward_spec spec = {.batch = 1, .length = 1, .slots = 1, .adapters = true, .out.logits = LOGITS_LAST};
+	model *twin; /* without memory, which a graph needs not */
+	TRY(model_describe_twin(&twin, base, err));
+	status s = base->dims.form->source ? STATUS_UNSUPPORTED : STATUS_OK;
+	for (int i = 0; i < 2 && s == STATUS_OK; i++) {
+		graph *g;
+		spec.phase = i ? PHASE_STEP : PHASE_READ;
+		s = model_graph(&g, twin, &spec, NULL);
+		graph_free(g);
+	}
+	model_free(twin);
+	return s == STATUS_OK || s == STATUS_NOMEM
+	           ? error_settle(err, s)
+	           : error_set(err, STATUS_UNSUPPORTED, "model", "sessions of this model can have no low-rank adapter");
+}
+
+typedef struct lora_piece {
+	int64_t at, from, count; /* in an entry, in the values, floats */
+} lora_piece;
+
+struct lora_image {
+	int64_t parts, pieces, floats;
+	lora_piece *piece; /* [pieces] */
+	int32_t *ranks;    /* [parts] */
+	float *values;     /* [floats] */
+};
+
+void lora_image_free(lora_image *i)
+{
+	if (!i)
+		return;
+	free(i->piece);
+	free(i->ranks);
+	free(i->values);
+	free(i);
+}
+
+/* B [outputs, rank], transposed and times alpha / rank. */
 static void transpose_scaled(const parameter_spec *p, const float *b, double scale, float *out)
 {
 	const int64_t outputs = p->shape.dim[0], rank = p->shape.dim[1];
@@ -366,49 +409,69 @@ static void transpose_scaled(const parameter_spec *p, const float *b, double sca
 			out[j * outputs + i] = (float)(scale * (double)b[i * rank + j]);
 }
 
-/* Copy the matrices of parameters i and i + 1. arena, values: host memory. */
-static status fill_part(const model *a, int i, const float *arena, float *values, float *part)
+/* Append the matrices of parameters k and k + 1, of the layer at a place. arena: host memory. */
+static void add_part(lora_image *i, const model *a, int k, const float *arena, lora_place at)
 {
-	backend *b = a->backend;
-	const parameter_spec *p = &a->parameters.items[i], *q = p + 1;
-	const size_t bytes = (size_t)shape_count(p->shape) * sizeof *arena;
-	TRY(b->upload(b, part, arena + a->offset[i], bytes));
-	transpose_scaled(q, arena + a->offset[i + 1], a->lora.alpha / (double)a->lora.rank, values);
-	return b->upload(b, part + LORA_MAX_RANK * shape_last(p->shape), values,
-	                 (size_t)shape_count(q->shape) * sizeof *values);
+	const parameter_spec *p = &a->parameters.items[k], *q = p + 1;
+	const int64_t inputs = shape_count(p->shape), outputs = shape_count(q->shape);
+	memcpy(i->values + i->floats, arena + a->offset[k], (size_t)inputs * sizeof *arena);
+	transpose_scaled(q, arena + a->offset[k + 1], a->lora.alpha / (double)a->lora.rank,
+	                 i->values + i->floats + inputs);
+	i->piece[i->pieces++] = (lora_piece){at.offset, i->floats, inputs};
+	i->piece[i->pieces++] =
+	    (lora_piece){at.offset + LORA_MAX_RANK * shape_last(p->shape), i->floats + inputs, outputs};
+	i->floats += inputs + outputs;
+	i->ranks[at.part] = (int32_t)a->lora.rank;
 }
 
-/* ranks [parts]: host memory, zeroed. values: room for the arena. */
-static status fill_parts(const model *a, const float *arena, float *values, float *entry, int32_t *ranks)
+static void add_parts(lora_image *i, const model *a, const float *arena)
 {
 	const parameter_list *layers = &a->base->parameters;
-	int i = 0;
-	for (int j = 0; j < layers->count; j++) {
+	for (int j = 0, k = 0; j < layers->count; j++) {
 		char module[NAME_BYTES];
 		module_of(layers->items[j].name, module);
 		if (!is_layer(&layers->items[j]) || !is_chosen(a->lora.targets, module))
 			continue;
-		const lora_place at = find_place(layers, layers->items[j].name);
-		ranks[at.part] = (int32_t)a->lora.rank;
-		TRY(fill_part(a, i, arena, values, entry + at.offset));
-		i += 2;
+		add_part(i, a, k, arena, find_place(layers, layers->items[j].name));
+		k += 2;
 	}
-	return STATUS_OK;
 }
 
-status lora_fill(const model *a, float *entry, int32_t *ranks, error *err)
+status lora_image_new(lora_image **out, const model *a, error *err)
 {
-	backend *b = a->backend;
 	float *arena;
+	*out = NULL;
 	TRY(adapter_download(a, &arena, err));
-	const size_t parts = (size_t)lora_entry_parts(&a->base->parameters);
-	float *values = memory_new((size_t)a->floats, sizeof *values);
-	int32_t *host = memory_new(parts, sizeof *host);
-	status s = values && host ? fill_parts(a, arena, values, entry, host) : STATUS_NOMEM;
-	if (s == STATUS_OK)
-		s = b->upload(b, ranks, host, parts * sizeof *host);
+	lora_image *i = memory_new(1, sizeof *i);
+	if (i) {
+		i->parts = lora_entry_parts(a->base);
+		i->piece = memory_new((size_t)a->parameters.count, sizeof *i->piece);
+		i->ranks = memory_new((size_t)i->parts, sizeof *i->ranks);
+		i->values = memory_new((size_t)a->count, sizeof *i->values);
+	}
+	const bool fits = i && i->piece && i->ranks && i->values;
+	if (fits)
+		add_parts(i, a, arena);
 	free(arena);
-	free(values);
-	free(host);
-	return s == STATUS_OK ? s : error_set(err, s, NULL, "cannot copy the adapter to %s", b->name);
+	if (fits)
+		*out = i;
+	else
+		lora_image_free(i);
+	return fits ? STATUS_OK : error_no_memory(err, "an adapter");
+}
+
+uint64_t lora_image_hash(const lora_image *i)
+{
+	const uint64_t parts[] = {digest_bytes(i->ranks, (size_t)i->parts * sizeof *i->ranks),
+	                          digest_bytes(i->values, (size_t)i->floats * sizeof *i->values)};
+	return digest_bytes(parts, sizeof parts);
+}
+
+status lora_image_write(const lora_image *i, backend *b, float *entry, int32_t *ranks)
+{
+	for (int64_t k = 0; k < i->pieces; k++) {
+		const lora_piece *p = &i->piece[k];
+		TRY(b->upload(b, entry + p->at, i->values + p->from, (size_t)p->count * sizeof *entry));
+	}
+	return b->upload(b, ranks, i->ranks, (size_t)i->parts * sizeof *ranks);
 }

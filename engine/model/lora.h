@@ -25,7 +25,7 @@
 #include "engine/model/builder.h"
 #include "engine/model/model.h"
 
-enum { LORA_ENTRIES = 17 };
+enum { LORA_ENTRIES = 9 };
 
 #define LORA_CONFIG_FILE "adapter_config.json"
 #define LORA_FILE "adapter_model.safetensors"
@@ -41,7 +41,7 @@ typedef struct lora_options {
 /* Create an adapter of `base`, which is borrowed, with initial values from `seed`. STATUS_INVALID names the option:
  * "rank", "alpha", "targets". STATUS_UNSUPPORTED "targets": the layer does not compute such a product. */
 status model_new_lora(model **out, model *base, const lora_options *o, uint64_t seed, error *err);
-/* Check options for a configuration in the same way. */
+/* Check options for a configuration in the same way, and that sessions of the model can share steps. */
 status lora_check(const architecture *a, const json_t *config, const lora_options *o, error *err);
 /* Return the options of a low-rank adapter; NULL: the model is none. */
 const lora_options *model_lora(const model *m);
@@ -64,10 +64,17 @@ value lora_layer(const builder *b, value x, value y, const char *matrix);
 #define LORA_BANK "adapters.bank"
 #define LORA_RANKS "adapters.ranks"
 
-/* Return the floats and the layers of an entry. parameters: those of the base. */
-int64_t lora_entry_floats(const parameter_list *parameters);
-int64_t lora_entry_parts(const parameter_list *parameters);
-/* Write an adapter to an entry in device memory: floats, and the ranks of the layers. STATUS_NOMEM. STATUS_DEVICE. */
-status lora_fill(const model *adapter, float *entry, int32_t *ranks, error *err);
+/* Return the floats and the layers of an entry. */
+int64_t lora_entry_floats(const model *base);
+int64_t lora_entry_parts(const model *base);
+/* STATUS_UNSUPPORTED "model": sessions cannot have adapters, since the model has rows that are no tokens, or none. */
+status lora_check_sessions(const model *base, error *err);
+/* An adapter in host memory, in the form of an entry. Immutable. */
+typedef struct lora_image lora_image;
+status lora_image_new(lora_image **out, const model *adapter, error *err);
+void lora_image_free(lora_image *i); /* any thread; NULL is legal */
+uint64_t lora_image_hash(const lora_image *i);
+/* Write it to an entry in device memory: floats, and the ranks of the layers. STATUS_DEVICE. */
+status lora_image_write(const lora_image *i, backend *b, float *entry, int32_t *ranks);
 
 #endif

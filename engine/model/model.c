@@ -247,6 +247,11 @@ status model_describe_adapter(model **out, model *base, const lora_options *o, e
 	return describe_like(out, base, base, o, err);
 }
 
+status model_describe_twin(model **out, const model *m, error *err)
+{
+	return describe_like(out, m, NULL, NULL, err);
+}
+
 status model_new_adapter(model **out, model *base, error *err)
 {
 	model *m;

@@ -33,6 +33,8 @@ status adapter_parameters(const model *base, parameter_list *out, error *err);
 status lora_parameters(const model *base, const lora_options *o, parameter_list *out, error *err);
 /* Describe an adapter of a base that may have no memory; o NULL: a state adapter. The base is borrowed. */
 status model_describe_adapter(model **out, model *base, const lora_options *o, error *err);
+/* Describe a model like m with f32 weights, which is no adapter. */
+status model_describe_twin(model **out, const model *m, error *err);
 /* Give a described model memory and initial values. *out is NULL on error, and m is freed. */
 status model_fill_new(model **out, model *m, uint64_t seed, backend *b, error *err);
 /* Build the graph of a spec, with its gradients, for a model from model_describe. The caller frees *out, also on

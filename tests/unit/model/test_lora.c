@@ -336,8 +336,8 @@ typedef struct bank {
 
 static bank bank_new(const model *base)
 {
-	const size_t floats = (size_t)(LORA_ENTRIES * lora_entry_floats(&base->parameters)) * sizeof(float);
-	const size_t ranks = (size_t)(LORA_ENTRIES * lora_entry_parts(&base->parameters)) * sizeof(int32_t);
+	const size_t floats = (size_t)(LORA_ENTRIES * lora_entry_floats(base)) * sizeof(float);
+	const size_t ranks = (size_t)(LORA_ENTRIES * lora_entry_parts(base)) * sizeof(int32_t);
 	bank b;
 	assert_int_equal(device->allocate(device, floats, (void **)&b.entries), STATUS_OK);
 	assert_int_equal(device->allocate(device, ranks, (void **)&b.ranks), STATUS_OK);
@@ -354,10 +354,13 @@ static void bank_free(bank *b)
 
 static void enter(const bank *b, const model *a, int entry)
 {
-	const parameter_list *p = &model_base(a)->parameters;
-	assert_int_equal(
-	    lora_fill(a, b->entries + entry * lora_entry_floats(p), b->ranks + entry * lora_entry_parts(p), NULL),
-	    STATUS_OK);
+	const model *base = model_base(a);
+	lora_image *i;
+	assert_int_equal(lora_image_new(&i, a, NULL), STATUS_OK);
+	assert_int_equal(lora_image_write(i, device, b->entries + entry * lora_entry_floats(base),
+	                                  b->ranks + entry * lora_entry_parts(base)),
+	                 STATUS_OK);
+	lora_image_free(i);
 }
 
 /* Logits [B, V] after the last token of B sequences, whose tokens have the entries `entry`. */
@@ -404,7 +407,7 @@ static void read_with(const model *base, const bank *b, phase form, const int32_
 static void rows_of_a_batch_have_their_own_adapters_in_every_architecture_with_sessions(void **state)
 {
 	(void)state;
-	static const int32_t entry[B] = {2, 0, 16};
+	static const int32_t entry[B] = {2, 0, LORA_ENTRIES - 1};
 	int done = 0;
 	for (int i = 0; architecture_at(i); i++) {
 		const architecture *arch = architecture_at(i);
@@ -421,7 +424,7 @@ static void rows_of_a_batch_have_their_own_adapters_in_every_architecture_with_s
 		a[2] = random_lora(base, 7, some, SEED + 50);
 		bank b = bank_new(base);
 		enter(&b, a[0], 2);
-		enter(&b, a[2], 16);
+		enter(&b, a[2], LORA_ENTRIES - 1);
 		int32_t ids[B * N];
 		fill_ids(ids, B * N, 4);
 		float got[2][B * V], want[B * N * V];
