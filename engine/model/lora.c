@@ -19,7 +19,7 @@
 #define LORA_A "base_model.model.%s.lora_A.weight"
 #define LORA_B "base_model.model.%s.lora_B.weight"
 
-enum { NAME_BYTES = sizeof(((parameter_spec *)NULL)->name), CONFIG_MAX_BYTES = 4 << 20 };
+enum { NAME_BYTES = sizeof(((parameter_spec *)NULL)->name) };
 
 /* --- layers ----------------------------------------------------------------------------- */
 
@@ -55,6 +55,13 @@ static bool is_chosen(const json_t *targets, const char *module)
 }
 
 /* --- options ---------------------------------------------------------------------------- */
+
+lora_options lora_options_of(const json_t *json)
+{
+	return (lora_options){.rank = json_read_integer(json, "rank", 0),
+	                      .alpha = json_read_real(json, "alpha", 0),
+	                      .targets = json_object_get(json, "targets")};
+}
 
 static status check_targets(const parameter_list *parameters, const json_t *targets, error *err)
 {
@@ -100,8 +107,7 @@ status lora_parameters(const model *base, const lora_options *o, parameter_list 
 		if (strlen(module) + sizeof LORA_A > NAME_BYTES)
 			return error_set(err, STATUS_UNSUPPORTED, "targets", "the name \"%s\" is too long", module);
 		const int64_t outputs = p->shape.dim[0], inputs = p->shape.dim[1];
-		const float deviation =
-		    (float)(1 / sqrt(3 * (double)inputs)); /* of a uniform number within 1 / √inputs */
+		const float deviation = (float)(1 / sqrt(3 * (double)inputs)); /* uniform within 1 / √inputs */
 		parameter_list_add(out, INIT_UNIFORM, deviation, SHAPE2(o->rank, inputs), LORA_A, module);
 		parameter_list_add(out, INIT_ZERO, 0, SHAPE2(outputs, o->rank), LORA_B, module);
 	}
@@ -272,7 +278,7 @@ status lora_open(model **out, model *base, const char *folder, const manifest *a
 	size_t bytes;
 	json_t *config;
 	*out = NULL;
-	TRY(manifest_read(about, folder, LORA_CONFIG_FILE, CONFIG_MAX_BYTES, &text, &bytes, err));
+	TRY(manifest_read(about, folder, LORA_CONFIG_FILE, LORA_CONFIG_BYTES, &text, &bytes, err));
 	status s = json_read(&config, text, bytes, JSON_REJECT_DUPLICATES, NULL);
 	free(text);
 	if (s != STATUS_OK)
@@ -294,7 +300,7 @@ static int64_t part_floats(const parameter_spec *p)
 }
 
 /* Return the place of the layer of this matrix; NULL: that of the end. part -1: the matrix is not one of a layer. */
-static lora_place find_place(const parameter_list *parameters, const char *matrix)
+static lora_place layer_place(const parameter_list *parameters, const char *matrix)
 {
 	lora_place at = {0, 0};
 	for (int i = 0; i < parameters->count; i++) {
@@ -312,12 +318,12 @@ static lora_place find_place(const parameter_list *parameters, const char *matri
 
 int64_t lora_entry_floats(const model *base)
 {
-	return find_place(&base->parameters, NULL).offset;
+	return layer_place(&base->parameters, NULL).offset;
 }
 
 int64_t lora_entry_parts(const model *base)
 {
-	return find_place(&base->parameters, NULL).part;
+	return layer_place(&base->parameters, NULL).part;
 }
 
 void lora_begin(builder *b, float scale)
@@ -328,7 +334,7 @@ void lora_begin(builder *b, float scale)
 		return;
 	const int64_t batch = spec->phase == PHASE_READ ? 1 : spec->batch;
 	b->entry = graph_input(b->g, port_name(PORT_ENTRY), DTYPE_I32, SHAPE3(batch, spec->length, 1));
-	const lora_place all = find_place(b->parameters, NULL);
+	const lora_place all = layer_place(b->parameters, NULL);
 	b->lora_rank = graph_weight(b->g, LORA_RANKS, DTYPE_I32, SHAPE2(LORA_ENTRIES, all.part));
 	b->lora_bank = graph_weight(b->g, LORA_BANK, DTYPE_F32, SHAPE2(LORA_ENTRIES, all.offset));
 }
@@ -341,7 +347,7 @@ static value own_type(const builder *b, value v)
 value lora_layer(const builder *b, value x, value y, const char *matrix)
 {
 	if (b->entry != VALUE_NONE) {
-		const lora_place at = find_place(b->parameters, matrix);
+		const lora_place at = layer_place(b->parameters, matrix);
 		return at.part < 0 ? y
 		                   : op_lora(b->g, y, x, b->entry, b->lora_rank, b->lora_bank,
 		                             (lora_params){at.part, at.offset});
@@ -432,7 +438,7 @@ static void add_parts(lora_image *i, const model *a, const float *arena)
 		module_of(layers->items[j].name, module);
 		if (!is_layer(&layers->items[j]) || !is_chosen(a->lora.targets, module))
 			continue;
-		add_part(i, a, k, arena, find_place(layers, layers->items[j].name));
+		add_part(i, a, k, arena, layer_place(layers, layers->items[j].name));
 		k += 2;
 	}
 }

@@ -28,6 +28,7 @@
 enum { LORA_ENTRIES = 9 };
 
 #define LORA_CONFIG_FILE "adapter_config.json"
+enum { LORA_CONFIG_BYTES = 4 << 20 }; /* the most that is read */
 #define LORA_FILE "adapter_model.safetensors"
 
 typedef struct lora_options {
@@ -38,6 +39,8 @@ typedef struct lora_options {
 
 #define LORA_MAX_ALPHA 1e4
 
+/* Return the options in {"rank", "alpha", "targets"?}; they borrow its targets. */
+lora_options lora_options_of(const json_t *json);
 /* Create an adapter of `base`, which is borrowed, with initial values from `seed`. STATUS_INVALID names the option:
  * "rank", "alpha", "targets". STATUS_UNSUPPORTED "targets": the layer does not compute such a product. */
 status model_new_lora(model **out, model *base, const lora_options *o, uint64_t seed, error *err);

@@ -8,7 +8,7 @@
 struct model {
 	const architecture *architecture;
 	model *base; /* the model that an adapter belongs to; borrowed. NULL: it is no adapter */
-	lora_options lora; /* of a low-rank adapter, with a reference to targets; rank 0: it is none */
+	lora_options lora; /* options of a low-rank adapter, which owns the targets; rank 0: it is none */
 	void *config;
 	model_dims dims;
 	json_t *class_names; /* for a classifier: an array of strings; otherwise NULL */

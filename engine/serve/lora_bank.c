@@ -41,7 +41,7 @@ void lora_bank_free(served_model *m)
 	m->lora = NULL;
 }
 
-static status make(served_model *m, error *err)
+static status bank_make(served_model *m, error *err)
 {
 	if (m->lora)
 		return STATUS_OK;
@@ -54,7 +54,7 @@ static status make(served_model *m, error *err)
 }
 
 /* Return the entry with the hash, or the unused one that is unused longest; 0: there is none. */
-static int find(const lora_bank *b, uint64_t hash)
+static int bank_find(const lora_bank *b, uint64_t hash)
 {
 	int best = 0;
 	for (int i = 1; i < LORA_ENTRIES; i++) {
@@ -71,9 +71,9 @@ status lora_bank_take(served_model *m, const served_adapter *a, int32_t *entry, 
 	*entry = 0;
 	if (!a || !a->lora)
 		return STATUS_OK;
-	TRY(make(m, err));
+	TRY(bank_make(m, err));
 	lora_bank *b = m->lora;
-	const int i = find(b, a->hash);
+	const int i = bank_find(b, a->hash);
 	if (i == 0)
 		return error_set(err, STATUS_BUSY, "adapter", "all %d places for low-rank adapters are in use",
 		                 LORA_ENTRIES - 1);

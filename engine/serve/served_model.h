@@ -121,7 +121,7 @@ typedef struct served_row {
 	int64_t position; /* tokens that this slot has read */
 	position_policy policy;
 	const served_adapter *adapter; /* the state before position 0; NULL: empty */
-	int32_t entry;                 /* of its low-rank adapter in the bank; 0: none */
+	int32_t entry;                 /* place of its low-rank adapter in the bank; 0: none */
 	const int32_t *tokens;
 	int64_t count; /* ≥ 1 */
 	float *log;    /* [count][log_floats], or NULL */

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-static float dot(const float *a, const float *b, int64_t n)
+static float lora_dot(const float *a, const float *b, int64_t n)
 {
 	float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
@@ -19,7 +19,7 @@ static void add_row(float *z, const float *x, int64_t n, int64_t k, int64_t rank
 {
 	const float *w = a + LORA_MAX_RANK * k;
 	for (int64_t j = 0; j < rank; j++) {
-		const float inner = dot(a + j * k, x, k);
+		const float inner = lora_dot(a + j * k, x, k);
 #pragma omp simd
 		for (int64_t i = 0; i < n; i++)
 			z[i] += w[j * n + i] * inner;

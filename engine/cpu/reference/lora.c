@@ -8,8 +8,7 @@ size_t reference_lora_scratch(const backend *b, const op_call *call)
 	return LORA_MAX_RANK * sizeof(double);
 }
 
-/* y [R, N], x [R, K], entry [R], rank [E, P], bank [E, F] -> z [R, N] = y + B (A x), A [rank, K], Bᵀ [rank, N] of the
- * row's entry. */
+/* y [R, N], x [R, K], entry [R], rank [E, P], bank [E, F] -> z [R, N] = y + B (A x). A is [rank, K], Bᵀ [rank, N]. */
 status reference_lora(backend *b, const op_call *call)
 {
 	(void)b;
