@@ -5,8 +5,10 @@
  * dozens of formats that an upload must not be able to choose. */
 #include "engine/base/tar.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -297,6 +299,35 @@ status tar_feed(tar_reader *t, const void *data, size_t bytes, error *err)
 status tar_finish(tar_reader *t, error *err)
 {
 	return t->ended && !t->path[0] ? STATUS_OK : corrupt(err, "is not whole: its end is missing");
+}
+
+int64_t tar_padding(int64_t bytes)
+{
+	return -bytes & (TAR_BLOCK - 1);
+}
+
+void tar_header(unsigned char block[TAR_BLOCK], const char *name, int64_t bytes)
+{
+	enum { MODE = 100, OWNER = 108, GROUP = 116, TIME = 136 };
+	char *const at = (char *)block;
+	unsigned sum = 0;
+	assert(strlen(name) < NAME_BYTES && bytes >= 0 && bytes < (int64_t)1 << 33);
+	memset(block, 0, TAR_BLOCK);
+	memcpy(at + NAME, name, strlen(name));
+	memcpy(at + MODE, "0000644", 8);
+	memcpy(at + OWNER, "0000000", 8);
+	memcpy(at + GROUP, "0000000", 8);
+	snprintf(at + SIZE, NUMBER_BYTES, "%011" PRIo64, (uint64_t)bytes);
+	memcpy(at + TIME, "00000000000", NUMBER_BYTES);
+	memset(block + SUM, ' ', SUM_BYTES);
+	block[TYPE] = '0';
+	memcpy(at + MAGIC,
+	       "ustar\0"
+	       "00",
+	       8);
+	for (int i = 0; i < TAR_BLOCK; i++)
+		sum += block[i];
+	snprintf(at + SUM, SUM_BYTES, "%06o", sum);
 }
 
 void tar_fini(tar_reader *t)

@@ -1,4 +1,4 @@
-/* tar.h - read the files of a tar archive (ustar, pax, GNU) as its bytes arrive.
+/* tar.h - read the files of a tar archive (ustar, pax, GNU) as its bytes arrive; headers of a new one.
  *
  *    tar_reader t = {.events = {begin, data, end}, .context = x};
  *    TRY(tar_feed(&t, piece, bytes, err));        // pieces of any size
@@ -48,5 +48,11 @@ status tar_feed(tar_reader *t, const void *data, size_t bytes, error *err);
 status tar_finish(tar_reader *t, error *err);
 /* Release memory; may be called at any time. */
 void tar_fini(tar_reader *t);
+
+enum { TAR_END = 2 * TAR_BLOCK }; /* zeros after the last file */
+/* Write the header of a file of 0 … 2^33 - 1 bytes, with a name of at most 99 bytes. Its data follows, and tar_padding
+ * zeros. */
+void tar_header(unsigned char block[TAR_BLOCK], const char *name, int64_t bytes);
+int64_t tar_padding(int64_t bytes);
 
 #endif

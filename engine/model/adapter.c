@@ -71,8 +71,7 @@ static void write_states(const model *a, const float *arena, const float **value
 	}
 }
 
-/* Return a host copy of the arena, which the caller frees. */
-static status download(const model *a, float **out, error *err)
+status adapter_download(const model *a, float **out, error *err)
 {
 	const size_t bytes = (size_t)a->floats * sizeof **out;
 	*out = memory_new(1, bytes);
@@ -89,7 +88,7 @@ static status download(const model *a, float **out, error *err)
 status adapter_slot(const model *adapter, float *slot, error *err)
 {
 	float *arena;
-	TRY(download(adapter, &arena, err));
+	TRY(adapter_download(adapter, &arena, err));
 	const float **values = memory_new((size_t)adapter->parameters.count, sizeof *values);
 	if (values) {
 		memset(slot, 0, (size_t)model_state_floats(adapter) * sizeof *slot);
@@ -100,14 +99,21 @@ status adapter_slot(const model *adapter, float *slot, error *err)
 	return values ? STATUS_OK : error_no_memory(err, "an adapter");
 }
 
+const char *adapter_file(const model *adapter)
+{
+	return adapter->lora.rank ? LORA_FILE : ADAPTER_FILE;
+}
+
 /* --- files ------------------------------------------------------------------------------ */
 
 status adapter_save(const model *adapter, const char *folder, error *err)
 {
 	char path[PATH_MAX];
 	float *arena;
-	TRY(path_join(path, folder, ADAPTER_FILE, err));
-	TRY(download(adapter, &arena, err));
+	TRY(path_join(path, folder, adapter_file(adapter), err));
+	if (adapter->lora.rank)
+		TRY(lora_write_config(adapter, folder, err));
+	TRY(adapter_download(adapter, &arena, err));
 	const int n = adapter->parameters.count;
 	safetensors_item *items = memory_new((size_t)n, sizeof *items);
 	for (int i = 0; i < n && items; i++) {
@@ -131,8 +137,9 @@ static status read_tensor(safetensors *file, const parameter_spec *p, float *out
 	if (!e)
 		return error_set(err, STATUS_INVALID, p->name, "tensor \"%s\" is missing", p->name);
 	if (e->rank != stored.rank || e->count != count || e->dim[0] != stored.dim[0])
-		return error_set(err, STATUS_INVALID, p->name, "tensor \"%s\" must have %lld numbers in one dimension",
-		                 p->name, (long long)count);
+		return error_set(err, STATUS_INVALID, p->name,
+		                 "tensor \"%s\" must have %lld numbers in %d dimension%s, the first of %lld", p->name,
+		                 (long long)count, stored.rank, stored.rank > 1 ? "s" : "", (long long)stored.dim[0]);
 	TRY(safetensors_load_f32(file, e, 0, count, out, err));
 	for (int64_t i = 0; i < count; i++)
 		if (!isfinite(out[i]))

@@ -40,13 +40,18 @@ status adapter_check_architecture(const architecture *a, const void *config, err
 
 /* Name of its file in a folder. */
 #define ADAPTER_FILE "adapter.safetensors"
+/* Return the name of the file of an adapter of any kind: ADAPTER_FILE or LORA_FILE. The functions below are for all
+ * kinds. */
+const char *adapter_file(const model *adapter);
 
-/* Write its tensors to that file of an existing folder, atomically. */
+/* Write its tensors to that file of an existing folder, atomically, after LORA_CONFIG_FILE of a low-rank adapter. */
 status adapter_save(const model *adapter, const char *folder, error *err);
 /* Read them. about: the manifest of the file's folder, or NULL. STATUS_INVALID names the tensor: missing, extra,
  * misshapen, or with a number that is not finite; the adapter is unchanged. STATUS_CORRUPT, STATUS_STORAGE as for
  * safetensors_open_verified. */
 status adapter_read(model *adapter, const char *path, const manifest *about, error *err);
+/* Copy the arena to host memory, which the caller frees. */
+status adapter_download(const model *adapter, float **out, error *err);
 /* Write the slot from which a session with this adapter starts: slot [model_state_floats], in host memory.
  * STATUS_NOMEM. STATUS_DEVICE. */
 status adapter_slot(const model *adapter, float *slot, error *err);

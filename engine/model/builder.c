@@ -6,6 +6,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "engine/model/lora.h"
+
 enum { NAME_BYTES = sizeof(((parameter_spec *)NULL)->name), PREFIX_BYTES = NAME_BYTES - 8 };
 
 /* --- parameters and state --------------------------------------------------------- */
@@ -78,7 +80,10 @@ builder builder_begin(graph *g, const forward_spec *spec, const state_list *stat
 	             .away = VALUE_NONE,
 	             .front = VALUE_NONE,
 	             .row = VALUE_NONE,
-	             .logits = VALUE_NONE};
+	             .logits = VALUE_NONE,
+	             .entry = VALUE_NONE,
+	             .lora_rank = VALUE_NONE,
+	             .lora_bank = VALUE_NONE};
 	if (spec->masked)
 		b.mask = input(g, PORT_MASK, SHAPE2(spec->batch, builder_rows_before(&b) + spec->length));
 	if (spec->train.dropout)
@@ -246,8 +251,17 @@ value builder_linear(const builder *b, value x, const char *format, ...)
 	va_start(args, format);
 	vsnprintf(prefix, sizeof prefix, format, args);
 	va_end(args);
-	return op_linear(b->g, x, builder_parameter(b, "%s.weight", prefix), builder_parameter(b, "%s.bias", prefix),
-	                 1);
+	return builder_affine(b, x, builder_parameter(b, "%s.bias", prefix), "%s.weight", prefix);
+}
+
+value builder_affine(const builder *b, value x, value bias, const char *format, ...)
+{
+	char name[NAME_BYTES];
+	va_list args;
+	va_start(args, format);
+	vsnprintf(name, sizeof name, format, args);
+	va_end(args);
+	return lora_layer(b, x, op_linear(b->g, x, builder_parameter(b, "%s", name), bias, 1), name);
 }
 
 value builder_product(const builder *b, value x, const char *format, ...)
@@ -257,7 +271,7 @@ value builder_product(const builder *b, value x, const char *format, ...)
 	va_start(args, format);
 	vsnprintf(name, sizeof name, format, args);
 	va_end(args);
-	return op_linear(b->g, x, builder_parameter(b, "%s", name), VALUE_NONE, 1);
+	return builder_affine(b, x, VALUE_NONE, "%s", name);
 }
 
 value builder_layernorm(const builder *b, value x, float eps, const char *format, ...)
@@ -357,7 +371,10 @@ static value last_rows(const builder *b, value x)
 value builder_needed_rows(builder *b, value h)
 {
 	const forward_spec *spec = b->spec;
+	const bool first = !b->last_alone; /* a layer may need rows of several values */
 	b->last_alone = spec->out.logits == LOGITS_LAST && spec->out.embedding == POOL_NONE && !spec->train.loss;
+	if (first && b->last_alone && b->entry != VALUE_NONE)
+		b->entry = last_rows(b, b->entry);
 	return b->last_alone ? last_rows(b, h) : h;
 }
 

@@ -81,6 +81,7 @@ typedef struct forward_spec {
 	                             * PHASE_SCORE and PHASE_ENCODE */
 	bool masked, source_masked; /* has PORT_MASK, PORT_SOURCE_MASK */
 	bool initial_states; /* recurrent form: a slot may start from an adapter's state (adapter.h, PORT_STARTED) */
+	bool adapters;       /* recurrent form: tokens may have low-rank adapters (lora.h, PORT_ENTRY) */
 	bool bf16;           /* reads matrices and tables, and keeps activations, in bf16; PHASE_SCORE only */
 	forward_outputs out;
 	forward_training train;

@@ -1,12 +1,14 @@
-/* model_private.h - shared by model.c and model_loader.c. Private to engine/model. */
+/* model_private.h - shared by the sources of a model. Private to engine/model. */
 #ifndef ENGINE_MODEL_MODEL_PRIVATE_H
 #define ENGINE_MODEL_MODEL_PRIVATE_H
 
+#include "engine/model/lora.h"
 #include "engine/model/model.h"
 
 struct model {
 	const architecture *architecture;
 	model *base; /* the model that an adapter belongs to; borrowed. NULL: it is no adapter */
+	lora_options lora; /* options of a low-rank adapter, which owns the targets; rank 0: it is none */
 	void *config;
 	model_dims dims;
 	json_t *class_names; /* for a classifier: an array of strings; otherwise NULL */
@@ -27,6 +29,14 @@ struct model {
 status model_describe(model **out, const architecture *a, const json_t *config, dtype weights, error *err);
 /* List the parameters of an adapter (adapter.h). STATUS_UNSUPPORTED: it can have none. STATUS_NOMEM. */
 status adapter_parameters(const model *base, parameter_list *out, error *err);
+/* List the parameters of a low-rank adapter. Errors as for model_new_lora. */
+status lora_parameters(const model *base, const lora_options *o, parameter_list *out, error *err);
+/* Describe an adapter of a base that may have no memory; o NULL: a state adapter. The base is borrowed. */
+status model_describe_adapter(model **out, model *base, const lora_options *o, error *err);
+/* Describe a model like m with f32 weights, which is no adapter. */
+status model_describe_twin(model **out, const model *m, error *err);
+/* Give a described model memory and initial values. *out is NULL on error, and m is freed. */
+status model_fill_new(model **out, model *m, uint64_t seed, backend *b, error *err);
 /* Build the graph of a spec, with its gradients, for a model from model_describe. The caller frees *out, also on
  * failure. Errors as for model_plan. */
 status model_graph(graph **out, const model *m, const forward_spec *spec, error *err);

@@ -12,6 +12,7 @@ static const char *const names[PORT_ROLES] = {
     [PORT_LENGTH] = "length",
     [PORT_START] = "start",
     [PORT_LAST] = "last",
+    [PORT_ENTRY] = "entry",
     [PORT_SOURCE] = "source_ids",
     [PORT_SOURCE_POSITIONS] = "source_position_ids",
     [PORT_SOURCE_MASK] = "source_mask",

@@ -26,6 +26,7 @@ typedef enum port_role {
 	PORT_START,     /* "start" [B]: index of the first token (PHASE_READ) */
 	PORT_LAST,      /* "last" [B] or [rows]: flat rows b * N + n of tokens whose logits are requested, or of the
 	                 * last ones */
+	PORT_ENTRY,     /* "entry" as PORT_TOKENS, [.., 1]: the entry of each token's adapter; 0: none (spec.adapters) */
 	PORT_SOURCE,    /* "source_ids" [B, S]: input of an encoder */
 	PORT_SOURCE_POSITIONS, /* "source_position_ids" [B, S]: rows of its position table */
 	PORT_SOURCE_MASK,      /* "source_mask" [B, S] */

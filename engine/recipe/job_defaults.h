@@ -26,8 +26,11 @@ typedef struct job_given {
 json_t *job_defaults_tokenizer(const objective *o, int64_t bytes);
 /* Complete the size of a new model, of which the request gives a part or nothing. */
 void job_defaults_size(const objective *o, model_size *s);
-/* The highest rate of an adapter: its numbers are the scores and means of heads, much larger than weights. */
+/* The highest rate of a state adapter: its numbers are the scores and means of heads, much larger than weights. */
 #define JOB_DEFAULTS_ADAPTER_RATE 0.5
+/* That of a low-rank adapter, and its rank. */
+#define JOB_DEFAULTS_LORA_RATE 1e-2
+enum { JOB_DEFAULTS_LORA_RANK = 8 };
 /* The highest rate of a new model. Wider models need smaller steps. */
 double job_defaults_rate(const objective *o, const model_dims *d);
 

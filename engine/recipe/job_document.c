@@ -88,7 +88,8 @@ static json_t *hyperparameters(const job_request *r)
 static json_t *method(const job_request *r)
 {
 	json_t *given = json_pack("{s:o}", "hyperparameters", hyperparameters(r));
-	if (r->adapter && json_object_set_new(given, "kind", json_string("state")) != 0) {
+	if (r->adapter && (json_object_set_new(given, "kind", json_string(job_request_kind(r))) != 0 ||
+	                   (r->lora && json_object_update(given, r->lora) != 0))) {
 		json_decref(given);
 		return NULL;
 	}

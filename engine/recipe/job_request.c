@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "engine/base/json_read.h"
 #include "engine/base/host_memory.h"
 #include "engine/base/memory.h"
 #include "engine/recipe/job_check.h"
@@ -18,6 +19,7 @@
 #include "engine/recipe/job_tokenizer.h"
 #include "engine/model/adapter.h"
 #include "engine/model/class_names.h"
+#include "engine/model/lora.h"
 #include "engine/model/model_trial.h"
 #include "engine/train/objective.h"
 #include "engine/train/optimizer_kind.h"
@@ -131,9 +133,10 @@ static status read_options(job_request *r, const json_t *params, const json_t *o
 	o->sequence_length = job_defaults_bound(o->objective);
 	o->sequence_length = r->dims.trained < o->sequence_length ? r->dims.trained : o->sequence_length;
 	o->batch_size = json_is_integer(batch) ? json_integer_value(batch) : o->batch_size;
-	r->base_rate = r->adapter ? JOB_DEFAULTS_ADAPTER_RATE
-	               : r->base  ? o->learning_rate
-	                          : job_defaults_rate(o->objective, &r->dims);
+	r->base_rate = r->lora      ? JOB_DEFAULTS_LORA_RATE
+	               : r->adapter ? JOB_DEFAULTS_ADAPTER_RATE
+	               : r->base    ? o->learning_rate
+	                            : job_defaults_rate(o->objective, &r->dims);
 	o->learning_rate = r->base_rate;
 	o->learning_rate *= factor ? json_number_value(factor) : 1;
 	o->seed = seed ? (uint64_t)json_integer_value(seed) : random_seed();
@@ -169,12 +172,44 @@ static status check_adapter_options(const json_t *params, const json_t *ours, er
 		return error_set(err, STATUS_INVALID, "suffix", "is part of a model's id, which an adapter has not");
 	if (json_is_true(job_config_member(ours, "carry_state")))
 		return error_set(err, STATUS_INVALID, "additive.carry_state",
-		                 "an adapter is the state before a text, not one that another row passes on");
+		                 "an adapter is trained on rows that each begin a text");
 	if (job_config_member(ours, "parallel"))
 		return error_set(err, STATUS_INVALID, "additive.parallel", "an adapter is trained by one process");
 	if (optimizer && strcmp(optimizer, "adamw") != 0)
 		return error_set(err, STATUS_INVALID, "additive.optimizer", "an adapter is trained by adamw");
 	return STATUS_OK;
+}
+
+/* Read the options of a low-rank adapter, and check them. */
+static status read_lora(job_request *r, const json_t *given, error *err)
+{
+	const int64_t rank = json_read_integer(given, "rank", JOB_DEFAULTS_LORA_RANK);
+	r->lora =
+	    json_pack("{s:I, s:f, s:O*}", "rank", (json_int_t)rank, "alpha",
+	              json_read_real(given, "alpha", (double)rank), "targets", job_config_member(given, "targets"));
+	if (!r->lora)
+		return STATUS_NOMEM;
+	const lora_options o = lora_options_of(r->lora);
+	const status s = lora_check(r->architecture, r->config, &o, err);
+	if (strcmp(err->param, "model") != 0)
+		error_prefix(err, "method.adapter");
+	return s;
+}
+
+/* Read the kind of adapter, and check that the model can have one. */
+static status read_kind(job_request *r, const json_t *given, error *err)
+{
+	static const char *const options[] = {"rank", "alpha", "targets"};
+	const char *kind = json_string_value(job_config_member(given, "kind"));
+	if (kind && strcmp(kind, "lora") == 0)
+		return read_lora(r, given, err);
+	for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+		if (job_config_member(given, options[i])) {
+			char field[32];
+			snprintf(field, sizeof field, "method.adapter.%s", options[i]);
+			return error_set(err, STATUS_INVALID, field, "has no effect: the kind is \"state\"");
+		}
+	return adapter_check_architecture(r->architecture, r->parsed, err);
 }
 
 /* Read the method, and check that the model can have an adapter. */
@@ -199,7 +234,7 @@ static status read_method(job_request *r, const job_sources *from, const json_t 
 		return error_set(err, STATUS_INVALID, "model", "must be a model: an architecture has no adapter");
 	if (!r->dims.form->stepwise || r->dims.parallel_only)
 		return error_set(err, STATUS_UNSUPPORTED, "model", "the model has no sessions, which adapters are for");
-	TRY(adapter_check_architecture(r->architecture, r->parsed, err));
+	TRY(read_kind(r, job_config_member(method, "adapter"), err));
 	return check_adapter_options(params, ours, err);
 }
 
@@ -365,6 +400,7 @@ void job_request_fini(job_request *r)
 	free(r->parsed);
 	json_decref(r->tokenizer);
 	json_decref(r->classes);
+	json_decref(r->lora);
 	*r = (job_request){0};
 }
 
@@ -464,16 +500,21 @@ static json_t *write_files(const job_request *r)
 	return files;
 }
 
+const char *job_request_kind(const job_request *r)
+{
+	return r->lora ? "lora" : r->adapter ? "state" : NULL;
+}
+
 json_t *job_request_write(const job_request *r, double holdout)
 {
-	return json_pack(
-	    "{s:s, s:s?, s:O, s:O?, s:O?, s:o, s:f, s:b, s:I, s:I, s:I, s:b, s:s, s:o*, s:s?, s:s*}", "architecture",
-	    r->architecture->name, "base", r->base ? r->base->id : NULL, "config", r->config, "tokenizer", r->tokenizer,
-	    "classes", r->classes, "options", train_options_write(&r->options), "holdout", holdout, "split_documents",
-	    1, "keep_checkpoints", (json_int_t)r->keep, "save_seconds", (json_int_t)r->save_seconds, "ranks",
-	    (json_int_t)r->ranks, "shard_optimizer", r->options.shard_optimizer, "training_file", r->training[0].id,
-	    "training_files", write_files(r), "validation_file", r->validation[0] ? r->validation : NULL,
-	    "adapter", r->adapter ? "state" : NULL);
+	return json_pack("{s:s, s:s?, s:O, s:O?, s:O?, s:o, s:f, s:b, s:I, s:I, s:I, s:b, s:s, s:o*, s:s?, s:s*, s:O*}",
+	                 "architecture", r->architecture->name, "base", r->base ? r->base->id : NULL, "config",
+	                 r->config, "tokenizer", r->tokenizer, "classes", r->classes, "options",
+	                 train_options_write(&r->options), "holdout", holdout, "split_documents", 1, "keep_checkpoints",
+	                 (json_int_t)r->keep, "save_seconds", (json_int_t)r->save_seconds, "ranks",
+	                 (json_int_t)r->ranks, "shard_optimizer", r->options.shard_optimizer, "training_file",
+	                 r->training[0].id, "training_files", write_files(r), "validation_file",
+	                 r->validation[0] ? r->validation : NULL, "adapter", job_request_kind(r), "lora", r->lora);
 }
 
 bool job_request_names_file(const json_t *stored, const char *id)

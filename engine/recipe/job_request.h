@@ -24,7 +24,8 @@ typedef struct job_request {
 	model_dims dims;
 	train_options options;
 	job_given given;
-	bool adapter;         /* only the initial states of `base` are trained (engine/model/adapter.h) */
+	bool adapter;         /* an adapter of `base` is trained */
+	json_t *lora;         /* {"rank", "alpha", "targets"?} of a low-rank adapter (lora.h); NULL: a state adapter */
 	bool on_host;         /* a processor trains it, with the machine's memory */
 	double base_rate;     /* the rate for a learning_rate_multiplier of 1 */
 	int64_t epochs;       /* 0: auto */
@@ -53,6 +54,9 @@ status job_request_settle(job_request *r, int64_t records, bool validates, error
 /* Name the hyperparameters that others override; "": none. */
 void job_request_unused(const json_t *params, char *out, size_t size);
 void job_request_fini(job_request *r);
+
+/* Return the kind of adapter, as in the request; NULL: the result is a model. */
+const char *job_request_kind(const job_request *r);
 
 /* To and from the document. */
 json_t *job_request_write(const job_request *r, double holdout);

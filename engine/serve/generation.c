@@ -74,6 +74,9 @@ static status generation_check(const session *x, bool temporary, const generatio
 		return error_set(err, STATUS_INVALID, "logprobs", "must be at most %d", GENERATION_MAX_LOGPROBS);
 	if (r->score_prompt && (r->n_logprobs < 0 || !temporary))
 		return error_set(err, STATUS_INVALID, "logprobs", "the tokens of a prompt are reported with logprobs");
+	if (r->score_prompt && x->options.adapter)
+		return error_set(err, STATUS_UNSUPPORTED, "adapter",
+		                 "the tokens of a prompt are not scored with an adapter");
 	if (r->n_alpha < 0 || r->n_alpha > GENERATION_MAX_ALPHA)
 		return error_set(err, STATUS_INVALID, "alpha", "must be between 0 and %d tokens", GENERATION_MAX_ALPHA);
 	if (r->n_alpha > 0 && !x->options.explain)

@@ -105,6 +105,9 @@ const tokenizer *served_model_tokenizer(const served_model *m);
  * adapter_read. */
 status served_adapter_open(served_adapter **out, const served_model *m, const char *id, const char *path,
                            const manifest *about, error *err);
+/* Read a low-rank adapter from its folder (engine/model/lora.h) in the same way. Errors also as for lora_open. */
+status served_adapter_open_lora(served_adapter **out, const served_model *m, const char *id, const char *folder,
+                                const manifest *about, error *err);
 /* Return `a`, which may be NULL, with one user more. Any thread. */
 served_adapter *served_adapter_share(served_adapter *a);
 /* True if it is the adapter with this id, of this model. */
@@ -118,8 +121,7 @@ typedef struct session_options {
 	uint8_t policy; /* position_policy */
 	bool explain; /* keep the log: for each token, the numbers that importance weights are computed from */
 	bool durable; /* the caller stores an export after each change */
-	served_adapter *adapter; /* the state before the first token, for the same model; borrowed. NULL: none. Not with
-	                          * `explain` */
+	served_adapter *adapter; /* for the same model; borrowed. NULL: none. Not with `explain` */
 } session_options;
 
 typedef struct session_info {

@@ -4,14 +4,15 @@
 
 status step_plan(inflight_step *f, error *err)
 {
-	bool log = false;
+	bool log = false, lora = false;
 	int64_t adjusts = 0, tokens = 0;
 	for (int i = 0; i < f->n; i++) {
 		log |= f->batch[i]->session->log != NULL;
+		lora |= f->batch[i]->session->entry > 0;
 		adjusts += generation_adjusts(f->batch[i]);
 		tokens += !f->prompts ? 0 : i < f->streams_from ? f->batch[i]->reading : 1;
 	}
-	return served_model_plan(f->model, f->n, tokens, log, adjusts, &f->plan, err);
+	return served_model_plan(f->model, f->n, tokens, log, lora, adjusts, &f->plan, err);
 }
 
 /* Halve the batch, or the piece of its only prompt; false: it is as small as it may be. */

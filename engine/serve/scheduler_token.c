@@ -14,7 +14,7 @@ status scheduler_session_step(session *x, int32_t token, error *err)
 	if (d->source && x->n_source == 0)
 		return error_set(err, STATUS_CONFLICT, "source", "the session has not read its source");
 	TRY(session_reserve(x, 1, err));
-	TRY(served_model_plan(x->model, 1, 0, x->log != NULL, 0, &p, err));
+	TRY(served_model_plan(x->model, 1, 0, x->log != NULL, x->entry > 0, 0, &p, err));
 	const served_row row = session_row(x, &token, 1);
 	status s = session_step(x, p, &row);
 	TRY(session_check(x, err));

@@ -1,19 +1,22 @@
-/* served_adapter.h - the state from which sessions start that name an adapter (engine/model/adapter.h).
+/* served_adapter.h - the adapter that sessions name.
  *
- * It is in host memory, as large as a slot, and is copied into the slot before a session's first token. From there on
- * the session is like any other. Sessions share it by count. Its hash is a part of what a session's state belongs to,
- * so a kept or exported state is never continued for another adapter. Any thread may share and free it, as it may a held
- * session; the rest is for the executor thread. */
+ * A state adapter (engine/model/adapter.h) is in host memory, as large as a slot, and is copied into the slot before a
+ * session's first token. From there on the session is like any other. A low-rank adapter (engine/model/lora.h) is in
+ * host memory too, and in an entry of the model's bank while live sessions use it (lora_bank.h). Sessions share it by
+ * count. Its hash is a part of what a session's state belongs to, so a kept or exported state is never continued for
+ * another adapter. Any thread may share and free it, as it may a held session; the rest is for the executor thread. */
 #ifndef ENGINE_SERVE_SERVED_ADAPTER_H
 #define ENGINE_SERVE_SERVED_ADAPTER_H
 
+#include "engine/model/lora.h"
 #include "engine/serve/served_model.h"
 
 struct served_adapter {
 	char id[SCHEDULER_ID_BYTES];
 	atomic_int users;
-	uint64_t hash, model; /* hashes of the state and of its model */
-	float slot[];         /* [model_state_floats] */
+	uint64_t hash, model; /* hashes of the contents and of its model */
+	lora_image *lora;     /* a low-rank adapter; NULL: a state adapter */
+	float slot[];         /* [model_state_floats], of a state adapter */
 };
 
 /* Return the hash of an adapter; 0: none. */

@@ -11,6 +11,7 @@
 #include "engine/explain/explain.h"
 #include "engine/model/adapter.h"
 #include "engine/model/model_loader.h"
+#include "engine/serve/lora_bank.h"
 #include "engine/serve/read_pass.h"
 #include "engine/tensor/arena.h"
 
@@ -228,6 +229,7 @@ void served_model_free(served_model *m)
 	loading_free(m->loading);
 	served_model_free_plans(m);
 	read_pass_free_all(m);
+	lora_bank_free(m);
 	sample_plan_free(m->from_host);
 	sample_plan_free(m->one_from_host);
 	served_model_release(m, m->host_logits);

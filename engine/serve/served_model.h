@@ -12,9 +12,9 @@
  * A device also runs and records the first ones (served_model_prepare) while the model is loaded, so that the first
  * requests do not wait for that. In idle turns after it, plans for prompts beside streams follow.
  *
- * Each plan has two variants, with and without a log. A step runs whole, or cut into parts of its rows that run in
- * parallel (served_part.h, thread_choice.h). On the CPU a step runs with its own numbers of rows and tokens and
- * computes logits only for rows that need them. A device that records plans pads: a padding row has length 0, reads
+ * Plans have variants, with and without a log and low-rank adapters. A step runs whole, or cut into parts of its rows
+ * that run in parallel (served_part.h, thread_choice.h). On the CPU a step runs with its own numbers of rows and tokens
+ * and computes logits only for rows that need them. A device that records plans pads: a padding row has length 0, reads
  * nothing and changes nothing.
  *
  * A step reads tokens and then samples the next ones. It is one upload (inputs and sampling settings share one block),
@@ -88,6 +88,7 @@ struct served_model {
 	                       * again to explain */
 	bool any_pieces;      /* bits do not depend on the pieces of a prompt */
 	bool has_adapters;    /* sessions may start from the state of an adapter */
+	struct lora_bank *lora; /* low-rank adapters of sessions (lora_bank.h); NULL: none so far */
 	unsigned apart_until; /* number of the step of prompts up to which streams decode in steps of their own */
 	state_piece *pieces;  /* for served_model_pieces */
 	int64_t chunk, short_chunk; /* most tokens of a prompt that a step reads; and while generations decode */
@@ -120,6 +121,7 @@ typedef struct served_row {
 	int64_t position; /* tokens that this slot has read */
 	position_policy policy;
 	const served_adapter *adapter; /* the state before position 0; NULL: empty */
+	int32_t entry;                 /* place of its low-rank adapter in the bank; 0: none */
 	const int32_t *tokens;
 	int64_t count; /* ≥ 1 */
 	float *log;    /* [count][log_floats], or NULL */
@@ -144,10 +146,10 @@ int64_t served_model_prompt_tokens(const served_model *m);
 /* Return the maximum tokens of a step of prompts, with those of streams. */
 int64_t served_model_step_tokens(const served_model *m);
 /* Return the plan for up to max_batch rows: of a step of prompts (`tokens` ≤ served_model_step_tokens) or, with tokens
- * 0, of a decode step. It also samples with `adjusts` rows of tallies in total. The first call for a shape compiles
- * it. No state changes. */
-status served_model_plan(served_model *m, int rows, int64_t tokens, bool log, int64_t adjusts, served_plan **out,
-                         error *err);
+ * 0, of a decode step. lora: rows may have entries. It also samples with `adjusts` rows of tallies in total. The first
+ * call for a shape compiles it. No state changes. */
+status served_model_plan(served_model *m, int rows, int64_t tokens, bool log, bool lora, int64_t adjusts,
+                         served_plan **out, error *err);
 /* Issue a step: read the rows' tokens, then sample for each active row of `draws` [n_rows] (NULL: none). The step is
  * complete on return if the backend has no `fetch` or the plan writes a log. STATUS_DEVICE, STATUS_NOMEM: the rows'
  * states are undefined then, unless served_plan_has_changed returns false. */

@@ -8,6 +8,7 @@
 #include "engine/base/memory.h"
 #include "engine/explain/outputs.h"
 #include "engine/model/feed.h"
+#include "engine/serve/lora_bank.h"
 #include "engine/serve/served_adapter.h"
 #include "engine/tensor/arena.h"
 #include "engine/tensor/ops.h"
@@ -17,6 +18,7 @@ typedef enum input {
 	INPUT_IDS,  /* must be first: `pick` reads it after the sampled tokens that precede it */
 	INPUT_FROM, /* in decode steps whose ids may come from the device */
 	INPUT_POSITION_IDS,
+	INPUT_ENTRY, /* in steps with low-rank adapters */
 	INPUT_SLOT,
 	INPUT_POSITION,
 	INPUT_STARTED, /* for models with adapters */
@@ -28,10 +30,10 @@ typedef enum input {
 } input;
 
 static const port_role roles[INPUT_COUNT] = {
-    [INPUT_IDS] = PORT_TOKENS,    [INPUT_FROM] = PORT_ROLES,        [INPUT_POSITION_IDS] = PORT_POSITIONS,
-    [INPUT_SLOT] = PORT_SLOT,     [INPUT_POSITION] = PORT_POSITION, [INPUT_STARTED] = PORT_STARTED,
-    [INPUT_LENGTH] = PORT_LENGTH, [INPUT_START] = PORT_START,       [INPUT_LAST] = PORT_LAST,
-    [INPUT_SETTING] = PORT_ROLES,
+    [INPUT_IDS] = PORT_TOKENS,      [INPUT_FROM] = PORT_ROLES,    [INPUT_POSITION_IDS] = PORT_POSITIONS,
+    [INPUT_ENTRY] = PORT_ENTRY,     [INPUT_SLOT] = PORT_SLOT,     [INPUT_POSITION] = PORT_POSITION,
+    [INPUT_STARTED] = PORT_STARTED, [INPUT_LENGTH] = PORT_LENGTH, [INPUT_START] = PORT_START,
+    [INPUT_LAST] = PORT_LAST,       [INPUT_SETTING] = PORT_ROLES,
 };
 
 /* True for an input of the model itself, false for one of `pick` or of the sampling. */
@@ -62,14 +64,20 @@ struct served_part {
 
 /* --- the layout of a block --------------------------------------------------- */
 
-static void lay_out(size_t at[INPUT_COUNT], size_t *bytes, int64_t rows, int64_t tokens)
+/* True for an input with a number for each token, not each row. */
+static bool is_per_token(int i)
+{
+	return i == INPUT_IDS || i == INPUT_POSITION_IDS || i == INPUT_ENTRY;
+}
+
+static void lay_out(size_t at[INPUT_COUNT], size_t *bytes, int64_t rows, int64_t tokens, bool lora)
 {
 	*bytes = 0;
 	for (int i = 0; i < INPUT_COUNT; i++) {
-		bool per_token = i == INPUT_IDS || i == INPUT_POSITION_IDS;
-		int64_t words = per_token ? tokens : i == INPUT_SETTING ? rows * SAMPLE_WORDS : rows;
+		int64_t words = is_per_token(i) ? tokens : i == INPUT_SETTING ? rows * SAMPLE_WORDS : rows;
 		at[i] = *bytes;
-		*bytes += arena_aligned((size_t)words * sizeof(int32_t));
+		if (i != INPUT_ENTRY || lora)
+			*bytes += arena_aligned((size_t)words * sizeof(int32_t));
 	}
 }
 
@@ -88,8 +96,8 @@ static size_t inputs_at(const served_model *m)
 size_t served_part_block_bytes(const served_model *m)
 {
 	size_t at[INPUT_COUNT], decode, prompt;
-	lay_out(at, &decode, m->max_batch, m->max_batch);
-	lay_out(at, &prompt, m->max_batch, served_model_step_tokens(m));
+	lay_out(at, &decode, m->max_batch, m->max_batch, true);
+	lay_out(at, &prompt, m->max_batch, served_model_step_tokens(m), true);
 	return inputs_at(m) + (decode > prompt ? decode : prompt);
 }
 
@@ -114,7 +122,7 @@ size_t served_part_bytes(const served_part *p)
 
 static status make_staging(served_part *p)
 {
-	lay_out(p->at, &p->bytes, p->most.rows, p->most.tokens);
+	lay_out(p->at, &p->bytes, p->most.rows, p->most.tokens, p->most.lora);
 	char *block = memory_new(p->bytes, 1);
 	for (int i = 0; block && i < INPUT_COUNT; i++)
 		p->staging[i] = (int32_t *)(block + p->at[i]);
@@ -141,13 +149,14 @@ static status make_pick(served_part *p, const served_model *m, char *block, erro
 
 static status served_part_make_plan(served_part *p, const served_model *m, bool picks, error *err)
 {
-	forward_input places[INPUT_COUNT + 1];
+	forward_input places[INPUT_COUNT + 3];
 	int n = 0;
 	const forward_spec spec = {.phase = p->most.prompt ? PHASE_READ : PHASE_STEP,
 	                           .batch = p->most.rows,
 	                           .length = p->most.prompt ? p->most.tokens : 1,
 	                           .slots = statepool_capacity(m->pool),
 	                           .initial_states = m->has_adapters,
+	                           .adapters = p->most.lora,
 	                           .explain.log = p->most.log,
 	                           .out.maxima = p->backend->maxima,
 	                           .out.logits = LOGITS_LAST,
@@ -155,6 +164,10 @@ static status served_part_make_plan(served_part *p, const served_model *m, bool 
 	for (int i = 0; i < INPUT_COUNT; i++)
 		if (is_port(i) && (i != INPUT_IDS || !picks))
 			places[n++] = (forward_input){.name = port_name(roles[i]), .data = p->device + p->at[i]};
+	if (p->most.lora) {
+		lora_bank_inputs(m->lora, places + n);
+		n += 2;
+	}
 	places[n] = (forward_input){0};
 	TRY(model_plan(&p->plan, m->model, &spec, NULL, statepool_data(m->pool), err));
 	for (int i = 0; i < INPUT_COUNT; i++)
@@ -218,11 +231,14 @@ static void served_part_fill(served_part *p, const served_model *m, const served
 	for (int i = 0; i < n_rows; i++) {
 		const served_row *r = &rows[i];
 		assert(r->count >= 1 && at + r->count <= p->most.tokens && (r->from < 0 || p->pick));
+		assert(r->entry == 0 || p->most.lora);
 		p->staging[INPUT_FROM][i] = r->from >= 0 ? r->from : uploaded + i;
 		if (r->from < 0)
 			memcpy(p->staging[INPUT_IDS] + at, r->tokens, (size_t)r->count * sizeof(int32_t));
 		for (int64_t t = 0; t < r->count; t++)
 			p->staging[INPUT_POSITION_IDS][at + t] = position_row(dims, r->policy, r->position + t);
+		for (int64_t t = 0; t < r->count && p->most.lora; t++)
+			p->staging[INPUT_ENTRY][at + t] = r->entry;
 		p->staging[INPUT_SLOT][i] = r->slot;
 		p->staging[INPUT_POSITION][i] = (int32_t)r->position;
 		p->staging[INPUT_STARTED][i] = r->position > 0 ? (int32_t)r->position : r->adapter != NULL;
@@ -249,9 +265,9 @@ static status served_part_fit(served_part *p, const served_row *rows, int n_rows
 	plan_shape shapes[INPUT_COUNT];
 	int n = 0;
 	for (int i = 0; i < INPUT_COUNT; i++) {
-		bool per_token = i == INPUT_IDS || i == INPUT_POSITION_IDS;
 		if (p->inputs[i] != VALUE_NONE)
-			shapes[n++] = (plan_shape){p->inputs[i], per_token         ? ids
+			shapes[n++] = (plan_shape){p->inputs[i], i == INPUT_ENTRY  ? SHAPE3(ids.dim[0], ids.dim[1], 1)
+			                                         : is_per_token(i) ? ids
 			                                         : i == INPUT_LAST ? SHAPE1(logits)
 			                                                           : SHAPE1(n_rows)};
 	}

@@ -9,10 +9,11 @@
 
 #include "engine/serve/served_model.h"
 
-/* Size and kind of a step. `prompt`: rows of any lengths; otherwise rows of one token. */
+/* Size and kind of a step. `prompt`: rows of any lengths; otherwise rows of one token. `lora`: rows may have entries.
+ */
 typedef struct served_shape {
 	int64_t rows, tokens;
-	bool prompt, log;
+	bool prompt, log, lora;
 } served_shape;
 
 typedef struct served_part served_part;

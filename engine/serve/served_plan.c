@@ -112,7 +112,7 @@ static served_plan *known(const served_model *m, const served_shape *s)
 {
 	served_plan *p = m->plans;
 	while (p && (p->most.rows != s->rows || p->most.tokens != s->tokens || p->most.prompt != s->prompt ||
-	             p->most.log != s->log))
+	             p->most.log != s->log || p->most.lora != s->lora))
 		p = p->next;
 	return p;
 }
@@ -163,11 +163,11 @@ static void prepare_parts(served_model *m, served_plan *p, int64_t adjusts)
 	p->n_parts = 1;
 }
 
-status served_model_plan(served_model *m, int rows, int64_t tokens, bool log, int64_t adjusts, served_plan **out,
-                         error *err)
+status served_model_plan(served_model *m, int rows, int64_t tokens, bool log, bool lora, int64_t adjusts,
+                         served_plan **out, error *err)
 {
 	assert(rows >= 1 && rows <= m->max_batch && tokens >= 0 && tokens <= served_model_step_tokens(m));
-	served_shape most = {.prompt = tokens > 0, .log = log};
+	served_shape most = {.prompt = tokens > 0, .log = log, .lora = lora};
 	most.rows = most.prompt ? prompt_rows(m, rows) : size_for(rows, 1, 2, m->max_batch);
 	most.tokens = most.prompt ? prompt_size(m, tokens) : most.rows;
 	assert(rows <= most.rows);
@@ -253,7 +253,7 @@ static status prepare(served_model *m, served_preparation *p)
 	p->done = is_full(m, p) || !(p->joined ? next_joined : next_alone)(m, p, &rows, &tokens);
 	if (p->done)
 		return STATUS_OK;
-	TRY(served_model_plan(m, rows, tokens, false, 0, &p->plan, NULL));
+	TRY(served_model_plan(m, rows, tokens, false, false, 0, &p->plan, NULL));
 	p->bytes += served_part_bytes(p->plan->parts[0]);
 	p->runs = PREPARE_RUNS;
 	return STATUS_OK;

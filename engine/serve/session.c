@@ -7,6 +7,7 @@
 
 #include "engine/base/memory.h"
 #include "engine/explain/explain.h"
+#include "engine/serve/lora_bank.h"
 #include "engine/serve/served_adapter.h"
 
 enum { LOG_TOKENS = 64 /* minimum capacity of a log */ };
@@ -18,11 +19,14 @@ static status make(session **out, served_model *m, const char *id, const session
 	assert(strlen(id) < SCHEDULER_ID_BYTES);
 	session *x = memory_new(1, sizeof *x + strlen(id) + 1);
 	float *logits = held ? NULL : memory_new((size_t)model_dimensions(m->model)->outputs, sizeof *logits);
-	int32_t slot = -1;
+	int32_t slot = -1, entry = 0;
 	status s = x && (logits || held) ? STATUS_OK : STATUS_NOMEM;
+	if (s == STATUS_OK && !held)
+		s = lora_bank_take(m, o->adapter, &entry, err);
 	if (s == STATUS_OK && !held)
 		s = served_model_take(m, &slot, err);
 	if (s != STATUS_OK) {
+		lora_bank_give(m, entry);
 		free(logits);
 		free(x);
 		return error_set(err, s, NULL, "no memory for another %s", held ? "snapshot" : "session");
@@ -32,6 +36,7 @@ static status make(session **out, served_model *m, const char *id, const session
 	x->options = *o;
 	x->options.adapter = served_adapter_share(o->adapter);
 	x->slot = slot;
+	x->entry = entry;
 	x->logits = logits;
 	x->pending = -1;
 	*out = x;
@@ -63,6 +68,7 @@ void session_free(session *x)
 		return;
 	while (x->snapshots)
 		session_drop_snapshot(x, x->snapshots);
+	lora_bank_give(x->model, x->entry);
 	if (x->slot >= 0)
 		served_model_give(x->model, x->slot);
 	if (x->used)
@@ -147,7 +153,8 @@ served_row session_row(session *x, const int32_t *tokens, int64_t n)
 	return (served_row){
 	    .slot = x->slot,
 	    .position = x->tokens,
-	    .adapter = x->options.adapter,
+	    .adapter = x->entry ? NULL : x->options.adapter,
+	    .entry = x->entry,
 	    .policy = x->options.policy,
 	    .tokens = tokens,
 	    .count = n,
@@ -187,7 +194,7 @@ static status session_read_pending(session *x, error *err)
 	served_plan *p;
 	int32_t token = x->pending;
 	TRY(session_reserve(x, 1, err));
-	TRY(served_model_plan(x->model, 1, 1, x->log != NULL, 0, &p, err));
+	TRY(served_model_plan(x->model, 1, 1, x->log != NULL, x->entry > 0, 0, &p, err));
 	served_row row = session_row(x, &token, 1);
 	TRY(session_step(x, p, &row));
 	session_commit(x, &token, 1, p, 0);

@@ -61,6 +61,7 @@ struct session {
 	held_budget budget;
 	atomic_int shares; /* owners of a held session besides the first (session_share) */
 	int32_t slot;      /* -1: the session is held */
+	int32_t entry;     /* place of its adapter in the model's bank (lora_bank.h); 0: none, or it is held */
 	int32_t pending;   /* delivered and not read; -1: none */
 	bool busy;
 	bool lost; /* the device failed during a step of this session; its state is undefined */

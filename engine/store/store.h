@@ -5,7 +5,7 @@
  *   DATA/blobs/file-…           uploaded files, each with file-….manifest
  *   DATA/models/<id>/           config.json, model.safetensors, tokenizer.json, optimizer.safetensors of some
  *                               optimizers, manifest.json
- *   DATA/adapters/<id>/         adapter.safetensors, manifest.json
+ *   DATA/adapters/<id>/         adapter.safetensors or the two files of PEFT, manifest.json
  *   DATA/jobs/<id>/job.json     a copy of the job
  *   DATA/jobs/<id>/step-N/      checkpoints (complete models plus the optimizer, manifest.json)
  *   DATA/sessions/<id>.<n>      durable session states; the row names the current n and those of its snapshots

@@ -164,6 +164,18 @@ value op_linear(graph *g, value x, value weight, value bias, float alpha);
 value op_linear_codes(graph *g, value x, value weight, float step, float alpha);
 linear_values op_linear_maxima(graph *g, value x, value weight, value bias, float alpha);
 
+/* lora: the low-rank adapters of the rows of a linear layer, one of several for each row:
+ *   z_r = y_r + B (A x_r),  A [rank, K], Bᵀ [rank, N] of entry e = entry[r]
+ * y […, N], x […, K] f32, entry […] i32 for each row, rank [entries, parts] i32, bank [entries, floats] f32 -> z […, N].
+ * The layer has `part` of rank. Its A begins at `offset` of a bank's entry, its Bᵀ at offset + LORA_MAX_RANK · K. z_r is
+ * y_r, with the same bits, where e is not an entry or its rank is not from 1 to LORA_MAX_RANK. The bits of a row do not
+ * depend on other rows. */
+enum { LORA_MAX_RANK = 64 };
+typedef struct lora_params {
+	int64_t part, offset;
+} lora_params;
+value op_lora(graph *g, value y, value x, value entry, value rank, value bank, lora_params params);
+
 /* layernorm: y = weight ⊙ (x - mean) · rstd + bias per row. rstd = 1/√(Σ(x - mean)² / D + eps) or, `unbiased`, where
  * D ≥ 2, 1/(√(Σ(x - mean)² / (D - 1)) + eps). x […, D] [real], weight [D], bias [D] f32 -> y […, D] [real],
  * mean [rows], rstd [rows]. */

@@ -187,7 +187,7 @@ static status load_adapter(const char *folder, model *m, error *err)
 {
 	char path[PATH_MAX];
 	manifest *about;
-	TRY(path_join(path, folder, ADAPTER_FILE, err));
+	TRY(path_join(path, folder, adapter_file(m), err));
 	TRY(manifest_open_folder(&about, folder, err));
 	const status s = adapter_read(m, path, about, err);
 	manifest_free(about);

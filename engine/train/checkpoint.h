@@ -1,7 +1,7 @@
 /* checkpoint.h - the folder from which a run continues.
  *
- *   config.json, model.safetensors, tokenizer.json   a complete model; of an adapter, adapter.safetensors and
- *                                                    tokenizer.json
+ *   config.json, model.safetensors, tokenizer.json   a complete model; of an adapter, its own files (adapter.h, lora.h)
+ *                                                    and tokenizer.json
  *   optimizer.safetensors   the optimiser's states (optimizer_file.h); for adamw "m" and "v", in the layout of the
  *                           model's arena
  *   carried.safetensors     with carry_state: the states that the rows of the next step carry (carry.h)

@@ -10,6 +10,7 @@
 #include "engine/base/philox.h"
 #include "engine/model/adapter.h"
 #include "engine/model/feed.h"
+#include "engine/model/lora.h"
 
 static const double temperature = 0.8;
 
@@ -41,13 +42,19 @@ static status take_prompt(preview *p, const dataset *valid, error *err)
 	return s;
 }
 
+/* True for a state adapter. */
+static bool has_first_state(const model *m)
+{
+	return model_base(m) && !model_lora(m);
+}
+
 static status preview_make_plan(preview *p, const model *m, error *err)
 {
 	const forward_spec spec = {.batch = 1,
 	                           .length = 1,
 	                           .phase = PHASE_STEP,
 	                           .slots = 1,
-	                           .initial_states = model_base(m) != NULL,
+	                           .initial_states = has_first_state(m),
 	                           .out.logits = LOGITS_LAST};
 	void *pool;
 	TRY(p->backend->allocate(p->backend, (size_t)model_state_floats(m) * sizeof(float), &pool));
@@ -121,7 +128,7 @@ static status enter_slot(const preview *p)
 
 status preview_enter(preview *p)
 {
-	if (p->read == 0 && model_base(p->model))
+	if (p->read == 0 && has_first_state(p->model))
 		TRY(enter_slot(p));
 	TRY(feed_write(p->plan, PORT_TOKENS, &p->ids[p->read]));
 	TRY(feed_positions(p->plan, p->dims, POSITION_ERROR, p->read));

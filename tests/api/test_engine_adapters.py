@@ -89,7 +89,7 @@ def test_a_job_of_an_adapter_refuses_what_has_no_meaning_for_it(engine, base, fi
     fine = adapter_params(base, file)
     wrong = [({"model": "additive2"}, "model"), ({"suffix": "mine"}, "suffix"),
              ({"method": {"type": "adapter"}}, "method.adapter"), ({"method": {"type": "adapter", "adapter": {}}}, "method.adapter.kind"),
-             ({"method": {"type": "adapter", "adapter": {"kind": "lora"}}}, "method.adapter.kind"),
+             ({"method": {"type": "adapter", "adapter": {"kind": "prefix"}}}, "method.adapter.kind"),
              ({"method": {"type": "supervised", "adapter": {"kind": "state"}}}, "method.adapter"),
              ({"method": {**fine["method"], "supervised": {}}}, "method.supervised"),
              *(({"additive": {**fine["additive"], name: value}}, f"additive.{name}") for name, value in

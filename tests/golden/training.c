@@ -148,7 +148,7 @@ static status add_normalized(golden *g, training *t, update *u, error *err)
 	                            .norm2 = t->norm2,
 	                            .hyper = t->hyper,
 	                            .narrow = VALUE_NONE,
-	                            .decays = VALUE_NONE};
+	                            .factors = VALUE_NONE};
 	u->bindings[2] = (plan_binding){in.statistics, t->statistics};
 	u->bindings[3] = (plan_binding){in.spans, table};
 	in.rows = op_row_squares(u->graph, u->gradients, in.spans, rows, &in.tensors);

@@ -9,15 +9,19 @@
 #include "engine/base/clock.h"
 #include "engine/base/manifest.h"
 #include "engine/model/adapter.h"
+#include "engine/model/lora.h"
 
 static json_t *adapters_describe(const model *adapter, const adapter_origin *from)
 {
 	char digest[20];
 	snprintf(digest, sizeof digest, "%016llx", (unsigned long long)model_digest(model_base(adapter)));
-	return json_pack("{s:s, s:s, s:I, s:s, s:s, s:s, s:I, s:s, s:s*}", "id", from->id, "object", "adapter",
-	                 "created_at", (json_int_t)clock_unix(), "base", from->base, "base_digest", digest, "kind",
-	                 "state", "parameters", (json_int_t)model_scalar_count(adapter), "job", from->job, "project",
-	                 from->project[0] ? from->project : NULL);
+	const lora_options *o = model_lora(adapter);
+	return json_pack("{s:s, s:s, s:I, s:s, s:s, s:s, s:I, s:s, s:s*, s:o*, s:o*, s:O*}", "id", from->id, "object",
+	                 "adapter", "created_at", (json_int_t)clock_unix(), "base", from->base, "base_digest", digest,
+	                 "kind", o ? "lora" : "state", "parameters", (json_int_t)model_scalar_count(adapter), "job",
+	                 from->job, "project", from->project[0] ? from->project : NULL, "rank",
+	                 o ? json_integer(o->rank) : NULL, "alpha", o ? json_real(o->alpha) : NULL, "targets",
+	                 o ? o->targets : NULL);
 }
 
 status adapters_write(const model *adapter, const adapter_origin *from, const char *folder, error *err)

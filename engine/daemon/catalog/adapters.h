@@ -2,6 +2,8 @@
  *
  *   {"id", "object": "adapter", "created_at", "base", "base_digest", "kind": "state", "parameters", "job", "project"}
  *
+ * of a low-rank adapter with "kind": "lora", "rank", "alpha" and, if it is not of all linear layers, "targets".
+ *
  * The document is the ledger's row, equal to the manifest's description. An adapter never changes, and its id is never
  * used again. */
 #ifndef ENGINE_DAEMON_CATALOG_ADAPTERS_H

@@ -5,14 +5,18 @@
 #include "engine/base/log.h"
 #include "engine/base/path.h"
 #include "engine/model/adapter.h"
+#include "engine/model/lora.h"
 
 static status read_folder(served_adapter **out, const served_model *m, const char *id, const char *folder, error *err)
 {
 	char path[PATH_MAX];
 	manifest *about;
+	uint64_t digest;
 	TRY(path_join(path, folder, ADAPTER_FILE, err));
 	TRY(manifest_open_folder(&about, folder, err));
-	const status s = served_adapter_open(out, m, id, path, about, err);
+	const bool lora = about && manifest_file_digest(about, LORA_FILE, &digest);
+	const status s = lora ? served_adapter_open_lora(out, m, id, folder, about, err)
+	                      : served_adapter_open(out, m, id, path, about, err);
 	manifest_free(about);
 	return s;
 }

@@ -345,7 +345,11 @@ static status job_run_describe(job_run *r, const json_t *document, error *err)
 	store_temporary_path(r->base.queue->parts->store, p->result);
 	if (base)
 		snprintf(p->base, sizeof p->base, "%s", r->corpus.folder);
+	const json_t *lora = json_object_get(r->request, "lora");
 	p->adapter = job_document_is_adapter(document);
+	p->lora = lora ? json_deep_copy(lora) : NULL;
+	if (lora && !p->lora)
+		return STATUS_NOMEM;
 	snprintf(p->base_id, sizeof p->base_id, "%s", base ? base : "");
 	TRY(model_cards_of_job(&p->card, r->base.queue->parts->store, p->name, document, err));
 	store_job_folder(s, r->base.id, folder);

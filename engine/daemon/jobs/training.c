@@ -23,6 +23,7 @@
 #include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/compute/device.h"
 #include "engine/recipe/job_check.h"
+#include "engine/model/lora.h"
 #include "engine/recipe/job_model.h"
 #include "engine/recipe/job_preview.h"
 #include "engine/recipe/job_document.h"
@@ -209,7 +210,9 @@ static status open_model(training *t, device *d, model **out, error *err)
 		return error_set(err, STATUS_UNAVAILABLE, NULL, "the compute device cannot be used for now");
 	if (p->adapter) {
 		TRY(model_open(&t->base, p->base, DTYPE_F32, b, err));
-		return model_new_adapter(out, t->base, err);
+		const lora_options o = lora_options_of(p->lora);
+		return p->lora ? model_new_lora(out, t->base, &o, p->options.seed, err)
+		               : model_new_adapter(out, t->base, err);
 	}
 	const job_model from = {.folder = p->resume[0] ? p->resume : p->base,
 	                        .architecture = p->architecture,
@@ -619,6 +622,7 @@ void training_free(training *t)
 void training_plan_fini(training_plan *p)
 {
 	json_decref(p->config);
+	json_decref(p->lora);
 	json_decref(p->card);
 	tokenizer_free(p->tokenizer);
 	dataset_free(p->train);

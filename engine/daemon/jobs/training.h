@@ -52,6 +52,7 @@ typedef struct training_plan {
 	char resume[PATH_MAX]; /* "" or the checkpoint's folder */
 	char base[PATH_MAX];   /* "" or the model's folder */
 	bool adapter;          /* the weights are those of an adapter of `base`, also in `resume` */
+	json_t *lora;          /* options of a low-rank adapter (job_request.h); NULL: a state adapter */
 	char base_id[STORE_ID_BYTES]; /* with `adapter` */
 	const architecture *architecture;
 	json_t *config;

@@ -2,15 +2,18 @@
 
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "engine/base/log.h"
+#include "engine/base/tar.h"
 #include "engine/daemon/catalog/adapters.h"
 #include "engine/daemon/keys/keys.h"
 #include "engine/daemon/library/library.h"
 #include "engine/daemon/requests/download.h"
 #include "engine/daemon/requests/listing.h"
 #include "engine/model/adapter.h"
+#include "engine/model/lora.h"
 
 enum { LISTED = 10000 };
 
@@ -107,6 +110,47 @@ void adapter_methods_delete(stream *s)
 		stream_error(s, &err, NULL);
 }
 
+/* Set *out to what precedes LORA_FILE in an archive: LORA_CONFIG_FILE, and both headers. */
+static status read_before(const char *folder, const manifest *about, char **out, size_t *bytes, error *err)
+{
+	char *text;
+	size_t n;
+	TRY(manifest_read(about, folder, LORA_CONFIG_FILE, LORA_CONFIG_BYTES, &text, &n, err));
+	const size_t padded = n + (size_t)tar_padding((int64_t)n);
+	*bytes = 2 * TAR_BLOCK + padded;
+	*out = calloc(1, *bytes);
+	if (*out) {
+		tar_header((unsigned char *)*out, LORA_CONFIG_FILE, (int64_t)n);
+		memcpy(*out + TAR_BLOCK, text, n);
+		tar_header((unsigned char *)*out + TAR_BLOCK + padded, LORA_FILE,
+		           manifest_file_bytes(about, LORA_FILE));
+	}
+	free(text);
+	return *out ? STATUS_OK : error_no_memory(err, "an archive");
+}
+
+/* Send a tar archive of the two files that PEFT reads. about: taken over. */
+static void send_archive(stream *s, const char *folder, manifest *about)
+{
+	char path[PATH_MAX + 32], name[STORE_ID_BYTES + 16], *before;
+	size_t bytes;
+	error err = ERROR_INIT;
+	const int64_t weights = manifest_file_bytes(about, LORA_FILE);
+	if (weights < 0)
+		error_set(&err, STATUS_STORAGE, NULL, "%s is missing", LORA_FILE);
+	if (weights < 0 || read_before(folder, about, &before, &bytes, &err) != STATUS_OK) {
+		manifest_free(about);
+		if (err.status == STATUS_STORAGE)
+			store_note_damage(library_of(s)->store, STORE_ADAPTERS, s->target, err.message);
+		stream_error(s, &err, NULL);
+		return;
+	}
+	snprintf(path, sizeof path, "%s/" LORA_FILE, folder);
+	snprintf(name, sizeof name, "%s.tar", s->target);
+	download_within(s, path, before, bytes, (size_t)tar_padding(weights) + TAR_END, name, "application/x-tar",
+	                STORE_ADAPTERS, about);
+}
+
 void adapter_methods_content(stream *s)
 {
 	char path[PATH_MAX + 32], name[STORE_ID_BYTES + 16];
@@ -115,6 +159,8 @@ void adapter_methods_content(stream *s)
 	json_t *adapter = find_target(s);
 	if (!adapter)
 		return;
+	const char *kind = json_string_value(json_object_get(adapter, "kind"));
+	const bool lora = kind && strcmp(kind, "lora") == 0;
 	json_decref(adapter);
 	if (store_manifest(library_of(s)->store, STORE_ADAPTERS, s->target, &about, &err) != STATUS_OK) {
 		log_request(LOG_ERROR, s->request_id, "the adapter \"%s\" is damaged: %s", s->target,
@@ -123,6 +169,10 @@ void adapter_methods_content(stream *s)
 		return;
 	}
 	store_adapter_folder(library_of(s)->store, s->target, path);
+	if (lora) {
+		send_archive(s, path, about);
+		return;
+	}
 	snprintf(path + strlen(path), sizeof path - strlen(path), "/" ADAPTER_FILE);
 	snprintf(name, sizeof name, "%s.safetensors", s->target);
 	download_file(s, path, name, "application/octet-stream", STORE_ADAPTERS, about);

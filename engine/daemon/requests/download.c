@@ -19,7 +19,9 @@ typedef struct download {
 	store_table table;  /* table of the stream's target */
 	manifest *manifest; /* NULL: nothing to verify */
 	char *verified;     /* with a manifest: the chunk being sent */
-	int64_t bytes, sent;
+	int64_t bytes, sent;               /* bytes of the file or the data */
+	char *before;                      /* [n_before], sent first */
+	int64_t n_before, n_after, around; /* n_after zeros are sent last; bytes sent of both */
 	const char *content_type;
 	bool announced;
 	char name[64];      /* name of the file in the store, */
@@ -33,6 +35,7 @@ static void download_free(download *d)
 	manifest_free(d->manifest);
 	free(d->verified);
 	free(d->data);
+	free(d->before);
 	free(d);
 }
 
@@ -83,31 +86,57 @@ static void download_fail(stream *s, download *d, const error *err)
 	stream_error(s, err, NULL);
 }
 
+static int64_t all_bytes(const download *d)
+{
+	return d->n_before + d->bytes + d->n_after;
+}
+
+/* Bytes left of the part being sent: those before the file, the file, those after it. */
+static int64_t next_bytes(const download *d)
+{
+	return d->around < d->n_before ? d->n_before - d->around
+	       : d->sent < d->bytes    ? d->bytes - d->sent
+	                               : all_bytes(d) - d->sent - d->around;
+}
+
+/* Write the next n ≤ next_bytes bytes. */
+static status download_next(download *d, char *out, size_t n, error *err)
+{
+	const bool before = d->around < d->n_before, file = !before && d->sent < d->bytes;
+	if (file)
+		TRY(download_read_chunk(d, out, n, err));
+	else if (before)
+		memcpy(out, d->before + d->around, n);
+	else
+		memset(out, 0, n);
+	*(file ? &d->sent : &d->around) += (int64_t)n;
+	return STATUS_OK;
+}
+
 static void download_on_credit(stream *s)
 {
 	download *d = s->context;
 	if (!d->announced && stream_ready(s) > 0) {
 		d->announced = true;
-		stream_event(s, json_pack("{s:I, s:s, s:s}", "bytes", (json_int_t)d->bytes, "content_type",
+		stream_event(s, json_pack("{s:I, s:s, s:s}", "bytes", (json_int_t)all_bytes(d), "content_type",
 		                          d->content_type, "filename", d->filename));
 	}
-	while (d->sent < d->bytes && stream_ready(s) > 0) {
-		int64_t left = d->bytes - d->sent;
+	while (d->sent + d->around < all_bytes(d) && stream_ready(s) > 0) {
+		const int64_t left = next_bytes(d);
 		size_t n = left < DOWNLOAD_CHUNK ? (size_t)left : DOWNLOAD_CHUNK;
 		error err = ERROR_INIT;
 		char *chunk = malloc(n);
 		if (!chunk)
 			error_set(&err, STATUS_NOMEM, NULL, "out of memory");
-		if (!chunk || download_read_chunk(d, chunk, n, &err) != STATUS_OK) {
+		if (!chunk || download_next(d, chunk, n, &err) != STATUS_OK) {
 			free(chunk);
 			download_fail(s, d, &err);
 			return;
 		}
 		stream_data(s, chunk, n);
-		d->sent += (int64_t)n;
 	}
-	if (d->announced && d->sent == d->bytes) {
-		int64_t bytes = d->bytes;
+	if (d->announced && d->sent + d->around == all_bytes(d)) {
+		int64_t bytes = all_bytes(d);
 		download_free(d);
 		stream_result(s, json_pack("{s:I}", "bytes", (json_int_t)bytes));
 	}
@@ -152,14 +181,27 @@ static status open_file(download *d, const char *path, error *err)
 void download_file(stream *s, const char *path, const char *filename, const char *content_type, store_table table,
                    manifest *m)
 {
+	download_within(s, path, NULL, 0, 0, filename, content_type, table, m);
+}
+
+void download_within(stream *s, const char *path, char *before, size_t n_before, size_t n_after, const char *filename,
+                     const char *content_type, store_table table, manifest *m)
+{
 	error err = ERROR_INIT;
 	download *d = memory_new(1, sizeof *d);
 	if (!d) {
+		free(before);
 		manifest_free(m);
 		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
 		return;
 	}
-	*d = (download){.fd = -1, .table = table, .manifest = m, .content_type = content_type};
+	*d = (download){.fd = -1,
+	                .table = table,
+	                .manifest = m,
+	                .content_type = content_type,
+	                .before = before,
+	                .n_before = (int64_t)n_before,
+	                .n_after = (int64_t)n_after};
 	snprintf(d->filename, sizeof d->filename, "%s", filename);
 	if (open_file(d, path, &err) == STATUS_OK)
 		download_send(s, d);

@@ -11,12 +11,15 @@
 
 enum { DOWNLOAD_CHUNK = 256 << 10 };
 
-/* Both answer the stream and use s->context. filename: suggested to the client; copied. */
+/* All answer the stream and use s->context. filename: suggested to the client; copied. */
 /* Send a file of the store. m: the manifest that lists it, taken over; NULL: nothing to verify. Every chunk is verified
  * before it is sent, and the first one before anything is sent. STATUS_STORAGE, logged: missing, truncated or
  * damaged. */
 void download_file(stream *s, const char *path, const char *filename, const char *content_type, store_table table,
                    manifest *m);
+/* Likewise, after the bytes `before` (from malloc, taken over; NULL: none) and before `n_after` zeros. */
+void download_within(stream *s, const char *path, char *before, size_t n_before, size_t n_after, const char *filename,
+                     const char *content_type, store_table table, manifest *m);
 /* Send data, which is from malloc and taken over. */
 void download_bytes(stream *s, void *data, size_t bytes, const char *filename, const char *content_type);
 

@@ -81,8 +81,8 @@ static value forgetting_rate(const builder *b, const forgetting_options *o, cons
 	if (o->forget == FORGET_NONE)
 		return VALUE_NONE;
 	const value logit = o->forget == FORGET_DATA
-	                        ? forgetting_f32(b, op_linear(b->g, x, builder_parameter(b, "%sWf", prefix),
-	                                                      builder_parameter(b, "%sbeta", prefix), 1))
+	                        ? forgetting_f32(b, builder_affine(b, x, builder_parameter(b, "%sbeta", prefix), "%sWf",
+	                                                           prefix))
 	                        : op_scale(b->g, builder_parameter(b, "%stheta", prefix), -1);
 	return op_activation(b->g, logit, ACTIVATION_LOG_SIGMOID);
 }

@@ -132,9 +132,9 @@ static value stack_forward_join(const journey *j, value branch, value x, const s
 	if (o->gate_residual) {
 		value in[2], of[2] = {branch, x};
 		for (int i = 0; i < 2; i++)
-			in[i] =
-			    op_linear(g, of[i], builder_parameter(b, "%s.2.gru.weight_%s", n->text, i ? "hh" : "ih"),
-			              builder_parameter(b, "%s.2.gru.bias_%s", n->text, i ? "hh" : "ih"), 1);
+			in[i] = builder_affine(
+			    b, of[i], builder_parameter(b, "%s.2.gru.bias_%s", n->text, i ? "hh" : "ih"),
+			    "%s.2.gru.weight_%s", n->text, i ? "hh" : "ih");
 		return op_gru(g, in[0], in[1], x);
 	}
 	return op_add(g, branch, constant == 1 ? x : op_scale(g, x, (float)constant));

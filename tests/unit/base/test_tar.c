@@ -145,10 +145,27 @@ static void entries_that_leave_the_folder_or_are_no_files_are_refused(void **sta
 	}
 }
 
+static void a_written_header_is_read(void **state)
+{
+	(void)state;
+	archive a = {.used = 0};
+	char log[256];
+	tar_header((unsigned char *)a.bytes, "one.json", 3);
+	memcpy(a.bytes + TAR_BLOCK, "abc", 3);
+	assert_int_equal(tar_padding(3), TAR_BLOCK - 3);
+	assert_int_equal(tar_padding(0), 0);
+	assert_int_equal(tar_padding(TAR_BLOCK), 0);
+	tar_header((unsigned char *)a.bytes + 2 * TAR_BLOCK, "empty", 0);
+	a.used = 3 * TAR_BLOCK + TAR_END;
+	assert_int_equal(unpack(&a, 100, log, NULL), STATUS_OK);
+	assert_string_equal(log, "one.json 3:abc;empty 0:;");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(the_files_are_the_same_however_the_archive_is_split),
+	    cmocka_unit_test(a_written_header_is_read),
 	    cmocka_unit_test(entries_that_leave_the_folder_or_are_no_files_are_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -95,7 +95,7 @@ static void decode_steps_of_any_number_of_rows_record_nothing(void **state)
 	for (int n = 1; n <= 8; n++) {
 		served_plan *p;
 		reset_calls();
-		assert_int_equal(served_model_plan(f.model, n, 0, false, 0, &p, NULL), STATUS_OK);
+		assert_int_equal(served_model_plan(f.model, n, 0, false, false, 0, &p, NULL), STATUS_OK);
 		assert_int_equal(calls.allocated, 0);
 	}
 	run_requests(&f, 8, 3);
@@ -126,7 +126,7 @@ static void the_first_joined_step_after_idle_turns_records_nothing(void **state)
 	assert_int_equal(calls.recorded, 6); /* 4 and 8 rows of 16, 64 and 256 tokens */
 	reset_calls();
 	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-		assert_int_equal(served_model_plan(f.model, sizes[i].rows, sizes[i].tokens, false, 0, &p, NULL),
+		assert_int_equal(served_model_plan(f.model, sizes[i].rows, sizes[i].tokens, false, false, 0, &p, NULL),
 		                 STATUS_OK);
 	for (int i = 0; i < REQUESTS; i++) { /* each prompt is read beside the streams before it */
 		random_tokens(ids[i], 64, (uint64_t)i);

@@ -516,7 +516,7 @@ static void a_step_that_does_not_begin_has_changed_nothing(void **state)
 		assert_int_equal(session_reserve(x[i], 1, NULL), STATUS_OK);
 		rows[i] = session_row(x[i], &token, 1);
 	}
-	assert_int_equal(served_model_plan(f.model, ROWS, 0, false, 0, &p, NULL), STATUS_OK);
+	assert_int_equal(served_model_plan(f.model, ROWS, 0, false, false, 0, &p, NULL), STATUS_OK);
 	assert_int_equal(served_model_step(f.model, p, rows, ROWS, NULL), STATUS_OK);
 	assert_true(served_plan_has_changed(p));
 	fault_arm(fault, FAULT_TRANSFER, fault_parts, false);

@@ -43,7 +43,7 @@ static void step(fixture *f, session **x, int n, const int32_t *tokens)
 		rows[i] = session_row(x[i], tokens + i, 1);
 		log |= x[i]->log != NULL;
 	}
-	assert_int_equal(served_model_plan(f->model, n, 0, log, 0, &p, NULL), STATUS_OK);
+	assert_int_equal(served_model_plan(f->model, n, 0, log, false, 0, &p, NULL), STATUS_OK);
 	assert_int_equal(served_model_step(f->model, p, rows, n, NULL), STATUS_OK);
 	for (int i = 0; i < n; i++) {
 		session_commit(x[i], tokens + i, 1, p, i);
@@ -338,23 +338,23 @@ static void a_plan_is_made_once_for_any_number_of_states(void **state)
 	fixture *f = *state;
 	served_plan *two, *other, *scored, *chunk;
 	int32_t slot;
-	assert_int_equal(served_model_plan(f->model, 2, 0, false, 0, &two, NULL), STATUS_OK);
-	assert_int_equal(served_model_plan(f->model, 1, 0, false, 0, &other, NULL), STATUS_OK);
+	assert_int_equal(served_model_plan(f->model, 2, 0, false, false, 0, &two, NULL), STATUS_OK);
+	assert_int_equal(served_model_plan(f->model, 1, 0, false, false, 0, &other, NULL), STATUS_OK);
 	assert_ptr_not_equal(other, two);
-	assert_int_equal(served_model_plan(f->model, 2, 0, false, 0, &other, NULL), STATUS_OK);
+	assert_int_equal(served_model_plan(f->model, 2, 0, false, false, 0, &other, NULL), STATUS_OK);
 	assert_ptr_equal(other, two);
-	assert_int_equal(served_model_plan(f->model, 3, 0, false, 0, &other, NULL), STATUS_OK);
+	assert_int_equal(served_model_plan(f->model, 3, 0, false, false, 0, &other, NULL), STATUS_OK);
 	assert_ptr_not_equal(other, two);
-	assert_int_equal(served_model_plan(f->model, 2, 0, true, 0, &scored, NULL), STATUS_OK);
+	assert_int_equal(served_model_plan(f->model, 2, 0, true, false, 0, &scored, NULL), STATUS_OK);
 	assert_ptr_not_equal(scored, two);
-	assert_int_equal(served_model_plan(f->model, 1, 17, false, 0, &chunk, NULL), STATUS_OK);
-	assert_int_equal(served_model_plan(f->model, 1, 64, false, 0, &other, NULL), STATUS_OK);
+	assert_int_equal(served_model_plan(f->model, 1, 17, false, false, 0, &chunk, NULL), STATUS_OK);
+	assert_int_equal(served_model_plan(f->model, 1, 64, false, false, 0, &other, NULL), STATUS_OK);
 	assert_ptr_equal(other, chunk);
 	const float *data = statepool_data(f->model->pool);
 	for (int i = 0; i < 17; i++)
 		assert_int_equal(served_model_take(f->model, &slot, NULL), STATUS_OK);
 	assert_ptr_equal(statepool_data(f->model->pool), data);
-	assert_int_equal(served_model_plan(f->model, 2, 0, false, 1000, &other, NULL), STATUS_OK);
+	assert_int_equal(served_model_plan(f->model, 2, 0, false, false, 1000, &other, NULL), STATUS_OK);
 	assert_ptr_equal(other, two);
 	for (int i = 0; i < 17; i++)
 		served_model_give(f->model, i);

@@ -150,6 +150,7 @@ static void every_op_on_activations_has_a_case_in_bf16(void **state)
 	                                 OP_muon,
 	                                 OP_sample,
 	                                 OP_secant_grad,
+	                                 OP_lora,
 	                                 OP_dot_rows,
 	                                 OP_hide_keys,
 	                                 OP_attention_weights,

@@ -47,6 +47,14 @@ static void build_linear_deep(graph *g, const int64_t *arg) /* batch, length, in
 	op_linear(g, x, w, VALUE_NONE, 1);
 }
 
+static void build_lora(graph *g, const int64_t *arg) /* rows, outputs, inputs, entries, parts, part, offset */
+{
+	const int64_t room = arg[6] + LORA_MAX_RANK * (arg[1] + arg[2]) + 3;
+	op_lora(g, f32(g, "y", SHAPE2(arg[0], arg[1])), f32(g, "x", SHAPE2(arg[0], arg[2])),
+	        i32(g, "entry", SHAPE1(arg[0])), i32(g, "rank", SHAPE2(arg[3], arg[4])),
+	        f32(g, "bank", SHAPE2(arg[3], room)), (lora_params){arg[5], arg[6]});
+}
+
 /* clang-format off */
 /* Tolerance of sums of few products. bf16 weights have 8 bits and may be multiplied by an x that was cut to 16 bits. */
 #define FEW(type) ((type) == DTYPE_PANEL_BF16 ? 1e-4 : 1e-5)
@@ -115,6 +123,13 @@ static const op_case cases[] = {
      1e-5,
      1e-6,
      0},
+    {OP_lora, "no row", build_lora, {0, 3, 4, 2, 1, 0, 0}, 0, 1, 0, 0, 0},
+    {OP_lora, "no output", build_lora, {3, 0, 4, 2, 1, 0, 0}, 0, 1, 0, 0, 0},
+    {OP_lora, "nothing to sum", build_lora, {3, 5, 0, 2, 1, 0, 0}, 0, 1, 0, 0, 0},
+    {OP_lora, "a row", build_lora, {1, 301, 257, 2, 1, 0, 0}, 1, 1, 1e-3, 1e-5, 0},
+    {OP_lora, "none", build_lora, {5, 33, 9, 3, 2, 1, 7}, -2, 0, 0, 0, 0},
+    {OP_lora, "rows of several, of one and of none", build_lora, {97, 33, 31, 4, 3, 2, 7}, -1, 5, 1e-4, 1e-5, 0},
+    {OP_lora, "the largest ranks, and larger", build_lora, {200, 5, 3, 70, 2, 1, 16}, 60, 70, 1e-4, 1e-5, 0},
     {OP_linear, "leading dimensions", build_linear_deep, {2, 3, 5, 4}, 0, 0, 1e-5, 1e-5, STEP},
 };
 

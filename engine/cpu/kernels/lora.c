@@ -1,0 +1,55 @@
+/* lora: z = y + B (A x), with matrices that each row chooses.
+ *
+ * Every row is computed by itself, so its bits do not depend on others. The work is 2 rank (K + N) products a row
+ * beside the 2 K N of the layer, so a prompt gains little from a product over its rows. */
+#include "engine/cpu/kernels/kernels.h"
+
+#include <string.h>
+
+static float lora_dot(const float *a, const float *b, int64_t n)
+{
+	float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+	for (int64_t i = 0; i < n; i++)
+		sum += a[i] * b[i];
+	return sum;
+}
+
+static void add_row(float *z, const float *x, int64_t n, int64_t k, int64_t rank, const float *a)
+{
+	const float *w = a + LORA_MAX_RANK * k;
+	for (int64_t j = 0; j < rank; j++) {
+		const float inner = lora_dot(a + j * k, x, k);
+#pragma omp simd
+		for (int64_t i = 0; i < n; i++)
+			z[i] += w[j * n + i] * inner;
+	}
+}
+
+static void lora_rows(const op_call *call, int64_t first, int64_t last)
+{
+	const lora_params *p = call->params;
+	const int64_t n = shape_last(call->in[0].shape), k = shape_last(call->in[1].shape);
+	const int64_t entries = call->in[3].shape.dim[0], parts = call->in[3].shape.dim[1];
+	const int32_t *entry = call->in[2].data, *ranks = call->in[3].data;
+	const float *bank = call->in[4].data;
+	for (int64_t r = first; r < last; r++) {
+		const float *y = (const float *)call->in[0].data + r * n, *x = (const float *)call->in[1].data + r * k;
+		float *z = (float *)call->out[0].data + r * n;
+		const int64_t e = entry[r];
+		const int32_t rank = e < 0 || e >= entries ? 0 : ranks[e * parts + p->part];
+		if (z != y)
+			memcpy(z, y, (size_t)n * sizeof *z);
+		if (rank > 0 && rank <= LORA_MAX_RANK)
+			add_row(z, x, n, k, rank, bank + e * call->in[4].shape.dim[1] + p->offset);
+	}
+}
+
+/* Rows of a decode step are few, and mostly have none. */
+status KERNEL(lora)(backend *b, const op_call *call)
+{
+	enum { TYPICAL_RANK = 8 };
+	const int64_t rows = shape_rows(call->in[0].shape);
+	const int64_t row = shape_last(call->in[0].shape) + shape_last(call->in[1].shape);
+	return kernel_for(b, call, rows, rows * row * TYPICAL_RANK / 4, lora_rows);
+}

@@ -1,0 +1,42 @@
+#include "engine/cpu/reference/reference.h"
+
+/* The sums A x. */
+size_t reference_lora_scratch(const backend *b, const op_call *call)
+{
+	(void)b;
+	(void)call;
+	return LORA_MAX_RANK * sizeof(double);
+}
+
+/* y [R, N], x [R, K], entry [R], rank [E, P], bank [E, F] -> z [R, N] = y + B (A x). A is [rank, K], Bᵀ [rank, N]. */
+status reference_lora(backend *b, const op_call *call)
+{
+	(void)b;
+	const lora_params *p = call->params;
+	const int64_t n = shape_last(call->in[0].shape), k = shape_last(call->in[1].shape);
+	const int64_t entries = call->in[3].shape.dim[0], parts = call->in[3].shape.dim[1];
+	const int32_t *entry = call->in[2].data, *ranks = call->in[3].data;
+	double *sums = call->scratch;
+	for (int64_t r = 0; r < shape_rows(call->in[0].shape); r++) {
+		const float *y = (const float *)call->in[0].data + r * n, *x = (const float *)call->in[1].data + r * k;
+		float *z = (float *)call->out[0].data + r * n;
+		const int64_t e = entry[r];
+		int64_t rank = e < 0 || e >= entries ? 0 : ranks[e * parts + p->part];
+		rank = rank < 0 || rank > LORA_MAX_RANK ? 0 : rank;
+		const float *bank = (const float *)call->in[4].data;
+		const float *a = bank + (rank ? e * call->in[4].shape.dim[1] + p->offset : 0),
+		            *w = a + LORA_MAX_RANK * k;
+		for (int64_t j = 0; j < rank; j++) {
+			sums[j] = 0;
+			for (int64_t i = 0; i < k; i++)
+				sums[j] += (double)a[j * k + i] * (double)x[i];
+		}
+		for (int64_t i = 0; i < n; i++) {
+			double sum = (double)y[i];
+			for (int64_t j = 0; j < rank; j++)
+				sum += (double)w[j * n + i] * sums[j];
+			z[i] = (float)sum;
+		}
+	}
+	return STATUS_OK;
+}
