@@ -12,7 +12,7 @@ from safetensors.numpy import load, save
 
 from engine_client import TEXT, daemon, engine, own_daemon, train
 from engine_serving import refused
-from test_engine_adapters import OTHER_TEXT, make_base, said, weights
+from test_engine_adapters import OTHER_TEXT, in_session, make_base, said, weights
 
 SCALE_TO_TEST = 1e-5
 
@@ -108,6 +108,28 @@ def test_texts_with_different_adapters_and_none_share_a_batch(engine, base, file
         engine.call("model.load", {"id": base, "dtype": dtype})
         now = said(engine, base, adapters[1], max_tokens=20)[0]
         assert (now == alone[1]) == (dtype == "fp32")
+
+
+def test_a_session_keeps_its_adapter_out_of_its_slot_and_after_a_kill(own_daemon):
+    daemon = own_daemon("--max-sessions", "2")
+    with daemon.connect() as e:
+        base = make_base(e)
+        made = [make_lora(e, base, e.add_file(OTHER_TEXT), 20 + i) for i in range(2)]
+        expected = [said(e, base, adapter, "99 bottles")[0][:8] for adapter in made]
+        assert expected[0] != expected[1]
+        ids = [e.call("session.create", {"model": base, "adapter": made[i % 2], "durable": i > 1, "prompt": "99 bo"})["id"] for i in range(6)]
+        for i, id in enumerate(ids[:4]):
+            scores, result = in_session(e, id, "ttles")
+            assert scores == expected[i % 2] and result["adapter"] == made[i % 2]
+    daemon.kill()
+    daemon.start()
+    with daemon.connect() as e:
+        for i in (4, 5):
+            fork = e.call("session.fork", {"id": ids[i]})
+            assert fork["adapter"] == made[i % 2]
+            for id in (ids[i], fork["id"]):
+                assert in_session(e, id, "ttles")[0] == expected[i % 2]
+    assert daemon.stop() == 0
 
 
 def test_bad_options_are_refused_by_name(engine, base, file):

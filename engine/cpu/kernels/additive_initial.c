@@ -41,7 +41,7 @@ status KERNEL(additive_initial)(backend *b, const op_call *call)
 }
 
 /* Add row r to the sums [2, D]. */
-static void add_row(const op_call *call, int64_t r, float *sums)
+static void additive_initial_grad_row(const op_call *call, int64_t r, float *sums)
 {
 	const int64_t heads = shape_count(call->in[0].shape), width = shape_last(call->in[2].shape), dh = width / heads;
 	const float *score = call->in[0].data, *mean = call->in[1].data;
@@ -76,7 +76,7 @@ status KERNEL(additive_initial_grad)(backend *b, const op_call *call)
 		float *to = partial + part * 2 * width;
 		memset(to, 0, (size_t)(2 * width) * sizeof *to);
 		for (int64_t r = part * size; r < kernel_min(rows, (part + 1) * size); r++)
-			add_row(call, r, to);
+			additive_initial_grad_row(call, r, to);
 	}
 	kernel_sum_parts(sums, partial, parts, 2 * width, 1.0f);
 	for (int64_t c = 0; c < width && dm; c++)
