@@ -37,11 +37,11 @@ typedef struct command {
 } command;
 
 /* Each ends with a NULL name. */
-extern const command serve_commands[], train_commands[], jobs_commands[], models_commands[], files_commands[],
-    generate_commands[], explain_commands[], evaluate_commands[], evaluations_commands[], faithfulness_commands[],
-    batches_commands[], responses_commands[], faithfulness_jobs_commands[], classify_commands[], sessions_commands[],
-    tokenize_commands[], version_commands[], keys_commands[], maintenance_commands[], storage_commands[], ps_commands[],
-    load_commands[], completion_commands[], pages_commands[];
+extern const command serve_commands[], train_commands[], jobs_commands[], models_commands[], adapters_commands[],
+    files_commands[], generate_commands[], explain_commands[], evaluate_commands[], evaluations_commands[],
+    faithfulness_commands[], batches_commands[], responses_commands[], faithfulness_jobs_commands[],
+    classify_commands[], sessions_commands[], tokenize_commands[], version_commands[], keys_commands[],
+    maintenance_commands[], storage_commands[], ps_commands[], load_commands[], completion_commands[], pages_commands[];
 
 /* From now on errors are JSON. Set once, before the first can happen: the form of stderr is the process's. */
 void cli_errors_as_json(void);

@@ -2,14 +2,12 @@
 
 #include <string.h>
 
-static const command *const tables[] = {serve_commands,    train_commands,        jobs_commands,
-                                        generate_commands, evaluate_commands,     evaluations_commands,
-                                        explain_commands,  faithfulness_commands, faithfulness_jobs_commands,
-                                        ps_commands,       models_commands,       files_commands,
-                                        sessions_commands, classify_commands,     tokenize_commands,
-                                        batches_commands,  responses_commands,    storage_commands,
-                                        keys_commands,     load_commands,         maintenance_commands,
-                                        version_commands,  completion_commands,   pages_commands};
+static const command *const tables[] = {
+    serve_commands,       train_commands,       jobs_commands,         generate_commands,          evaluate_commands,
+    evaluations_commands, explain_commands,     faithfulness_commands, faithfulness_jobs_commands, ps_commands,
+    models_commands,      adapters_commands,    files_commands,        sessions_commands,          classify_commands,
+    tokenize_commands,    batches_commands,     responses_commands,    storage_commands,           keys_commands,
+    load_commands,        maintenance_commands, version_commands,      completion_commands,        pages_commands};
 enum { TABLES = sizeof(tables) / sizeof(tables[0]) };
 
 const option_row commands_common[] = {

@@ -8,6 +8,7 @@ static const char models[] = "/v1/models", sessions[] = "/v1/sessions?limit=1000
 static const struct {
 	const char *group, *list;
 } groups[] = {{"models ", models},
+              {"adapters ", "/v1/adapters"},
               {"jobs ", "/v1/fine_tuning/jobs?limit=1000"},
               {"files ", files},
               {"keys ", "/v1/keys"},

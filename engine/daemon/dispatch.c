@@ -68,6 +68,7 @@ static const method methods[] = {
     {"adapter.get", adapter_methods_get, ROOM_LIBRARY, false},
     {"adapter.delete", adapter_methods_delete, ROOM_LIBRARY, false},
     {"adapter.content", adapter_methods_content, ROOM_LIBRARY, false},
+    {"adapter.import", adapter_methods_import, ROOM_LIBRARY, false},
     {"file.create", files_create, ROOM_LIBRARY, true},
     {"file.list", files_list, ROOM_LIBRARY, false},
     {"file.get", files_get, ROOM_LIBRARY, false},

@@ -171,7 +171,7 @@ status adapter_read(model *adapter, const char *path, const manifest *about, err
 	TRY(safetensors_open_verified(&file, path, about, err));
 	float *arena = memory_new(1, bytes);
 	status s = arena ? read_tensors(adapter, file, arena, err) : error_no_memory(err, "an adapter");
-	if (s == STATUS_OK) {
+	if (s == STATUS_OK && adapter->backend) {
 		s = adapter->backend->upload(adapter->backend, adapter->arena, arena, bytes);
 		if (s != STATUS_OK)
 			error_set(err, s, NULL, "cannot copy the adapter to %s", adapter->backend->name);

@@ -46,7 +46,7 @@ const char *adapter_file(const model *adapter);
 
 /* Write its tensors to that file of an existing folder, atomically, after LORA_CONFIG_FILE of a low-rank adapter. */
 status adapter_save(const model *adapter, const char *folder, error *err);
-/* Read them. about: the manifest of the file's folder, or NULL. STATUS_INVALID names the tensor: missing, extra,
+/* Read them, or only check them for an adapter that is only described. about: the manifest of the file's folder, or NULL. STATUS_INVALID names the tensor: missing, extra,
  * misshapen, or with a number that is not finite; the adapter is unchanged. STATUS_CORRUPT, STATUS_STORAGE as for
  * safetensors_open_verified. */
 status adapter_read(model *adapter, const char *path, const manifest *about, error *err);

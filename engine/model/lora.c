@@ -158,7 +158,7 @@ status model_new_lora(model **out, model *base, const lora_options *o, uint64_t 
 	model_free(twin);
 	TRY(s);
 	TRY(model_describe_adapter(&m, base, o, err));
-	return model_fill_new(out, m, seed, base->backend, err);
+	return model_fill_adapter(out, m, seed, err);
 }
 
 status lora_check(const architecture *a, const json_t *config, const lora_options *o, error *err)

@@ -252,12 +252,20 @@ status model_describe_twin(model **out, const model *m, error *err)
 	return describe_like(out, m, NULL, NULL, err);
 }
 
+status model_fill_adapter(model **out, model *m, uint64_t seed, error *err)
+{
+	if (m->base->backend)
+		return model_fill_new(out, m, seed, m->base->backend, err);
+	*out = m;
+	return STATUS_OK;
+}
+
 status model_new_adapter(model **out, model *base, error *err)
 {
 	model *m;
 	*out = NULL;
 	TRY(describe_like(&m, base, base, NULL, err));
-	return model_fill_new(out, m, 0, base->backend, err);
+	return model_fill_adapter(out, m, 0, err);
 }
 
 status model_copy(model **out, const model *m, error *err)

@@ -35,7 +35,10 @@ status model_open(model **out, const char *folder, dtype weights, backend *b, er
 status model_create(model **out, const architecture *a, const json_t *config, uint64_t seed, backend *b, error *err);
 /* Copy a model on the same backend. STATUS_UNSUPPORTED: its weights are packed. */
 status model_copy(model **out, const model *m, error *err);
-/* Create an adapter of `base` (adapter.h), which is borrowed and must outlive it. STATUS_UNSUPPORTED names the attention
+/* Create a model without memory. On error *out is NULL. */
+status model_describe(model **out, const architecture *a, const json_t *config, dtype weights, error *err);
+/* Create an adapter of `base` (adapter.h), which is borrowed and must outlive it. Of a base that is only described
+ * (model_describe) it is only described, too. STATUS_UNSUPPORTED names the attention
  * that has no initial state. */
 status model_new_adapter(model **out, model *base, error *err);
 /* Return the model that an adapter belongs to; NULL: it is no adapter. */

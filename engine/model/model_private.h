@@ -25,8 +25,6 @@ struct model {
 	uint16_t *bf16_weights; /* bf16 copy of the arena, or NULL */
 };
 
-/* Create a model without memory. On error *out is NULL. */
-status model_describe(model **out, const architecture *a, const json_t *config, dtype weights, error *err);
 /* List the parameters of an adapter (adapter.h). STATUS_UNSUPPORTED: it can have none. STATUS_NOMEM. */
 status adapter_parameters(const model *base, parameter_list *out, error *err);
 /* List the parameters of a low-rank adapter. Errors as for model_new_lora. */
@@ -37,6 +35,8 @@ status model_describe_adapter(model **out, model *base, const lora_options *o, e
 status model_describe_twin(model **out, const model *m, error *err);
 /* Give a described model memory and initial values. *out is NULL on error, and m is freed. */
 status model_fill_new(model **out, model *m, uint64_t seed, backend *b, error *err);
+/* Likewise a described adapter on the backend of its base; without one it stays as it is. */
+status model_fill_adapter(model **out, model *m, uint64_t seed, error *err);
 /* Build the graph of a spec, with its gradients, for a model from model_describe. The caller frees *out, also on
  * failure. Errors as for model_plan. */
 status model_graph(graph **out, const model *m, const forward_spec *spec, error *err);

@@ -280,6 +280,20 @@ def test_an_exported_state_is_restored_with_its_adapter_alone(engine, base, two)
         engine.call("session.delete", {"id": id})
 
 
+def test_a_state_is_imported_for_a_model_whose_layers_it_fits(engine, base, two, file):
+    data = content(engine, two[0])
+    made = engine.upload("adapter.import", {"model": base}, file={"adapter.safetensors": data})
+    assert (made["kind"], made["base"], made["parameters"]) == ("state", base, 36) and content(engine, made["id"]) == data
+    assert said(engine, base, made["id"])[0] == said(engine, base, two[0])[0]
+    for model, status, param in ((train(engine, 2), 400, "layers.1.query.initial.score"), ("ft:nothing", 404, "model"), (train(engine, 2, architecture="gpt2"), 400, "model")):
+        with pytest.raises(EngineError) as e:
+            engine.upload("adapter.import", {"model": model}, file={"adapter.safetensors": data})
+        assert (e.value.status, e.value.param) == (status, param), str(e.value)
+    with pytest.raises(EngineError) as e:
+        engine.upload("adapter.import", {"model": base}, file={"adapter.safetensors": data[:-1]})
+    assert e.value.status == 400
+
+
 def test_an_adapter_that_a_session_has_is_not_deleted(engine, base, file):
     adapter = make_adapter(engine, base, file, steps=2)
     x = engine.call("session.create", {"model": base, "adapter": adapter})["id"]

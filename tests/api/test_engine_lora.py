@@ -10,7 +10,7 @@ import numpy
 import pytest
 from safetensors.numpy import load, save
 
-from engine_client import TEXT, daemon, engine, own_daemon, train
+from engine_client import TEXT, EngineError, daemon, engine, own_daemon, train
 from engine_serving import refused
 from test_engine_adapters import OTHER_TEXT, in_session, make_base, said, weights
 
@@ -130,6 +130,39 @@ def test_a_session_keeps_its_adapter_out_of_its_slot_and_after_a_kill(own_daemon
             for id in (ids[i], fork["id"]):
                 assert in_session(e, id, "ttles")[0] == expected[i % 2]
     assert daemon.stop() == 0
+
+
+def files_of(engine, adapter):
+    """The files of an adapter's archive."""
+    with tarfile.open(fileobj=io.BytesIO(engine.download("adapter.content", {"id": adapter})[1])) as archive:
+        return {name: archive.extractfile(name).read() for name in archive.getnames()}
+
+
+def test_an_adapter_is_imported_as_it_was_exported(engine, base, file):
+    adapter = make_lora(engine, base, file, lora={"rank": 3, "alpha": 5})
+    expected = said(engine, base, adapter)[0]
+    files, archive = files_of(engine, adapter), engine.download("adapter.content", {"id": adapter})[1]
+    for part in ({"file": files}, {"archive": archive}):
+        made = engine.upload("adapter.import", {"model": base}, **part)
+        shown = engine.call("adapter.get", {"id": adapter})
+        assert {k: made[k] for k in ("kind", "rank", "alpha", "base", "base_digest", "parameters")} == {k: shown[k] for k in ("kind", "rank", "alpha", "base", "base_digest", "parameters")}
+        assert "job" not in made and made == engine.call("adapter.get", {"id": made["id"]}) and made["id"] != adapter
+        assert said(engine, base, made["id"])[0] == expected
+        assert load(files_of(engine, made["id"])["adapter_model.safetensors"]).keys() == load(files["adapter_model.safetensors"]).keys()
+    config, tensors = json.loads(files["adapter_config.json"]), load(files["adapter_model.safetensors"])
+    name = sorted(tensors)[0]
+    for change, param in (({"adapter_config.json": None}, "adapter_config.json"), ({"adapter_model.safetensors": None}, "file"),
+                          ({"adapter_config.json": b"{"}, "adapter_config.json"),
+                          ({"adapter_config.json": json.dumps({**config, "peft_type": "IA3"}).encode()}, "peft_type"),
+                          ({"adapter_config.json": json.dumps({**config, "r": 4}).encode()}, None),
+                          ({"adapter_model.safetensors": save({k: v for k, v in tensors.items() if k != name})}, name),
+                          ({"adapter_model.safetensors": save({**tensors, name: tensors[name] * numpy.float32("nan")})}, name),
+                          ({"adapter_model.safetensors": files["adapter_model.safetensors"][:-5]}, None), ({"README.md": b"x"}, "file")):
+        given = {k: v for k, v in {**files, **change}.items() if v is not None}
+        with pytest.raises(EngineError) as e:
+            engine.upload("adapter.import", {"model": base}, file=given)
+        assert e.value.status == 400 and param in (e.value.param, None), (change.keys(), str(e.value))
+    assert engine.call("storage.usage")["damaged"] == []
 
 
 def test_bad_options_are_refused_by_name(engine, base, file):

@@ -78,6 +78,25 @@ def test_streams_forks_and_restored_states_give_the_text_of_a_whole_answer(clien
     assert client.sessions.list() == []
 
 
+@pytest.mark.parametrize("kind", ["state", "lora"])
+def test_adapters_are_saved_pushed_and_used_in_sessions(client, trained, tmp_path, kind):
+    file = client.files.upload(b"9 sheep went over the fence. " * 200)["id"]
+    job = client.jobs.create(trained, file, method={"type": "adapter", "adapter": {"kind": kind}}, additive={"sequence_length": 32, "batch_size": 4, "max_steps": 10})
+    adapter = client.jobs.wait(job["id"], progress=False)["additive"]["adapter"]
+    path = tmp_path / ("adapter.tar" if kind == "lora" else "adapter.safetensors")
+    client.adapters.save(adapter, path)
+    again = client.adapters.push(trained, path)
+    assert again["kind"] == kind and {adapter, again["id"]} <= {a["id"] for a in client.adapters.list()}
+    texts = []
+    for id in (adapter, again["id"]):
+        with client.sessions.create(trained, "9 bot", adapter=id) as session:
+            assert session.info["adapter"] == id
+            session.export(tmp_path / "state")
+            with client.sessions.restore(trained, tmp_path / "state", adapter=id) as restored:
+                texts.append(restored.generate(**GREEDY)["choices"][0]["text"])
+    assert texts[0] == texts[1] and client.adapters.delete(again["id"])["deleted"]
+
+
 def test_the_asynchronous_client_says_the_same_and_the_synchronous_one_is_made_of_it(client, service, trained, tmp_path):
     subprocess.run([sys.executable, PACKAGE / "make_sync.py", "--check"], check=True)
 

@@ -248,8 +248,13 @@ class AsyncAdapters:
         return answer
 
     async def save(self, adapter: str, path: str | pathlib.Path) -> None:
-        """Write its safetensors file."""
+        """Write its safetensors file, or of the kind `lora` its archive."""
         await self._sender.save(calls.adapter_content(adapter), pathlib.Path(path))
+
+    async def push(self, model: str, path: str | pathlib.Path) -> Adapter:
+        """Import an adapter for a model: a folder that PEFT has written, or what `save` wrote."""
+        answer: Adapter = await self._sender.json(calls.import_adapter(model, pathlib.Path(path)))
+        return answer
 
     def list(self) -> AsyncIterator[Adapter]:
         return _pages(self._sender, calls.ADAPTERS)

@@ -123,6 +123,16 @@ def stream_in_session(session: str, fields: dict[str, Any]) -> Call:
     return Call("POST", of(SESSIONS, session, "generate"), body=fields)
 
 
+def import_adapter(model: str, path: pathlib.Path) -> Call:
+    """A folder that PEFT has written, a tar archive, or a file of states."""
+    names = {"adapter.safetensors", "adapter_config.json", "adapter_model.safetensors"}
+    if path.is_dir():
+        parts = tuple(Part("file", file.name, file) for file in sorted(path.iterdir()) if file.name in names)
+    else:
+        parts = (Part("archive", path.name, path) if path.suffix == ".tar" else Part("file", "adapter.safetensors", path),)
+    return once("POST", ADAPTERS, form={"model": model}, parts=parts)
+
+
 def adapter_content(adapter: str) -> Call:
     return get(of(ADAPTERS, adapter, "content"), accept="*/*")
 

@@ -8,15 +8,18 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/manifest.h"
+#include "engine/base/path.h"
 #include "engine/model/adapter.h"
 #include "engine/model/lora.h"
+#include "engine/model/model_folder.h"
 
-static json_t *adapters_describe(const model *adapter, const adapter_origin *from)
+/* base: hash of the base's weights. */
+static json_t *adapters_describe(const model *adapter, uint64_t base, const adapter_origin *from)
 {
 	char digest[20];
-	snprintf(digest, sizeof digest, "%016llx", (unsigned long long)model_digest(model_base(adapter)));
+	snprintf(digest, sizeof digest, "%016llx", (unsigned long long)base);
 	const lora_options *o = model_lora(adapter);
-	return json_pack("{s:s, s:s, s:I, s:s, s:s, s:s, s:I, s:s, s:s*, s:o*, s:o*, s:O*}", "id", from->id, "object",
+	return json_pack("{s:s, s:s, s:I, s:s, s:s, s:s, s:I, s:s*, s:s*, s:o*, s:o*, s:O*}", "id", from->id, "object",
 	                 "adapter", "created_at", (json_int_t)clock_unix(), "base", from->base, "base_digest", digest,
 	                 "kind", o ? "lora" : "state", "parameters", (json_int_t)model_scalar_count(adapter), "job",
 	                 from->job, "project", from->project[0] ? from->project : NULL, "rank",
@@ -24,13 +27,80 @@ static json_t *adapters_describe(const model *adapter, const adapter_origin *fro
 	                 o ? o->targets : NULL);
 }
 
-status adapters_write(const model *adapter, const adapter_origin *from, const char *folder, error *err)
+static status seal(const model *adapter, uint64_t base, const adapter_origin *from, const char *folder, error *err)
 {
-	TRY(adapter_save(adapter, folder, err));
-	json_t *document = adapters_describe(adapter, from);
+	json_t *document = adapters_describe(adapter, base, from);
 	const status s = document ? store_adapter_seal(document, folder, err) : STATUS_NOMEM;
 	json_decref(document);
 	return s;
+}
+
+status adapters_write(const model *adapter, const adapter_origin *from, const char *folder, error *err)
+{
+	TRY(adapter_save(adapter, folder, err));
+	return seal(adapter, model_digest(model_base(adapter)), from, folder, err);
+}
+
+/* Describe the stored model. */
+static status describe_base(const store *s, const char *id, model **out, uint64_t *digest, error *err)
+{
+	char folder[PATH_MAX];
+	const architecture *a;
+	manifest *about;
+	json_t *config = NULL;
+	store_model_folder(s, id, folder);
+	if (access(folder, F_OK) != 0)
+		return error_set(err, STATUS_NOT_FOUND, "model", "there is no model \"%.64s\"", id);
+	TRY(manifest_open_folder(&about, folder, err));
+	status result = about && manifest_file_digest(about, "model.safetensors", digest)
+	                    ? model_folder_config(&a, &config, about, folder, err)
+	                    : error_set(err, STATUS_STORAGE, "model", "the model \"%.64s\" has no manifest", id);
+	manifest_free(about);
+	if (result == STATUS_OK)
+		result = model_describe(out, a, config, DTYPE_F32, err);
+	json_decref(config);
+	return result;
+}
+
+static bool has_file(const char *folder, const char *name)
+{
+	char path[PATH_MAX];
+	return path_join(path, folder, name, NULL) == STATUS_OK && access(path, F_OK) == 0;
+}
+
+/* Read the files of the folder as an adapter of the base. */
+static status check_files(model **out, model *base, const char *folder, error *err)
+{
+	const bool state = has_file(folder, ADAPTER_FILE), lora = has_file(folder, LORA_FILE);
+	char path[PATH_MAX];
+	*out = NULL;
+	if (state == lora)
+		return error_set(err, STATUS_INVALID, "file",
+		                 "must be " ADAPTER_FILE ", or " LORA_FILE " with " LORA_CONFIG_FILE);
+	if (lora && !has_file(folder, LORA_CONFIG_FILE))
+		return error_set(err, STATUS_INVALID, LORA_CONFIG_FILE, "is missing");
+	if (lora) {
+		TRY(lora_check_sessions(base, err));
+		return lora_open(out, base, folder, NULL, err);
+	}
+	TRY(path_join(path, folder, ADAPTER_FILE, err));
+	TRY(model_new_adapter(out, base, err));
+	return adapter_read(*out, path, NULL, err);
+}
+
+status adapters_check(const store *s, const adapter_origin *from, const char *folder, error *err)
+{
+	model *base = NULL, *adapter = NULL;
+	uint64_t digest;
+	TRY(describe_base(s, from->base, &base, &digest, err));
+	status result = check_files(&adapter, base, folder, err);
+	if (result == STATUS_CORRUPT || result == STATUS_STORAGE) /* the fault is the upload's */
+		result = err->status = STATUS_INVALID;
+	if (result == STATUS_OK)
+		result = seal(adapter, digest, from, folder, err);
+	model_free(adapter);
+	model_free(base);
+	return result;
 }
 
 static const char *adapter_text(const json_t *adapter, const char *key)

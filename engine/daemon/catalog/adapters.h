@@ -16,12 +16,16 @@
 #define ADAPTER_ID_PREFIX "adapter-"
 
 typedef struct adapter_origin {
-	const char *id, *base, *job; /* ids of the adapter, of its model and of the job that made it */
+	const char *id, *base, *job; /* ids of the adapter, of its model and of the job that made it (NULL: imported) */
 	const char *project;         /* "": the default */
 } adapter_origin;
 
 /* Write the adapter to an existing folder, with its manifest. Any thread that may use its backend. */
 status adapters_write(const model *adapter, const adapter_origin *from, const char *folder, error *err);
+/* Check the files of an adapter in an existing folder, ADAPTER_FILE or those of PEFT (engine/model/lora.h), against the
+ * stored model from->base, and write the manifest. STATUS_INVALID names the file, the key or the tensor.
+ * STATUS_UNSUPPORTED: the model can have no such adapter. STATUS_NOT_FOUND "model". Any thread. */
+status adapters_check(const store *s, const adapter_origin *from, const char *folder, error *err);
 /* True if requests of the project (NULL: all) may use the adapter: it is theirs or of the default project. */
 bool adapters_are_of(const json_t *adapter, const char *project);
 

@@ -11,11 +11,14 @@
 #include "engine/daemon/keys/keys.h"
 #include "engine/daemon/library/library.h"
 #include "engine/daemon/requests/download.h"
+#include "engine/daemon/requests/idempotency.h"
 #include "engine/daemon/requests/listing.h"
+#include "engine/daemon/requests/upload.h"
 #include "engine/model/adapter.h"
 #include "engine/model/lora.h"
 
 enum { LISTED = 10000 };
+enum { ADAPTER_MAX_BYTES = 1 << 30 };
 
 static bool may_use(const stream *s, const json_t *adapter)
 {
@@ -176,4 +179,80 @@ void adapter_methods_content(stream *s)
 	snprintf(path + strlen(path), sizeof path - strlen(path), "/" ADAPTER_FILE);
 	snprintf(name, sizeof name, "%s.safetensors", s->target);
 	download_file(s, path, name, "application/octet-stream", STORE_ADAPTERS, about);
+}
+
+/* --- adapter.import --------------------------------------------------------------- */
+
+static int64_t accepts(const char *file)
+{
+	static const struct {
+		const char *name;
+		int64_t most;
+	} files[] = {
+	    {ADAPTER_FILE, ADAPTER_MAX_BYTES}, {LORA_FILE, ADAPTER_MAX_BYTES}, {LORA_CONFIG_FILE, LORA_CONFIG_BYTES}};
+	for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+		if (strcmp(files[i].name, file) == 0)
+			return files[i].most;
+	return -1;
+}
+
+static const char *base_of(const stream *s)
+{
+	return json_string_value(json_object_get(s->params, "model"));
+}
+
+/* Pool thread. */
+static status check_import(const stream *s, const char *folder, error *err)
+{
+	char id[STORE_ID_BYTES];
+	store_new_id(id, ADAPTER_ID_PREFIX);
+	const adapter_origin from = {.id = id, .base = base_of(s), .project = s->scope.project};
+	return adapters_check(library_of(s)->store, &from, folder, err);
+}
+
+static status add_imported(const stream *s, const char *folder, json_t **object, error *err)
+{
+	manifest *about;
+	store_model base;
+	*object = NULL;
+	TRY(store_model_get(library_of(s)->store, base_of(s), &base, err)); /* it may have been deleted meanwhile */
+	TRY(manifest_open_folder(&about, folder, err));
+	*object = about ? json_deep_copy(manifest_about(about)) : NULL;
+	manifest_free(about);
+	return *object ? adapters_add(library_of(s)->store, folder, err) : STATUS_NOMEM;
+}
+
+static void imported(stream *s, const char *folder)
+{
+	error err = ERROR_INIT;
+	json_t *object = NULL;
+	status result = idempotency_begin(s, &err);
+	if (result == STATUS_OK) {
+		result = add_imported(s, folder, &object, &err);
+		result = idempotency_commit(s, result, object, &err);
+	}
+	if (result == STATUS_OK) {
+		stream_result(s, object);
+		return;
+	}
+	json_decref(object);
+	error_set(&err, result, NULL, "%s", status_text(result));
+	stream_error(s, &err, NULL);
+}
+
+void adapter_methods_import(stream *s)
+{
+	static const upload_part parts[] = {{.name = "file", .kind = UPLOAD_NAMED},
+	                                    {.name = "archive", .limit = ADAPTER_MAX_BYTES, .kind = UPLOAD_ARCHIVE},
+	                                    {0}};
+	static const upload_plan what = {
+	    .parts = parts, .accepts = accepts, .check = check_import, .finished = imported};
+	error err = ERROR_INIT;
+	model_entry *c;
+	if (catalog_open_generative(library_of(s)->catalog, base_of(s), &c, &err) != STATUS_OK) {
+		stream_error(s, &err, NULL);
+		return;
+	}
+	catalog_release(c);
+	upload_begin(s, &what);
 }

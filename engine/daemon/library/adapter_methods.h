@@ -11,5 +11,6 @@ void adapter_methods_list(stream *s);
 void adapter_methods_get(stream *s);
 void adapter_methods_delete(stream *s);
 void adapter_methods_content(stream *s);
+void adapter_methods_import(stream *s);
 
 #endif
