@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "engine/base/log.h"
+#include "engine/base/path.h"
 #include "engine/base/tar.h"
 #include "engine/daemon/catalog/adapters.h"
 #include "engine/daemon/keys/keys.h"
@@ -135,20 +136,20 @@ static status read_before(const char *folder, const manifest *about, char **out,
 /* Send a tar archive of the two files that PEFT reads. about: taken over. */
 static void send_archive(stream *s, const char *folder, manifest *about)
 {
-	char path[PATH_MAX + 32], name[STORE_ID_BYTES + 16], *before;
+	char path[PATH_MAX], name[STORE_ID_BYTES + 16], *before;
 	size_t bytes;
 	error err = ERROR_INIT;
 	const int64_t weights = manifest_file_bytes(about, LORA_FILE);
 	if (weights < 0)
 		error_set(&err, STATUS_STORAGE, NULL, "%s is missing", LORA_FILE);
-	if (weights < 0 || read_before(folder, about, &before, &bytes, &err) != STATUS_OK) {
+	if (weights < 0 || path_join(path, folder, LORA_FILE, &err) != STATUS_OK ||
+	    read_before(folder, about, &before, &bytes, &err) != STATUS_OK) {
 		manifest_free(about);
 		if (err.status == STATUS_STORAGE)
 			store_note_damage(library_of(s)->store, STORE_ADAPTERS, s->target, err.message);
 		stream_error(s, &err, NULL);
 		return;
 	}
-	snprintf(path, sizeof path, "%s/" LORA_FILE, folder);
 	snprintf(name, sizeof name, "%s.tar", s->target);
 	download_within(s, path, before, bytes, (size_t)tar_padding(weights) + TAR_END, name, "application/x-tar",
 	                STORE_ADAPTERS, about);

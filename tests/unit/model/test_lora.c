@@ -129,7 +129,7 @@ static void fill_ids(int32_t *ids, int64_t n, int seed)
 		ids[i] = (int32_t)((i + 1) * 7919 * (seed + 3) % (V - 5)) + 5;
 }
 
-static plan *sequence_plan(const model *m, bool backward, bool bf16, float *gradients)
+static plan *sequence_plan(const model *m, bool backward, bool bf16, bool recompute, float *gradients)
 {
 	const model_dims *d = model_dimensions(m);
 	const bool classes = d->form->head == HEAD_CLASSES, source = d->form->source;
@@ -140,7 +140,7 @@ static plan *sequence_plan(const model *m, bool backward, bool bf16, float *grad
 	                           .source_masked = source,
 	                           .bf16 = bf16,
 	                           .out.logits = classes ? LOGITS_LAST : LOGITS_ALL,
-	                           .train = {.loss = true, .backward = backward}};
+	                           .train = {.loss = true, .backward = backward, .recompute = recompute}};
 	plan *p = fixture_plan(m, &spec, gradients, NULL);
 	int32_t ids[B * N], more[B * (N + 1)], labels[B * N], ones[B * (N + 1)];
 	fill_ids(ids, B * N, 1);
@@ -172,7 +172,7 @@ static float loss_of(plan *p)
 /* Logits of all sequences, which the caller frees; returns the loss. */
 static float sequences(const model *m, float **logits, int64_t *n)
 {
-	plan *p = sequence_plan(m, false, false, NULL);
+	plan *p = sequence_plan(m, false, false, false, NULL);
 	const float loss = loss_of(p);
 	*n = shape_count(graph_value(plan_graph(p), port_find(plan_graph(p), PORT_LOGITS))->shape);
 	*logits = calloc((size_t)*n, sizeof **logits);
@@ -267,15 +267,18 @@ static void gradients_are_those_of_finite_differences_and_the_base_has_none(void
 	model *a = random_lora(base, 2, NULL, SEED);
 	const int64_t floats = model_arena_floats(a);
 	float *x = fixture_weights(a), *gradient = calloc((size_t)floats, sizeof *gradient);
-	plan *p = sequence_plan(a, true, false, gradient);
-	loss_of(p);
+	float *again = calloc((size_t)floats, sizeof *again);
+	plan *p = sequence_plan(a, true, false, false, gradient), *q = sequence_plan(a, true, false, true, again);
+	assert_true(loss_of(p) == loss_of(q));
+	assert_memory_equal(gradient, again, (size_t)floats * sizeof *gradient);
+	plan_free(q);
 	for (int i = 0; i < model_tensor_count(base); i++) {
 		char name[160];
 		snprintf(name, sizeof name, "grad.%s", model_parameter(base, i)->name);
 		assert_int_equal(graph_find(plan_graph(p), name), VALUE_NONE);
 	}
 	plan_free(p);
-	p = sequence_plan(a, false, false, NULL);
+	p = sequence_plan(a, false, false, false, NULL);
 	double most = 0;
 	for (int64_t i = 0; i < floats; i += 7) {
 		const float at = x[i];
@@ -297,6 +300,7 @@ static void gradients_are_those_of_finite_differences_and_the_base_has_none(void
 	plan_free(p);
 	free(x);
 	free(gradient);
+	free(again);
 	model_free(a);
 	model_free(base);
 }
@@ -313,7 +317,7 @@ static void an_adapter_trains_over_a_bf16_copy(void **state)
 	model *a = random_lora(base, 2, NULL, SEED);
 	float *gradient = calloc((size_t)model_arena_floats(a), sizeof *gradient), most = 0;
 	assert_int_equal(model_update_bf16_copy(a, NULL), STATUS_OK);
-	plan *p = sequence_plan(a, true, true, gradient), *q = sequence_plan(a, false, false, NULL);
+	plan *p = sequence_plan(a, true, true, false, gradient), *q = sequence_plan(a, false, false, false, NULL);
 	assert_true(fabsf(loss_of(p) - loss_of(q)) < 0.05f);
 	for (int64_t i = 0; i < model_arena_floats(a); i++)
 		most = fmaxf(most, fabsf(gradient[i]));

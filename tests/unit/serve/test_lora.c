@@ -39,7 +39,7 @@ static void rig_open(rig *r, int kind, dtype weights, const scheduler_limits *li
 	write_named(f, kind);
 	fixture_serve_as(f, limits, weights);
 	for (int i = 0; i < ADAPTERS; i++) {
-		char id[8];
+		char id[16];
 		snprintf(id, sizeof id, "a%d", i);
 		write_adapter(f, i);
 		error err = ERROR_INIT;
@@ -189,7 +189,7 @@ static void more_adapters_than_places_take_turns(void **state)
 			assert_memory_not_equal(said[0][i].tokens, said[0][j].tokens, NEW_TOKENS * sizeof(int32_t));
 	}
 	for (int i = 1; i < LORA_ENTRIES; i++) {
-		char id[8];
+		char id[16];
 		snprintf(id, sizeof id, "x%d", i);
 		x[i] = open_with(&r, id, i);
 	}
