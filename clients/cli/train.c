@@ -14,8 +14,13 @@ static const option_row train_options[] = {
     SOURCE_FORMAT_OPTION,
     {"weights", OPTION_TEXT, "W,W,...", "how often an epoch goes over each FILE (1)", NULL},
     FINE_TUNING_JOB_OPTIONS,
-    {"config", OPTION_MEMBERS, "KEY=VALUE", "a key of the new model's configuration, with JSON as its value (repeatable)",
-     "additive.config"},
+    {"config", OPTION_MEMBERS, "KEY=VALUE",
+     "a key of the new model's configuration, with JSON as its value (repeatable)", "additive.config"},
+    {"adapter", OPTION_TEXT, "KIND", "train an adapter of the model, which stays as it is: state or lora",
+     "method.adapter.kind"},
+    {"lora-rank", OPTION_INTEGER, "N", "rank of a lora (8)", "method.adapter.rank"},
+    {"lora-alpha", OPTION_NUMBER, "X", "factor of a lora (its rank)", "method.adapter.alpha"},
+    {"lora-targets", OPTION_WORDS, "NAME,NAME,...", "linear layers of a lora (all)", "method.adapter.targets"},
     {"follow", OPTION_FLAG, NULL, "watch the job (the default)", NULL},
     {"detach", OPTION_FLAG, NULL, "print the job's id and exit", NULL},
     WATCH_OPTIONS,
@@ -151,6 +156,14 @@ static int train_command(cli *c, json_t *request)
 	return status;
 }
 
+/* Complete the method of an adapter. False: out of memory. */
+static bool name_method(json_t *request)
+{
+	json_t *method = json_object_get(request, "method");
+
+	return !method || json_object_set_new(method, "type", json_string("adapter")) == 0;
+}
+
 static int train_run(cli *c)
 {
 	json_t *request = json_object();
@@ -164,7 +177,7 @@ static int train_run(cli *c)
 		status = cli_usage("--follow and --detach exclude each other");
 	else if (stdins > 1)
 		status = cli_usage("only one text can come from stdin");
-	else if (!request || !options_fill(&c->options, request))
+	else if (!request || !options_fill(&c->options, request) || !name_method(request))
 		status = cli_fail("out of memory");
 	else
 		status = train_command(c, request);
@@ -180,6 +193,6 @@ const command train_commands[] = {
      "need --objective classification, lines with \"source\" and \"target\"\n"
      "--objective sequence_to_sequence.\n\nThe first messages name the size of the job and "
      "the time that it will take. A text that the service has\nalready is not sent again. "
-     "The new model's id is printed at the end. Ctrl-C leaves the job running.",
+     "The id of the new model or adapter is printed at the end. Ctrl-C leaves the job running.",
      train_options, train_run},
     {NULL, NULL, 0, 0, NULL, NULL, NULL, NULL}};

@@ -180,6 +180,7 @@ static int print_end(watch *w, const char *id)
 	json_t *job = http_json(w->c->http, "GET", http_path(w->c->http, "/v1/fine_tuning/jobs/%s", id), NULL);
 	const char *status = json_string_value(json_object_get(job, "status"));
 	const char *model = json_string_value(json_object_get(job, "fine_tuned_model"));
+	const char *made = model ? model : json_string_value(show_get(job, "additive.adapter"));
 	bool succeeded = status && strcmp(status, "succeeded") == 0;
 
 	if (!job)
@@ -192,8 +193,8 @@ static int print_end(watch *w, const char *id)
 			draw(w);
 			footer_leave(&w->footer, stderr);
 		}
-		if (succeeded && model)
-			printf("%s\n", model);
+		if (succeeded && made)
+			printf("%s\n", made);
 		else if (status && strcmp(status, "failed") == 0)
 			print_failure(w->c, job);
 		else if (!succeeded)

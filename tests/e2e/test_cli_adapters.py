@@ -56,6 +56,21 @@ def test_an_adapter_is_pulled_and_pushed(service, model, kind, tmp_path):
         assert out.returncode != 0 and text in out.stderr, out.stderr
 
 
+def test_training_prints_the_id_of_the_adapter(service, model, tmp_path):
+    text = tmp_path / "sheep.txt"
+    text.write_text("9 sheep went over the fence. " * 200)
+    common = [text, "--model", model, "--steps", "3", "--sequence", "32", "--batch", "4"]
+    for words, expected in ((["--adapter", "state"], {"kind": "state"}), (["--adapter", "lora", "--lora-rank", "2", "--lora-alpha", "4", "--lora-targets", "Wquery,Wkeys"],
+                                                                           {"kind": "lora", "rank": 2, "alpha": 4.0, "targets": ["Wquery", "Wkeys"]})):
+        out = additive("train", *common, *words, url=service.url)
+        assert out.returncode == 0, out.stderr
+        shown = service.ok("GET", f"/v1/adapters/{out.stdout.strip()}")
+        assert {k: shown[k] for k in expected} == expected and shown["base"] == model
+    for words, named in ((["--adapter", "none"], "--adapter"), (["--lora-rank", "2"], "--adapter"), (["--adapter", "lora", "--lora-rank", "0"], "--lora-rank")):
+        out = additive("train", *common, *words, url=service.url)
+        assert out.returncode != 0 and named in out.stderr, out.stderr
+
+
 def test_a_form_without_its_parts_is_refused_by_name(service, model):
     def post(*parts):
         body = b"".join(b"--x\r\nContent-Disposition: form-data; " + head + b"\r\n\r\n" + data + b"\r\n" for head, data in parts) + b"--x--\r\n"
