@@ -164,7 +164,7 @@ template <class T> struct chunk {
 	const float *z, *bias, *weight; /* bias may be NULL; so may weight, of each row */
 	float alpha, smoothing;
 	const loss_tally *all;
-	float *loss, *hit, *log_probability; /* the last two may be NULL */
+	float *loss, *hit, *log_probability; /* hit and log_probability may be NULL */
 	T *dz;             /* may be NULL, or z */
 	int64_t kept;      /* logits of a row that stay in shared memory for dz, a multiple of QUAD */
 };

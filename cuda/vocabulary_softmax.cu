@@ -699,8 +699,9 @@ bool cuda_vocabulary_takes(const backend *b, const op_call *call)
 	const int64_t rows = shape_rows(call->in[0].shape), classes = call->in[1].shape.dim[0];
 	const int64_t d = call->in[1].shape.dim[1], most = 1 << 30;
 	/* Weights and log-probabilities of rows are computed from logits in memory alone. */
-	return call->in[0].type == DTYPE_BF16 && !cuda_optional(call, 4) && !call->out[6].data && d > 0 && d % 8 == 0 && d <= MOST_CHANNELS && rows > 0 && rows < most &&
-	       classes < most && p->alpha > 0.0f && sizeof(space<MOST_CHANNELS>) <= cuda_of(b)->shared_limit;
+	return call->in[0].type == DTYPE_BF16 && !cuda_optional(call, 4) && !call->out[6].data && d > 0 && d % 8 == 0 &&
+	       d <= MOST_CHANNELS && rows > 0 && rows < most && classes < most && p->alpha > 0.0f &&
+	       sizeof(space<MOST_CHANNELS>) <= cuda_of(b)->shared_limit;
 }
 
 size_t cuda_vocabulary_scratch(const backend *b, const op_call *call)

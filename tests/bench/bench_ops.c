@@ -468,7 +468,7 @@ static void bench_loss(walk *w, int64_t rows, int64_t d, int64_t vocab, bool gra
 	              .in = {reals(w, SHAPE2(rows, d)), reals(w, SHAPE2(vocab, d)), reals(w, SHAPE1(vocab)),
 	                     integers(w, SHAPE1(rows), 0, 1, (int32_t)vocab)},
 	              .flops = (gradients ? 6.0 : 2.0) * (double)(rows * d * vocab),
-	              .unwanted = (gradients ? 0u : 4 | 8 | 16) | (hits ? 0 : 32)});
+	              .unwanted = 64 | (gradients ? 0u : 4 | 8 | 16) | (hits ? 0 : 32)});
 }
 
 static void bench_products(walk *w)
