@@ -23,9 +23,9 @@
  *   layers.L.initial.mean [hidden]      g_0
  *
  * An adapter is a model (model_new_adapter) whose parameters are these. It reads the weights of its base, which has
- * neither a copy nor gradients. In the parallel form the state is a row before each sequence, or op_additive_initial. In the recurrent form it
- * is in the slot before the first token (adapter_slot), and PORT_STARTED says so. A step therefore costs the same with
- * and without, and its rows may have different adapters. */
+ * neither a copy nor gradients. In the parallel form the state is a row before each sequence, or op_additive_initial.
+ * In the recurrent form it is in the slot before the first token (adapter_slot), and PORT_STARTED says so. A step
+ * therefore costs the same with and without, and its rows may have different adapters. */
 #ifndef ENGINE_MODEL_ADAPTER_H
 #define ENGINE_MODEL_ADAPTER_H
 
@@ -46,9 +46,9 @@ const char *adapter_file(const model *adapter);
 
 /* Write its tensors to that file of an existing folder, atomically, after LORA_CONFIG_FILE of a low-rank adapter. */
 status adapter_save(const model *adapter, const char *folder, error *err);
-/* Read them, or only check them for an adapter that is only described. about: the manifest of the file's folder, or NULL. STATUS_INVALID names the tensor: missing, extra,
- * misshapen, or with a number that is not finite; the adapter is unchanged. STATUS_CORRUPT, STATUS_STORAGE as for
- * safetensors_open_verified. */
+/* Read them, or only check them for an adapter that is only described. about: the manifest of the file's folder, or
+ * NULL. STATUS_INVALID names the tensor: missing, extra, misshapen, or with a number that is not finite; the adapter is
+ * unchanged. STATUS_CORRUPT, STATUS_STORAGE as for safetensors_open_verified. */
 status adapter_read(model *adapter, const char *path, const manifest *about, error *err);
 /* Copy the arena to host memory, which the caller frees. */
 status adapter_download(const model *adapter, float **out, error *err);

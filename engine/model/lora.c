@@ -473,6 +473,12 @@ uint64_t lora_image_hash(const lora_image *i)
 	return digest_bytes(parts, sizeof parts);
 }
 
+size_t lora_image_bytes(const lora_image *i)
+{
+	return sizeof *i + (size_t)i->pieces * sizeof *i->piece + (size_t)i->parts * sizeof *i->ranks +
+	       (size_t)i->floats * sizeof *i->values;
+}
+
 status lora_image_write(const lora_image *i, backend *b, float *entry, int32_t *ranks)
 {
 	for (int64_t k = 0; k < i->pieces; k++) {

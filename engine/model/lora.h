@@ -77,6 +77,7 @@ typedef struct lora_image lora_image;
 status lora_image_new(lora_image **out, const model *adapter, error *err);
 void lora_image_free(lora_image *i); /* any thread; NULL is legal */
 uint64_t lora_image_hash(const lora_image *i);
+size_t lora_image_bytes(const lora_image *i);
 /* Write it to an entry in device memory: floats, and the ranks of the layers. STATUS_DEVICE. */
 status lora_image_write(const lora_image *i, backend *b, float *entry, int32_t *ranks);
 

@@ -100,14 +100,16 @@ const tokenizer *served_model_tokenizer(const served_model *m);
 
 /* --- adapters ----------------------------------------------------------- */
 
-/* Read an adapter of a loaded model from a file (engine/model/adapter.h). about: as for adapter_read. The caller frees it; sessions that started
- * from it keep it as long as they need it. STATUS_UNSUPPORTED: the model can have none. Other errors are those of
- * adapter_read. */
+/* Read an adapter of a loaded model from a file (engine/model/adapter.h). about: as for adapter_read. The caller frees
+ * it; sessions that started from it keep it as long as they need it. STATUS_UNSUPPORTED: the model can have none. Other
+ * errors are those of adapter_read. */
 status served_adapter_open(served_adapter **out, const served_model *m, const char *id, const char *path,
                            const manifest *about, error *err);
 /* Read a low-rank adapter from its folder (engine/model/lora.h) in the same way. Errors also as for lora_open. */
 status served_adapter_open_lora(served_adapter **out, const served_model *m, const char *id, const char *folder,
                                 const manifest *about, error *err);
+/* Return the bytes of host memory that an adapter has; NULL: 0. */
+size_t served_adapter_bytes(const served_adapter *a);
 /* Return `a`, which may be NULL, with one user more. Any thread. */
 served_adapter *served_adapter_share(served_adapter *a);
 /* True if it is the adapter with this id, of this model. */

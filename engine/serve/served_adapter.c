@@ -28,6 +28,7 @@ static served_adapter *new_for(const served_model *m, const char *id, size_t byt
 	strcpy(a->id, id);
 	a->users = 1;
 	a->model = m->hash;
+	a->bytes = sizeof *a + bytes;
 	return a;
 }
 
@@ -72,6 +73,7 @@ status served_adapter_open_lora(served_adapter **out, const served_model *m, con
 		return s;
 	}
 	a->hash = lora_image_hash(a->lora);
+	a->bytes += lora_image_bytes(a->lora);
 	*out = a;
 	return STATUS_OK;
 }
@@ -79,6 +81,11 @@ status served_adapter_open_lora(served_adapter **out, const served_model *m, con
 bool served_adapter_is(const served_adapter *a, const char *id, const served_model *m)
 {
 	return a->model == m->hash && strcmp(a->id, id) == 0;
+}
+
+size_t served_adapter_bytes(const served_adapter *a)
+{
+	return a ? a->bytes : 0;
 }
 
 served_adapter *served_adapter_share(served_adapter *a)

@@ -15,6 +15,7 @@ struct served_adapter {
 	char id[SCHEDULER_ID_BYTES];
 	atomic_int users;
 	uint64_t hash, model; /* hashes of the contents and of its model */
+	size_t bytes;         /* host memory that it has */
 	lora_image *lora;     /* a low-rank adapter; NULL: a state adapter */
 	float slot[];         /* [model_state_floats], of a state adapter */
 };

@@ -31,6 +31,20 @@ static status blame(const char *id, status s, const error *reason, error *err)
 	                 error_message(reason));
 }
 
+/* Free the oldest entries until `more` bytes have room. */
+static void free_oldest(adapter_cache *c, size_t more)
+{
+	size_t bytes = more;
+	for (int i = 0; i < ADAPTER_CACHE_ITEMS; i++)
+		bytes += served_adapter_bytes(c->items[i]);
+	for (unsigned i = 0; i < ADAPTER_CACHE_ITEMS && bytes > c->limit; i++) {
+		served_adapter **oldest = &c->items[(c->next + i) % ADAPTER_CACHE_ITEMS];
+		bytes -= served_adapter_bytes(*oldest);
+		served_adapter_free(*oldest);
+		*oldest = NULL;
+	}
+}
+
 status adapter_cache_get(adapter_cache *c, const served_model *m, const char *id, const char *folder,
                          served_adapter **out, error *err)
 {
@@ -45,6 +59,7 @@ status adapter_cache_get(adapter_cache *c, const served_model *m, const char *id
 	const status s = read_folder(&read, m, id, folder, &reason);
 	if (s != STATUS_OK)
 		return blame(id, s, &reason, err);
+	free_oldest(c, served_adapter_bytes(read));
 	served_adapter_free(c->items[c->next]);
 	c->items[c->next] = read;
 	c->next = (c->next + 1) % ADAPTER_CACHE_ITEMS;

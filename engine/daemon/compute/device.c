@@ -140,6 +140,7 @@ status device_open(device **out, const device_options *options, error *err)
 	if (!d)
 		return STATUS_NOMEM;
 	d->options = *options;
+	d->adapters.limit = ADAPTER_CACHE_BYTES;
 	if (!d->options.cpu)
 		d->options.cpu = cpu_open;
 	pthread_mutex_init(&d->mutex, NULL);
