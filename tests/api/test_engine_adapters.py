@@ -128,22 +128,33 @@ def test_the_hyperparameters_of_the_method_count(engine, base, file):
     assert resolved["batch_size"] == 2 and resolved["n_epochs"] == 3
 
 
+KILLS = pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.slow)])
+
+
+def kill_during(daemon, job, kills):
+    """Kill the engine each time that the job has made 20 steps more."""
+    random_number, seen = random.Random(3), 0
+    for _ in range(kills):
+        with daemon.connect() as e:
+            state = e.wait(lambda: (lambda j: j if j["additive"]["step"] >= seen + 20 or j["status"] == "succeeded" else None)(
+                e.call("job.get", {"id": job})))
+            assert state["status"] != "succeeded", state["additive"]
+            time.sleep(random_number.random() * 0.02)
+        daemon.kill()
+        seen = state["additive"]["step"]
+        daemon.start()
+
+
+@KILLS
 @pytest.mark.parametrize("more", [{}, {"ema_decay": 0.9, "keep_best": True}])
-def test_a_job_of_an_adapter_killed_again_and_again_ends_with_the_same_bytes(own_daemon, more):
-    daemon, steps, random_number, seen = own_daemon(), 120, random.Random(3), 0
+def test_a_job_of_an_adapter_killed_again_and_again_ends_with_the_same_bytes(own_daemon, more, kills):
+    daemon, steps = own_daemon(), 40 * (kills + 1)
     more = {"checkpoint_every": 5, "eval_every": 20, **more}
     with daemon.connect() as e:
         base, file = make_base(e), e.add_file(OTHER_TEXT)
         expected = content(e, make_adapter(e, base, file, steps=steps, **more))
         job = e.call("job.create", adapter_params(base, file, steps, **more))["id"]
-    for _ in range(3):
-        with daemon.connect() as e:
-            state = e.wait(lambda: (lambda j: j if j["additive"]["step"] >= min(seen + 20, steps) or j["status"] == "succeeded" else None)(
-                e.call("job.get", {"id": job})))
-            time.sleep(random_number.random() * 0.02)
-        daemon.kill()
-        seen = state["additive"]["step"]
-        daemon.start()
+    kill_during(daemon, job, kills)
     with daemon.connect() as e:
         done = e.wait_job(job)
         assert done["status"] == "succeeded", done

@@ -2,9 +2,7 @@
 
 import io
 import json
-import random
 import tarfile
-import time
 
 import numpy
 import pytest
@@ -12,7 +10,7 @@ from safetensors.numpy import load, save
 
 from engine_client import TEXT, EngineError, daemon, engine, own_daemon, train
 from engine_serving import refused
-from test_engine_adapters import OTHER_TEXT, in_session, make_base, said, weights
+from test_engine_adapters import KILLS, OTHER_TEXT, in_session, kill_during, make_base, said, weights
 
 SCALE_TO_TEST = 1e-5
 
@@ -182,22 +180,16 @@ def test_a_model_whose_layers_are_quantised_has_no_low_rank_adapter(engine, file
     assert (e.status, e.param) == (400, "method.adapter.targets")
 
 
-def test_a_job_killed_again_and_again_ends_with_the_same_bytes(own_daemon):
-    daemon, steps, random_number, seen = own_daemon(), 120, random.Random(3), 0
+@KILLS
+def test_a_job_killed_again_and_again_ends_with_the_same_bytes(own_daemon, kills):
+    daemon, steps = own_daemon(), 40 * (kills + 1)
     more = {"checkpoint_every": 5, "eval_every": 20, "ema_decay": 0.9, "keep_best": True}
     with daemon.connect() as e:
         base, file = make_base(e), e.add_file(OTHER_TEXT)
         first = make_lora(e, base, file, steps, **more)
         expected, text = e.download("adapter.content", {"id": first})[1], said(e, base, first)[0]
         job = e.call("job.create", lora_params(base, file, steps, **more))["id"]
-    for _ in range(3):
-        with daemon.connect() as e:
-            state = e.wait(lambda: (lambda j: j if j["additive"]["step"] >= min(seen + 20, steps) or j["status"] == "succeeded" else None)(
-                e.call("job.get", {"id": job})))
-            time.sleep(random_number.random() * 0.02)
-        daemon.kill()
-        seen = state["additive"]["step"]
-        daemon.start()
+    kill_during(daemon, job, kills)
     with daemon.connect() as e:
         done = e.wait_job(job)
         assert done["status"] == "succeeded", done
