@@ -1,12 +1,9 @@
 /* Sessions with low-rank adapters on the CUDA backend: logits as on the CPU, and batches with others. */
-#include "tests/unit/serve/fixture.h"
+#include "tests/unit/serve/adapters.h"
 
-#include <math.h>
-
-#include "engine/model/lora.h"
 #include "tests/unit/cuda/device.h"
 
-enum { ADAPTERS = 2, TOKENS = 24, NEW_TOKENS = 8 };
+enum { ADAPTERS = 2, TOKENS = 24 };
 
 static const struct {
 	const char *architecture, *config;
@@ -25,18 +22,6 @@ typedef struct pair {
 	served_adapter *adapters[2][ADAPTERS];
 } pair;
 
-static void write_adapter(const fixture *f, int i)
-{
-	model *base, *a;
-	const lora_options o = {.rank = 3 + 4 * i, .alpha = 6};
-	assert_int_equal(model_open(&base, f->folder, DTYPE_F32, f->backend, NULL), STATUS_OK);
-	assert_int_equal(model_new_lora(&a, base, &o, 3, NULL), STATUS_OK);
-	stir(a, 60 + (uint64_t)i);
-	assert_int_equal(model_save(a, f->folder, NULL), STATUS_OK);
-	model_free(a);
-	model_free(base);
-}
-
 static void open_pair(pair *p, int k)
 {
 	memset(p, 0, sizeof *p);
@@ -50,7 +35,7 @@ static void open_pair(pair *p, int k)
 	fixture_serve_as(cpu, &roomy, kinds[k].weights);
 	fixture_serve_as(device, &roomy, kinds[k].weights);
 	for (int i = 0; i < ADAPTERS; i++) {
-		write_adapter(cpu, i);
+		write_lora(cpu, &(lora_options){.rank = 3 + 4 * i, .alpha = 6}, 60 + (uint64_t)i);
 		for (int d = 0; d < 2; d++)
 			assert_int_equal(served_adapter_open_lora(&p->adapters[d][i], p->at[d].model, i ? "b" : "a",
 			                                          cpu->folder, NULL, NULL),

@@ -1,12 +1,7 @@
 /* Sessions that start from an adapter's state: alone, in batches, in copies, and kept for other prompts. */
-#include "tests/unit/serve/fixture.h"
+#include "tests/unit/serve/adapters.h"
 
-#include <math.h>
-
-#include "engine/model/adapter.h"
-#include "engine/serve/served_adapter.h"
-
-enum { PROMPT = 40, NEW_TOKENS = 12, ADAPTERS = 2 };
+enum { ADAPTERS = 2 };
 
 static const char config[] = "{\"hidden_size\": 32, \"n_heads\": 4, \"n_layer\": 3, \"vocab_size\": 259,"
                              " \"intermediate_size\": 40}";
@@ -54,59 +49,18 @@ static void rig_close(rig *r)
 	fixture_close(&r->f);
 }
 
-static session *open_with(rig *r, const char *id, int adapter)
-{
-	session *x;
-	const session_options o = {.policy = POSITION_ERROR, .adapter = adapter < 0 ? NULL : r->adapters[adapter]};
-	assert_int_equal(scheduler_session_new(r->f.scheduler, r->f.model, id, &o, &x, NULL), STATUS_OK);
-	return x;
-}
-
-/* Logits after the prompt, of the parallel form of the model or of an adapter. */
-static void parallel(const model *m, const int32_t *ids, float *logits)
-{
-	const forward_spec spec = {.batch = 1, .length = PROMPT, .out.logits = LOGITS_LAST};
-	plan *p;
-	assert_int_equal(model_plan(&p, m, &spec, NULL, NULL, NULL), STATUS_OK);
-	assert_int_equal(feed_write(p, PORT_TOKENS, ids), STATUS_OK);
-	assert_int_equal(feed_write(p, PORT_LAST, &(int32_t){PROMPT - 1}), STATUS_OK);
-	assert_int_equal(plan_run(p), STATUS_OK);
-	assert_int_equal(plan_read(p, port_find(plan_graph(p), PORT_LOGITS), logits), STATUS_OK);
-	plan_free(p);
-}
-
 static void a_session_reads_as_the_trained_adapter_and_pieces_change_no_bit(void **state)
 {
 	(void)state;
-	static const int64_t pieces[] = {PROMPT, 1, 9};
 	rig r;
-	int32_t ids[PROMPT];
-	float want[VOCAB], plain[VOCAB];
 	rig_open(&r, &roomy);
-	random_tokens(ids, PROMPT, 3);
 	model *base, *a;
 	char path[128];
 	snprintf(path, sizeof path, "%s/" ADAPTER_FILE, r.f.folder); /* that of adapter 1 */
 	assert_int_equal(model_open(&base, r.f.folder, DTYPE_F32, r.f.backend, NULL), STATUS_OK);
 	assert_int_equal(model_new_adapter(&a, base, NULL), STATUS_OK);
 	assert_int_equal(adapter_read(a, path, NULL, NULL), STATUS_OK);
-	parallel(base, ids, plain);
-	parallel(a, ids, want);
-	session *whole = open_with(&r, "whole", 1);
-	for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
-		session *x = i ? open_with(&r, "x", 1) : whole;
-		for (int64_t at = 0; at < PROMPT; at += pieces[i])
-			append(&r.f, x, ids + at, at + pieces[i] < PROMPT ? pieces[i] : PROMPT - at);
-		assert_same_logits(x, whole);
-		if (i)
-			drop(&r.f, x);
-	}
-	double off = 0, apart = 0;
-	for (int i = 0; i < VOCAB; i++) {
-		off = fmax(off, fabs((double)whole->logits[i] - (double)want[i]));
-		apart = fmax(apart, fabs((double)plain[i] - (double)want[i]));
-	}
-	assert_true(off < 1e-3 && apart > 0.1);
+	assert_sessions_read_as(&r.f, r.adapters[1], a, base);
 	model_free(a);
 	model_free(base);
 	rig_close(&r);
@@ -150,7 +104,7 @@ static void copies_of_a_session_start_from_its_adapter(void **state)
 	int32_t ids[PROMPT];
 	rig_open(&r, &roomy);
 	random_tokens(ids, PROMPT, 5);
-	session *x = open_with(&r, "x", 0), *fork, *want = open_with(&r, "want", 0);
+	session *x = open_with(&r.f, "x", r.adapters[0]), *fork, *want = open_with(&r.f, "want", r.adapters[0]);
 	append(&r.f, want, ids, PROMPT);
 	size_t moved = 0;
 	bool done = false;
@@ -172,7 +126,7 @@ static void copies_of_a_session_start_from_its_adapter(void **state)
 /* An export after `read` tokens. */
 static void check_export(rig *r, const int32_t *ids, int64_t read)
 {
-	session *x = open_with(r, "x", 0), *want = open_with(r, "want", 0), *y = NULL;
+	session *x = open_with(&r->f, "x", r->adapters[0]), *want = open_with(&r->f, "want", r->adapters[0]), *y = NULL;
 	void *blob;
 	size_t bytes;
 	append(&r->f, want, ids, PROMPT);

@@ -1,33 +1,14 @@
 /* Sessions with low-rank adapters: in batches with others, over packed weights, in copies, and more than there are
  * places. */
-#include "tests/unit/serve/fixture.h"
-
-#include <math.h>
-
-#include "engine/model/adapter.h"
-#include "engine/model/lora.h"
-#include "engine/serve/served_adapter.h"
+#include "tests/unit/serve/adapters.h"
 #include "tests/unit/serve/kinds.h"
 
-enum { PROMPT = 40, NEW_TOKENS = 12, ADAPTERS = LORA_ENTRIES + 1 };
+enum { ADAPTERS = LORA_ENTRIES + 1 };
 
 typedef struct rig {
 	fixture f;
 	served_adapter *adapters[ADAPTERS];
 } rig;
-
-/* Write an adapter with random matrices to the model's folder, of all layers or of some. */
-static void write_adapter(const fixture *f, int i)
-{
-	model *base, *a;
-	const lora_options o = {.rank = 2 + i % 5, .alpha = 9};
-	assert_int_equal(model_open(&base, f->folder, DTYPE_F32, f->backend, NULL), STATUS_OK);
-	assert_int_equal(model_new_lora(&a, base, &o, 3, NULL), STATUS_OK);
-	stir(a, 60 + (uint64_t)i);
-	assert_int_equal(model_save(a, f->folder, NULL), STATUS_OK);
-	model_free(a);
-	model_free(base);
-}
 
 static void rig_open(rig *r, int kind, dtype weights, const scheduler_limits *limits)
 {
@@ -41,7 +22,7 @@ static void rig_open(rig *r, int kind, dtype weights, const scheduler_limits *li
 	for (int i = 0; i < ADAPTERS; i++) {
 		char id[16];
 		snprintf(id, sizeof id, "a%d", i);
-		write_adapter(f, i);
+		write_lora(f, &(lora_options){.rank = 2 + i % 5, .alpha = 9}, 60 + (uint64_t)i);
 		error err = ERROR_INIT;
 		if (served_adapter_open_lora(&r->adapters[i], f->model, id, f->folder, NULL, &err) != STATUS_OK)
 			fail_msg("%s", error_message(&err));
@@ -55,50 +36,15 @@ static void rig_close(rig *r)
 	fixture_close(&r->f);
 }
 
-static session *open_with(rig *r, const char *id, int adapter)
-{
-	session *x;
-	const session_options o = {.policy = POSITION_ERROR, .adapter = adapter < 0 ? NULL : r->adapters[adapter]};
-	assert_int_equal(scheduler_session_new(r->f.scheduler, r->f.model, id, &o, &x, NULL), STATUS_OK);
-	return x;
-}
-
 static void a_session_reads_as_the_trained_adapter_and_pieces_change_no_bit(void **state)
 {
 	(void)state;
-	static const int64_t pieces[] = {PROMPT, 1, 9};
 	rig r;
-	int32_t ids[PROMPT];
-	float want[VOCAB];
-	rig_open(&r, 5, DTYPE_PANEL_F32, &roomy);
-	random_tokens(ids, PROMPT, 3);
 	model *base, *a;
-	plan *p;
+	rig_open(&r, 5, DTYPE_PANEL_F32, &roomy);
 	assert_int_equal(model_open(&base, r.f.folder, DTYPE_F32, r.f.backend, NULL), STATUS_OK);
 	assert_int_equal(lora_open(&a, base, r.f.folder, NULL, NULL), STATUS_OK); /* the last one */
-	const forward_spec spec = {.batch = 1, .length = PROMPT, .out.logits = LOGITS_LAST};
-	assert_int_equal(model_plan(&p, a, &spec, NULL, NULL, NULL), STATUS_OK);
-	assert_int_equal(feed_write(p, PORT_TOKENS, ids), STATUS_OK);
-	assert_int_equal(feed_write(p, PORT_LAST, &(int32_t){PROMPT - 1}), STATUS_OK);
-	assert_int_equal(plan_run(p), STATUS_OK);
-	assert_int_equal(plan_read(p, port_find(plan_graph(p), PORT_LOGITS), want), STATUS_OK);
-	plan_free(p);
-	session *whole = open_with(&r, "whole", ADAPTERS - 1), *plain = open_with(&r, "plain", -1);
-	append(&r.f, plain, ids, PROMPT);
-	for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
-		session *x = i ? open_with(&r, "x", ADAPTERS - 1) : whole;
-		for (int64_t at = 0; at < PROMPT; at += pieces[i])
-			append(&r.f, x, ids + at, at + pieces[i] < PROMPT ? pieces[i] : PROMPT - at);
-		assert_same_logits(x, whole);
-		if (i)
-			drop(&r.f, x);
-	}
-	double off = 0, apart = 0;
-	for (int i = 0; i < VOCAB; i++) {
-		off = fmax(off, fabs((double)whole->logits[i] - (double)want[i]));
-		apart = fmax(apart, fabs((double)plain->logits[i] - (double)want[i]));
-	}
-	assert_true(off < 1e-3 && apart > 0.1);
+	assert_sessions_read_as(&r.f, r.adapters[ADAPTERS - 1], a, base);
 	model_free(a);
 	model_free(base);
 	rig_close(&r);
@@ -152,7 +98,7 @@ static void a_session_and_its_copy_share_an_entry_and_continue_alike(void **stat
 	session *copy;
 	rig_open(&r, 5, DTYPE_PANEL_F32, &roomy);
 	random_tokens(ids, PROMPT, 5);
-	session *x = open_with(&r, "x", 2);
+	session *x = open_with(&r.f, "x", r.adapters[2]);
 	append(&r.f, x, ids, PROMPT);
 	assert_int_equal(session_fork(&copy, x, "copy", NULL), STATUS_OK);
 	assert_int_equal(session_copy_all(&copy, x), STATUS_OK);
@@ -191,16 +137,16 @@ static void more_adapters_than_places_take_turns(void **state)
 	for (int i = 1; i < LORA_ENTRIES; i++) {
 		char id[16];
 		snprintf(id, sizeof id, "x%d", i);
-		x[i] = open_with(&r, id, i);
+		x[i] = open_with(&r.f, id, r.adapters[i]);
 	}
 	const session_options o = {.policy = POSITION_ERROR, .adapter = r.adapters[LORA_ENTRIES]};
 	assert_int_equal(scheduler_session_new(r.f.scheduler, r.f.model, "more", &o, &one, &err), STATUS_BUSY);
 	assert_non_null(strstr(err.message, "in use"));
-	one = open_with(&r, "same", 1);
+	one = open_with(&r.f, "same", r.adapters[1]);
 	assert_int_equal(one->entry, x[1]->entry);
 	drop(&r.f, one);
 	drop(&r.f, x[3]);
-	one = open_with(&r, "more", LORA_ENTRIES);
+	one = open_with(&r.f, "more", r.adapters[LORA_ENTRIES]);
 	assert_true(one->entry > 0);
 	rig_close(&r);
 }
