@@ -73,6 +73,19 @@ static int push_folder(cli *c, const char *model, const char *folder)
 	return status;
 }
 
+/* True if the file begins as a tar archive does. */
+static bool is_archive(const char *path)
+{
+	enum { MAGIC = 257 };
+	char head[MAGIC + 5];
+	FILE *f = fopen(path, "rb");
+	const bool is = f && fread(head, 1, sizeof head, f) == sizeof head && memcmp(head + MAGIC, "ustar", 5) == 0;
+
+	if (f)
+		fclose(f);
+	return is;
+}
+
 static int adapters_push(cli *c)
 {
 	const char *path = cli_argument(c, 0), *model = options_text(&c->options, "model");
@@ -84,8 +97,7 @@ static int adapters_push(cli *c)
 		return cli_fail("cannot read %s: %s", path, strerror(errno));
 	if (S_ISDIR(st.st_mode))
 		return push_folder(c, model, path);
-	const size_t n = strlen(path);
-	const bool archive = n > 4 && strcmp(path + n - 4, ".tar") == 0;
+	const bool archive = is_archive(path);
 	const http_part parts[] = {{"model", model, NULL, NULL},
 	                           {archive ? "archive" : "file", NULL, path, archive ? NULL : "adapter.safetensors"},
 	                           {NULL, NULL, NULL, NULL}};

@@ -108,25 +108,26 @@ void cli_show_transfers(cli *c)
 
 /* --- names that do not exist --------------------------------------------------------------- */
 
-/* The name given on the command line, and the list that should contain it. NULL: unknown. */
-static const char *asked_name(const cli *c, const char **list)
+/* The name given on the command line, and the list that should contain it. param: the field of the error. NULL:
+ * unknown. */
+static const char *asked_name(const cli *c, const char *param, const char **list)
 {
-	static const char *const first[] = {"session", "model"};
+	const char *const first[] = {param, "session", "model"};
 
 	for (size_t i = 0; i < sizeof(first) / sizeof(first[0]); i++)
 		for (int n = c->options.n_given; n-- > 0;)
 			if (strcmp(c->options.given[n].row->name, first[i]) == 0) {
 				*list = names_of_option(c->options.given[n].row);
-				return c->options.given[n].value;
+				return *list ? c->options.given[n].value : NULL;
 			}
 	*list = c->command ? names_of_argument(c->command, 0) : NULL;
 	return *list ? cli_argument(c, 0) : NULL;
 }
 
 /* Append " (did you mean …?)" when a name like the one asked for exists. */
-static void suggest(const cli *c, text *message)
+static void suggest(const cli *c, const char *param, text *message)
 {
-	const char *list, *name = asked_name(c, &list);
+	const char *list, *name = asked_name(c, param, &list);
 	size_t i;
 	json_t *entry, *all = name ? http_json(c->http, "GET", list, NULL) : NULL;
 	nearest near = nearest_of(name ? name : "");
@@ -167,7 +168,7 @@ int cli_complain(const cli *c)
 		text_string(&message, ")");
 	}
 	if (p.status == 404 && !strstr(p.message, "did you mean"))
-		suggest(c, &message);
+		suggest(c, p.param, &message);
 	print_error(text_get(&message), p.code[0] ? p.code : "unreachable", p.param, p.status);
 	text_free(&message);
 	return CLI_FAILED;

@@ -2,13 +2,14 @@
 
 #include <string.h>
 
-static const char models[] = "/v1/models", sessions[] = "/v1/sessions?limit=1000", files[] = "/v1/files?limit=1000";
+static const char models[] = "/v1/models", sessions[] = "/v1/sessions?limit=1000", files[] = "/v1/files?limit=1000",
+                  adapters[] = "/v1/adapters";
 
 /* Commands with this prefix take an argument called "ID". */
 static const struct {
 	const char *group, *list;
 } groups[] = {{"models ", models},
-              {"adapters ", "/v1/adapters"},
+              {"adapters ", adapters},
               {"jobs ", "/v1/fine_tuning/jobs?limit=1000"},
               {"files ", files},
               {"keys ", "/v1/keys"},
@@ -61,10 +62,10 @@ const char *names_of_option(const option_row *row)
 {
 	static const struct {
 		const char *option, *list;
-	} named[] = {{"model", models}, {"compare-model", models}, {"session", sessions}, {"tokenizer-file", files}};
+	} named[] = {{"model", models}, {"compare-model", models}, {"session", sessions}, {"tokenizer-file", files}, {"adapter", adapters}};
 
 	for (size_t i = 0; i < sizeof(named) / sizeof(named[0]); i++)
-		if (strcmp(row->name, named[i].option) == 0)
+		if (strcmp(row->name, named[i].option) == 0 && strcmp(row->value, "KIND") != 0)
 			return named[i].list;
 	return NULL;
 }

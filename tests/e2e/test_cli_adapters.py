@@ -40,8 +40,9 @@ def test_an_adapter_is_pulled_and_pushed(service, model, kind, tmp_path):
                 (folder / name).write_bytes(archive.extractfile(name).read())
     else:
         (folder / "adapter.safetensors").write_bytes((tmp_path / "a.safetensors").read_bytes())
+    (tmp_path / "unnamed").write_bytes((tmp_path / f"a.{suffix}").read_bytes())
     (folder / "README.md").write_text("not an adapter's")
-    for path in (tmp_path / f"a.{suffix}", folder):
+    for path in (tmp_path / f"a.{suffix}", tmp_path / "unnamed", folder):
         again = json.loads(run("adapters", "push", path, "--model", model, "--json"))
         assert again["base"] == model and again["id"] != adapter and say(again["id"]) == say(adapter)
         run("adapters", "delete", again["id"])
@@ -54,6 +55,8 @@ def test_an_adapter_is_pulled_and_pushed(service, model, kind, tmp_path):
                         (["push", folder], "--model"), (["delete", adapter], "a session uses it")):
         out = additive("adapters", *words, url=service.url)
         assert out.returncode != 0 and text in out.stderr, out.stderr
+    out = additive("generate", "9", "--model", model, "--adapter", adapter[:-1], url=service.url)
+    assert out.stderr == f'additive: there is no adapter "{adapter[:-1]}" (did you mean {adapter}?)\n'
 
 
 def test_training_prints_the_id_of_the_adapter(service, model, tmp_path):

@@ -83,7 +83,7 @@ def test_adapters_are_saved_pushed_and_used_in_sessions(client, trained, tmp_pat
     file = client.files.upload(b"9 sheep went over the fence. " * 200)["id"]
     job = client.jobs.create(trained, file, method={"type": "adapter", "adapter": {"kind": kind}}, additive={"sequence_length": 32, "batch_size": 4, "max_steps": 10})
     adapter = client.jobs.wait(job["id"], progress=False)["additive"]["adapter"]
-    path = tmp_path / ("adapter.tar" if kind == "lora" else "adapter.safetensors")
+    path = tmp_path / "pulled"
     client.adapters.save(adapter, path)
     again = client.adapters.push(trained, path)
     assert again["kind"] == kind and {adapter, again["id"]} <= {a["id"] for a in client.adapters.list()}

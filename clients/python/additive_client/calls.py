@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import tarfile
 from typing import Any
 from urllib.parse import quote
 
@@ -129,7 +130,7 @@ def import_adapter(model: str, path: pathlib.Path) -> Call:
     if path.is_dir():
         parts = tuple(Part("file", file.name, file) for file in sorted(path.iterdir()) if file.name in names)
     else:
-        parts = (Part("archive", path.name, path) if path.suffix == ".tar" else Part("file", "adapter.safetensors", path),)
+        parts = (Part("archive", path.name, path) if tarfile.is_tarfile(path) else Part("file", "adapter.safetensors", path),)
     return once("POST", ADAPTERS, form={"model": model}, parts=parts)
 
 
