@@ -25,7 +25,7 @@ static int adapters_list(cli *c)
 CLI_ON_ID(adapters_show, "GET", "/v1/adapters/%s")
 CLI_ON_ID(adapters_delete, "DELETE", "/v1/adapters/%s")
 
-/* The file is by default called as the adapter. */
+/* The file's default name is the adapter's id. */
 static int adapters_pull(cli *c)
 {
 	const char *id = cli_argument(c, 0), *file = cli_argument(c, 1);

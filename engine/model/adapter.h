@@ -8,8 +8,8 @@
  *   layers.L.ROUND.initial.score [heads]     l_0     ROUND: query, key
  *   layers.L.ROUND.initial.mean [hidden]     g_0
  *
- * A layer with a window forgets it, so it has none. In linear attention (mixer_linear) the sums S and z start from those
- * of as many such tokens as a head has channels:
+ * A layer with a window forgets it, so it has none. Linear attention (mixer_linear) has as many such tokens as a head has
+ * channels. Its sums S and z start from theirs:
  *
  *   layers.L.initial.keys, layers.L.initial.values [channels of a head, hidden]
  *

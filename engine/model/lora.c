@@ -370,7 +370,7 @@ value lora_layer(const builder *b, value x, value y, const char *matrix)
 status lora_check_sessions(const model *base, error *err)
 {
 	forward_spec spec = {.batch = 1, .length = 1, .slots = 1, .adapters = true, .out.logits = LOGITS_LAST};
-	model *twin; /* without memory, which a graph needs not */
+	model *twin; /* without memory: a graph needs none */
 	TRY(model_describe_twin(&twin, base, err));
 	status s = base->dims.form->source ? STATUS_UNSUPPORTED : STATUS_OK;
 	for (int i = 0; i < 2 && s == STATUS_OK; i++) {

@@ -13,7 +13,7 @@ typedef struct lora_bank lora_bank;
  * LORA_ENTRIES - 1 others. STATUS_NOMEM. STATUS_DEVICE. */
 status lora_bank_take(served_model *m, const served_adapter *a, int32_t *entry, error *err);
 void lora_bank_give(served_model *m, int32_t entry); /* 0 is legal */
-/* Return the inputs of a forward with adapters, which the bank exists for. */
+/* Return the inputs of a forward with adapters. The bank exists once lora_bank_take has returned an entry. */
 void lora_bank_inputs(const lora_bank *b, forward_input inputs[2]);
 void lora_bank_free(served_model *m);
 

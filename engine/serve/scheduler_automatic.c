@@ -52,8 +52,8 @@ static bool is_allowed(const scheduler *s, const session *x)
 	       session_snapshot_bytes(x) <= s->limits.automatic_bytes;
 }
 
-/* Make a complete copy of x its newest automatic snapshot, in place of one with the same id. False: there are too many
- * of other sessions, and it is freed. */
+/* Make a complete copy of x its newest automatic snapshot, in place of one with the same id. False: other sessions have
+ * too many, and the copy is freed. */
 static bool add_automatic(scheduler *s, session *x, session *copy)
 {
 	session *oldest, *same = session_find_snapshot(x, copy->id);

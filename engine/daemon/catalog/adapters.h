@@ -2,7 +2,7 @@
  *
  *   {"id", "object": "adapter", "created_at", "base", "base_digest", "kind": "state", "parameters", "job", "project"}
  *
- * of a low-rank adapter with "kind": "lora", "rank", "alpha" and, if it is not of all linear layers, "targets".
+ * A low-rank adapter has "kind": "lora", "rank" and "alpha", and "targets" if it leaves out linear layers.
  *
  * The document is the ledger's row, equal to the manifest's description. An adapter never changes, and its id is never
  * used again. */

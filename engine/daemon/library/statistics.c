@@ -234,7 +234,8 @@ void statistics_read(stream *s)
 		return;
 	}
 	*w = (waiter){.stream = s};
-	*r = (statistics_reading){.loop = s->net->loop, .library = library_of(s), .error = ERROR_INIT};
+	*r = (statistics_reading){.loop = s->net->loop, .error = ERROR_INIT};
+	r->library = library_of(s);
 	r->work.data = r;
 	snprintf(r->file, sizeof r->file, "%s", s->target);
 	error err = ERROR_INIT;
