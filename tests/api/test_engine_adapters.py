@@ -364,16 +364,15 @@ def test_adapters_are_those_of_a_keys_project_and_models(own_daemon):
     assert daemon.stop() == 0
 
 
-@pytest.mark.parametrize("how", ["flip", "remove"])
-def test_a_damaged_adapter_is_an_error_of_the_service_and_no_other_text_fails(own_daemon, how):
-    daemon = own_daemon()
+def check_that_a_damaged_adapter_fails_alone(daemon, make, name, how):
+    """Flip a bit of the file, or remove it: requests with the adapter are errors of the service, and no others."""
     with daemon.connect() as e:
         base = make_base(e)
-        adapter = make_adapter(e, base, e.add_file(OTHER_TEXT), steps=2)
+        adapter = make(e, base, e.add_file(OTHER_TEXT), 2)
     daemon.kill()
-    path = daemon.folder / "adapters" / adapter / "adapter.safetensors"
+    path = daemon.folder / "adapters" / adapter / name
     data = bytearray(path.read_bytes())
-    data[-1] ^= 1
+    data[-2] ^= 1
     path.unlink()
     if how == "flip":
         path.write_bytes(data)
@@ -384,6 +383,11 @@ def test_a_damaged_adapter_is_an_error_of_the_service_and_no_other_text_fails(ow
         assert e.generate({"model": base, "prompt": "a", "max_tokens": 1})[2]["model"] == base
         assert refused(e, "adapter.content", {"id": adapter}).status == 500
     assert daemon.stop() == 0
+
+
+@pytest.mark.parametrize("how", ["flip", "remove"])
+def test_a_damaged_adapter_is_an_error_of_the_service_and_no_other_text_fails(own_daemon, how):
+    check_that_a_damaged_adapter_fails_alone(own_daemon(), make_adapter, "adapter.safetensors", how)
 
 
 def test_an_adapter_speaks_with_weights_of_any_type(engine, base, two):

@@ -10,7 +10,7 @@ from safetensors.numpy import load, save
 
 from engine_client import TEXT, EngineError, daemon, engine, own_daemon, train
 from engine_serving import refused
-from test_engine_adapters import KILLS, OTHER_TEXT, in_session, kill_during, make_base, said, weights
+from test_engine_adapters import KILLS, OTHER_TEXT, check_that_a_damaged_adapter_fails_alone, in_session, kill_during, make_base, said, weights
 
 SCALE_TO_TEST = 1e-5
 
@@ -205,19 +205,4 @@ def test_a_job_killed_again_and_again_ends_with_the_same_bytes(own_daemon, kills
 
 @pytest.mark.parametrize("name", ["adapter_config.json", "adapter_model.safetensors"])
 def test_a_damaged_adapter_is_an_error_of_the_service_and_no_other_text_fails(own_daemon, name):
-    daemon = own_daemon()
-    with daemon.connect() as e:
-        base = make_base(e)
-        adapter = make_lora(e, base, e.add_file(OTHER_TEXT), 2)
-    daemon.kill()
-    path = daemon.folder / "adapters" / adapter / name
-    data = bytearray(path.read_bytes())
-    data[-2] ^= 1
-    path.write_bytes(data)
-    daemon.start()
-    with daemon.connect() as e:
-        failed = refused(e, "completion.create", {"model": base, "adapter": adapter, "prompt": "a", "max_tokens": 1})
-        assert (failed.status, failed.param) == (500, "adapter")
-        assert e.generate({"model": base, "prompt": "a", "max_tokens": 1})[2]["model"] == base
-        assert refused(e, "adapter.content", {"id": adapter}).status == 500
-    assert daemon.stop() == 0
+    check_that_a_damaged_adapter_fails_alone(own_daemon(), make_lora, name, "flip")

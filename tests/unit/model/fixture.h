@@ -21,6 +21,25 @@ static inline json_t *fixture_json(const char *text)
 	return json;
 }
 
+/* Return a complete configuration of this many layers, for 40 token ids. */
+static inline json_t *fixture_complete(const architecture *a, int64_t layers)
+{
+	json_t *json = json_object();
+	model_size size = {.hidden = 32,
+	                   .heads = 2,
+	                   .layers = layers,
+	                   .inputs = 40,
+	                   .positions = 16,
+	                   .length = 16,
+	                   .classes = 2,
+	                   .padding = 1,
+	                   .end = 2,
+	                   .source = 16};
+	model_size_complete(&size);
+	assert_true(a->complete(json, &size));
+	return json;
+}
+
 /* Read a configuration and return the status; *config must be freed. */
 static inline status fixture_config(const architecture *a, const char *text, void **config, error *err)
 {

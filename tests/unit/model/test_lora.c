@@ -24,27 +24,9 @@ static const char config[] =
     "{\"model_type\": \"additive2\", \"hidden_size\": 20, \"n_heads\": 5, \"n_layer\": 2, \"vocab_size\": 40,"
     " \"intermediate_size\": 31}";
 
-static json_t *small_config(const architecture *a)
-{
-	json_t *json = json_object();
-	model_size size = {.hidden = 32,
-	                   .heads = 2,
-	                   .layers = 2,
-	                   .inputs = V,
-	                   .positions = 16,
-	                   .length = 16,
-	                   .classes = 2,
-	                   .padding = 1,
-	                   .end = 2,
-	                   .source = 16};
-	model_size_complete(&size);
-	assert_true(a->complete(json, &size));
-	return json;
-}
-
 static model *small_model(const architecture *a)
 {
-	json_t *json = small_config(a);
+	json_t *json = fixture_complete(a, 2);
 	char *text = json_dumps(json, 0);
 	model *m = fixture_model_as(a, text, device);
 	free(text);
@@ -568,7 +550,7 @@ static void a_folder_has_the_names_of_peft_and_reads_back(void **state)
 static void an_architecture_is_checked_without_weights(void **state)
 {
 	(void)state;
-	json_t *json = small_config(&architecture_gpt2), *bad = fixture_json("[\"W1\"]");
+	json_t *json = fixture_complete(&architecture_gpt2, 2), *bad = fixture_json("[\"W1\"]");
 	error err = ERROR_INIT;
 	assert_int_equal(lora_check(&architecture_gpt2, json, &(lora_options){.rank = 4, .alpha = 8}, &err), STATUS_OK);
 	assert_int_equal(

@@ -50,20 +50,8 @@ static void models_that_once_failed_late_can_run(void **state)
 	expect_ok(&architecture_transformer, "{\"stack\": \"encoder\", " SMALL "}", NULL);
 	expect_ok(&architecture_additive, SMALL_CONFIG, NULL);
 	for (int i = 0; architecture_at(i); i++) {
-		json_t *json = json_object();
-		model_size size = {.hidden = 32,
-		                   .heads = 2,
-		                   .layers = 1,
-		                   .inputs = 40,
-		                   .positions = 16,
-		                   .length = 16,
-		                   .classes = 2,
-		                   .padding = 1,
-		                   .end = 2,
-		                   .source = 16};
+		json_t *json = fixture_complete(architecture_at(i), 1);
 		error err = ERROR_INIT;
-		model_size_complete(&size);
-		assert_true(architecture_at(i)->complete(json, &size));
 		if (model_trial_config(architecture_at(i), json, NULL, &err) != STATUS_OK)
 			fail_msg("%s: %s", architecture_at(i)->name, error_message(&err));
 		json_decref(json);

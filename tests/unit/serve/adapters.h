@@ -10,6 +10,20 @@
 #include "engine/model/lora.h"
 #include "engine/serve/served_adapter.h"
 
+/* A served model and adapters of it. */
+typedef struct rig {
+	fixture f;
+	served_adapter *adapters[LORA_ENTRIES + 1];
+	int count;
+} rig;
+
+static inline void rig_close(rig *r)
+{
+	for (int i = 0; i < r->count; i++)
+		served_adapter_free(r->adapters[i]);
+	fixture_close(&r->f);
+}
+
 /* Write a low-rank adapter with random matrices to the model's folder. */
 static inline void write_lora(const fixture *f, const lora_options *o, uint64_t seed)
 {

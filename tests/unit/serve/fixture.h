@@ -114,12 +114,18 @@ static inline void make_folder(char folder[64])
 	folder_new(folder);
 }
 
-static inline void fixture_folder_on(fixture *f, status (*open)(backend **b, int threads, error *err), int threads)
+/* Make an empty folder, and open the backend. */
+static inline void fixture_begin(fixture *f, status (*open)(backend **b, int threads, error *err), int threads)
 {
 	make_folder(f->folder);
 	assert_int_equal(open(&f->backend, threads, NULL), STATUS_OK);
 	if (fault_fetches || fault_parts)
 		f->backend = &fault_backend_new(f->backend)->base;
+}
+
+static inline void fixture_folder_on(fixture *f, status (*open)(backend **b, int threads, error *err), int threads)
+{
+	fixture_begin(f, open, threads);
 	write_model(f->folder, f->backend, 1, POSITIONS, POSITION_ERROR);
 }
 

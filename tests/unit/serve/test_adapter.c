@@ -6,11 +6,6 @@ enum { ADAPTERS = 2 };
 static const char config[] = "{\"hidden_size\": 32, \"n_heads\": 4, \"n_layer\": 3, \"vocab_size\": 259,"
                              " \"intermediate_size\": 40}";
 
-typedef struct rig {
-	fixture f;
-	served_adapter *adapters[ADAPTERS];
-} rig;
-
 /* Write an adapter of random states for the model in f's folder. */
 static void write_adapter(const fixture *f, uint64_t seed)
 {
@@ -28,10 +23,8 @@ static void write_adapter(const fixture *f, uint64_t seed)
 static void rig_open(rig *r, const scheduler_limits *limits)
 {
 	fixture *f = &r->f;
-	make_folder(f->folder);
-	assert_int_equal(cpu_open(&f->backend, 1, NULL), STATUS_OK);
-	if (fault_fetches || fault_parts)
-		f->backend = &fault_backend_new(f->backend)->base;
+	fixture_begin(f, cpu_open, 1);
+	r->count = ADAPTERS;
 	write_configured(f->folder, f->backend, "additive2", config);
 	fixture_serve(f, limits);
 	for (uint64_t i = 0; i < ADAPTERS; i++) {
@@ -40,13 +33,6 @@ static void rig_open(rig *r, const scheduler_limits *limits)
 		write_adapter(f, 40 + i);
 		assert_int_equal(served_adapter_open(&r->adapters[i], f->model, i ? "b" : "a", path, NULL, NULL), STATUS_OK);
 	}
-}
-
-static void rig_close(rig *r)
-{
-	for (int i = 0; i < ADAPTERS; i++)
-		served_adapter_free(r->adapters[i]);
-	fixture_close(&r->f);
 }
 
 static void a_session_reads_as_the_trained_adapter_and_pieces_change_no_bit(void **state)

@@ -5,18 +5,11 @@
 
 enum { ADAPTERS = LORA_ENTRIES + 1 };
 
-typedef struct rig {
-	fixture f;
-	served_adapter *adapters[ADAPTERS];
-} rig;
-
 static void rig_open(rig *r, int kind, dtype weights, const scheduler_limits *limits)
 {
 	fixture *f = &r->f;
-	make_folder(f->folder);
-	assert_int_equal(cpu_open(&f->backend, 1, NULL), STATUS_OK);
-	if (fault_fetches || fault_parts)
-		f->backend = &fault_backend_new(f->backend)->base;
+	fixture_begin(f, cpu_open, 1);
+	r->count = ADAPTERS;
 	write_named(f, kind);
 	fixture_serve_as(f, limits, weights);
 	for (int i = 0; i < ADAPTERS; i++) {
@@ -27,13 +20,6 @@ static void rig_open(rig *r, int kind, dtype weights, const scheduler_limits *li
 		if (served_adapter_open_lora(&r->adapters[i], f->model, id, f->folder, NULL, &err) != STATUS_OK)
 			fail_msg("%s", error_message(&err));
 	}
-}
-
-static void rig_close(rig *r)
-{
-	for (int i = 0; i < ADAPTERS; i++)
-		served_adapter_free(r->adapters[i]);
-	fixture_close(&r->f);
 }
 
 static void a_session_reads_as_the_trained_adapter_and_pieces_change_no_bit(void **state)
