@@ -149,6 +149,11 @@ int64_t dataset_memory(const dataset *d)
 	return bytes;
 }
 
+int64_t dataset_room(const dataset *d)
+{
+	return d->kind == RECORD_PREFERENCE ? 2 * d->length : d->length + d->source_length;
+}
+
 int64_t dataset_permute(int64_t x, int64_t count, uint64_t seed, int64_t epoch)
 {
 	uint64_t at = (uint64_t)x, n = (uint64_t)count;
@@ -238,8 +243,9 @@ status dataset_record(const dataset *d, uint64_t seed, int64_t epoch, int64_t i,
 	assert(i >= 0 && i < d->records);
 	bool mixed = d->n_parts > 1 || (d->n_parts == 1 && d->parts[0].shown != d->parts[0].blocks);
 	int64_t place = seed != 0 ? dataset_permute(i, d->records, seed, epoch) : i;
-	TRY(text_record_reserve(out, d->length + d->source_length, err));
+	TRY(text_record_reserve(out, dataset_room(d), err));
 	out->continues = false;
+	out->number = place;
 	if (d->kind != RECORD_BLOCK)
 		return records_read(d, place, out, err);
 	int64_t block = place;

@@ -1,7 +1,7 @@
 /* dataset.h - a corpus as records in a reproducible random order.
  *
  * A record is a sequence of tokens: a block of text, a text with a label (labelled.h), or a source with its target
- * (pairs.h).
+ * (pairs.h). Or it is two sequences: a prompt with each of two completions (preferences.h).
  *
  * Blocks come from one or several cached texts (token_cache.h). The tokens of a text are cut into blocks of `length`;
  * the remainder is dropped. A block may therefore contain the end of one document and the beginning of the next. With
@@ -35,9 +35,10 @@ typedef struct dataset dataset;
 enum { DATASET_MAX_SENTINELS = 256 };
 
 typedef enum record_kind {
-	RECORD_BLOCK,    /* `length` tokens of running text */
-	RECORD_LABELLED, /* at most `length` tokens, and their class */
-	RECORD_PAIR      /* a source of at most `source_length` tokens, followed by a target of at most `length` */
+	RECORD_BLOCK,     /* `length` tokens of running text */
+	RECORD_LABELLED,  /* at most `length` tokens, and their class */
+	RECORD_PAIR,      /* a source of at most `source_length` tokens, followed by a target of at most `length` */
+	RECORD_PREFERENCE /* two sequences of at most `length` tokens that begin with the same prompt */
 } record_kind;
 
 typedef struct text_record {
@@ -47,7 +48,10 @@ typedef struct text_record {
 	bool continues; /* not shuffled: its text directly follows that of record i - 1, in the same document with
 	                 * reset_at_document */
 	int32_t label;  /* RECORD_LABELLED: number of the class */
-	int32_t source; /* RECORD_PAIR: tokens of the source; the other count - source are the target */
+	int32_t source; /* RECORD_PAIR: tokens of the source; the other count - source are the target.
+	                 * RECORD_PREFERENCE: tokens of the prompt in each sequence */
+	int64_t second; /* RECORD_PREFERENCE: where the rejected sequence begins */
+	int64_t number; /* its place in the order that is not shuffled */
 	/* private */
 	int64_t room;
 	unsigned char *flags;
@@ -77,7 +81,8 @@ status dataset_make(dataset **train, dataset **valid, const tokenizer *t, const 
 void dataset_free(dataset *d);
 
 record_kind dataset_kind(const dataset *d);
-/* Maximum number of tokens of a record; for pairs: of a target, and of a source (0: no source). */
+/* Maximum number of tokens of a record; for pairs: of a target, and of a source (0: no source); for preferences: of a
+ * sequence. */
 int64_t dataset_length(const dataset *d);
 int64_t dataset_source_length(const dataset *d);
 int64_t dataset_records(const dataset *d);
@@ -112,8 +117,10 @@ int32_t dataset_vocab(const dataset *d);
 /* Add the number of occurrences of each id in an epoch's records to counts [vocab]; reads all records. STATUS_STORAGE
  * as dataset_record, STATUS_NOMEM. */
 status dataset_count(const dataset *d, int64_t *counts, error *err);
-/* Add the number of records of each length to counts [dataset_length + 1], and of each length of a source to sources
- * [dataset_source_length + 1]. Not for blocks. STATUS_STORAGE, STATUS_NOMEM. */
+/* Bound of the tokens of a record: text_record.count. */
+int64_t dataset_room(const dataset *d);
+/* Add the number of records, or sequences, of each length to counts [dataset_length + 1], and of each length of a
+ * source to sources [dataset_source_length + 1]. Not for blocks. STATUS_STORAGE, STATUS_NOMEM. */
 status dataset_count_lengths(const dataset *d, int64_t *counts, int64_t *sources, error *err);
 /* A 64-bit hash of the records' tokens, to check that a run resumes with the same data. */
 uint64_t dataset_fingerprint(const dataset *d);

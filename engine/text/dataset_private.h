@@ -38,7 +38,8 @@ struct dataset {
 	tokenizer_frame source_frame;
 	/* records: their tokens, and their entries */
 	token_cache *texts, *entries; /* those of a record_text */
-	int64_t all_records;          /* number of records of the text; the dataset may be a part */
+	int64_t all_records;          /* number of entries of the text; the dataset may be a part */
+	int64_t sequences;            /* number in a record; each has an entry */
 	record_choice chosen;
 	int64_t source_length; /* RECORD_PAIR: maximum number of tokens of a source */
 	char **classes;        /* their names by number, NULL-terminated */

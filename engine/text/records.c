@@ -1,4 +1,5 @@
-/* Datasets of records whose entries are on the disk (record_text.h): texts with a label, pairs. A dataset shares the
+/* Datasets of records whose entries are on the disk (record_text.h): texts with a label, pairs, preferences, which have
+ * two entries. A dataset shares the
  * files of its text, and where it is one of two holds a bit for each record: whether the record is its own. */
 #include <math.h>
 #include <stdlib.h>
@@ -64,6 +65,8 @@ static bool is_number(const dataset *d, int64_t count, int32_t number)
 {
 	if (d->kind == RECORD_LABELLED)
 		return number >= 0 && number < d->n_classes && count <= d->length;
+	if (d->kind == RECORD_PREFERENCE)
+		return number >= 0 && number <= count && count <= d->length;
 	return number >= 0 && number <= d->source_length && number <= count && count - number <= d->length;
 }
 
@@ -83,34 +86,39 @@ static int32_t number_of(const dataset *d, const int32_t *entry)
 
 status records_read(const dataset *d, int64_t i, text_record *out, error *err)
 {
-	int32_t words[2 * RECORD_ENTRY] = {0};
-	int64_t record = find_record(&d->chosen, i), first = record > 0 ? record - 1 : 0;
-	int32_t *entry = words + RECORD_ENTRY;
-	TRY(token_cache_read(d->entries, first * RECORD_ENTRY, (record - first + 1) * RECORD_ENTRY,
-	                     record > 0 ? words : entry, NULL, err));
-	int64_t begin = entry_end(words);
-	TRY(check_entry(d, begin, entry, err));
-	out->count = entry_end(entry) - begin;
+	enum { MOST = 2 };
+	int32_t words[(1 + MOST) * RECORD_ENTRY] = {0}, *entry = words + RECORD_ENTRY;
+	const int64_t at = find_record(&d->chosen, i) * d->sequences, first = at > 0 ? at - 1 : 0;
+	TRY(token_cache_read(d->entries, first * RECORD_ENTRY, (at + d->sequences - first) * RECORD_ENTRY,
+	                     at > 0 ? words : entry, NULL, err));
+	const int64_t begin = entry_end(words);
+	int64_t end = begin;
+	for (int64_t k = 0; k < d->sequences; k++) {
+		TRY(check_entry(d, end, entry + k * RECORD_ENTRY, err));
+		out->second = end - begin;
+		end = entry_end(entry + k * RECORD_ENTRY);
+	}
+	out->count = end - begin;
 	out->not_predicted = NULL;
-	*(d->kind == RECORD_PAIR ? &out->source : &out->label) = number_of(d, entry);
+	*(d->kind == RECORD_LABELLED ? &out->label : &out->source) = number_of(d, entry);
 	return token_cache_read(d->texts, begin, out->count, out->ids, NULL, err);
 }
 
-/* Call `each` with the dataset's records in order. */
+/* Call `each` with the entries of the dataset's records in order. */
 typedef status (*entry_visit)(void *context, int64_t begin, int64_t end, int32_t number, error *err);
 
-static status walk_entries(const dataset *d, int64_t records, entry_visit each, void *context, error *err)
+static status walk_entries(const dataset *d, int64_t entries, entry_visit each, void *context, error *err)
 {
 	int32_t *words = memory_new(ENTRIES * RECORD_ENTRY, sizeof *words);
 	status s = words ? STATUS_OK : error_no_memory(err, "the records of the text");
 	int64_t begin = 0;
-	for (int64_t first = 0; first < records && s == STATUS_OK; first += ENTRIES) {
-		int64_t n = records - first < ENTRIES ? records - first : ENTRIES;
+	for (int64_t first = 0; first < entries && s == STATUS_OK; first += ENTRIES) {
+		int64_t n = entries - first < ENTRIES ? entries - first : ENTRIES;
 		s = token_cache_read(d->entries, first * RECORD_ENTRY, n * RECORD_ENTRY, words, NULL, err);
 		for (int64_t i = 0; i < n && s == STATUS_OK; i++) {
 			const int32_t *entry = words + i * RECORD_ENTRY;
 			s = check_entry(d, begin, entry, err);
-			if (s == STATUS_OK && is_chosen(&d->chosen, first + i))
+			if (s == STATUS_OK && is_chosen(&d->chosen, (first + i) / d->sequences))
 				s = each(context, begin, entry_end(entry), number_of(d, entry), err);
 			begin = entry_end(entry);
 		}
@@ -206,6 +214,11 @@ static status make_fingerprint(dataset *d, int64_t records, error *err)
 
 /* --- datasets ------------------------------------------------------------------------------ */
 
+static int64_t sequences_of(record_kind k)
+{
+	return k == RECORD_PREFERENCE ? 2 : 1;
+}
+
 static status copy_classes(dataset *d, const labelled_text *x, error *err)
 {
 	d->classes = memory_new((size_t)x->n_classes + 1, sizeof *d->classes);
@@ -235,14 +248,15 @@ static status make(dataset **out, const tokenizer *t, const record_source *x, in
 	d->kind = x->kind;
 	d->length = x->length;
 	d->source_length = x->source_length;
-	d->records = in_second ? second : x->text->records - second;
+	d->sequences = sequences_of(x->kind);
+	d->records = in_second ? second : x->text->records / d->sequences - second;
 	d->all_records = x->text->records;
 	d->entropy = NAN;
 	d->texts = token_cache_share(x->text->tokens);
 	d->entries = token_cache_share(x->text->entries);
 	status s = x->labels ? copy_classes(d, x->labels, err) : STATUS_OK;
 	if (s == STATUS_OK && second > 0)
-		s = choose(&d->chosen, x->text->records, second, in_second, err);
+		s = choose(&d->chosen, x->text->records / d->sequences, second, in_second, err);
 	if (s == STATUS_OK)
 		s = make_fingerprint(d, x->text->records, err);
 	if (s == STATUS_OK)
@@ -255,13 +269,14 @@ static status make(dataset **out, const tokenizer *t, const record_source *x, in
 status records_make(dataset **train, dataset **valid, const tokenizer *t, const record_source *x, double fraction,
                     error *err)
 {
-	int64_t second = (int64_t)(fraction * (double)x->text->records);
+	const int64_t records = x->text->records / sequences_of(x->kind);
+	int64_t second = (int64_t)(fraction * (double)records);
 	*train = NULL;
 	if (valid)
 		*valid = NULL;
 	if (fraction != 0 && second == 0)
 		return error_set(err, STATUS_INVALID, "validation_fraction",
-		                 "of %lld records leaves none for validation", (long long)x->text->records);
+		                 "of %lld records leaves none for validation", (long long)records);
 	TRY(make(train, t, x, second, false, err));
 	status s = second > 0 ? make(valid, t, x, second, true, err) : STATUS_OK;
 	if (s != STATUS_OK) {

@@ -8,6 +8,7 @@
 #include "engine/base/json_text.h"
 #include "engine/base/utf8.h"
 #include "engine/text/document_tokens.h"
+#include "engine/text/preferences.h"
 
 enum { PIECE_BYTES = 1 << 20 };
 
@@ -215,7 +216,7 @@ static status add_conversation(const void *context, const json_t *messages, cons
 	return conversation_pieces(context, messages, tools, line, add_document_tokens, c, err);
 }
 
-/* --- labelled texts and pairs ----------------------------------------------------------------- */
+/* --- labelled texts, pairs and preferences ----------------------------------------------------- */
 
 /* Add the text of a member that must be a string. */
 static status add_member(counting *c, const json_t *object, const char *key, long line, const encode_options *how,
@@ -262,7 +263,10 @@ static status add_record(void *context, const json_t *object, long line, error *
 	counting *c = context;
 	if (!json_is_object(object))
 		return jsonl_refuse(err, line, "not a JSON object");
-	return c->options->records == RECORD_PAIR ? add_pair(c, object, line, err) : add_labelled(c, object, line, err);
+	return c->options->records == RECORD_PAIR ? add_pair(c, object, line, err)
+	       : c->options->records == RECORD_PREFERENCE
+	           ? preferences_pieces(c->options->chat, object, line, add_document, c, err)
+	           : add_labelled(c, object, line, err);
 }
 
 /* --- the whole ---------------------------------------------------------------------------------- */

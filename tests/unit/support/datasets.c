@@ -66,3 +66,18 @@ status pairs_new(dataset **train, dataset **valid, const tokenizer *t, const cha
 	record_text_close(&x);
 	return s;
 }
+
+status preferences_new(dataset **train, dataset **valid, const tokenizer *t, const char *text, size_t bytes,
+                       int64_t length, double fraction, error *err)
+{
+	byte_source *source;
+	record_text x;
+	*train = NULL;
+	if (valid)
+		*valid = NULL;
+	TRY(byte_source_memory(&source, text, bytes, err));
+	TRY(preferences_build(&x, source, t, length, &(corpus_tokens_options){0}, err));
+	status s = preferences_make(train, valid, t, &x, length, fraction, err);
+	record_text_close(&x);
+	return s;
+}
