@@ -393,15 +393,21 @@ static void builder_add_loss(const builder *b, value h, value weight, value bias
 	const forward_training *train = &b->spec->train;
 	const value weights =
 	    train->weighted ? graph_input(b->g, port_name(PORT_LABEL_WEIGHTS), DTYPE_F32, labels) : VALUE_NONE;
-	const linear_cross_entropy_values out =
-	    op_linear_cross_entropy(b->g, h, weight, bias, input(b->g, PORT_LABELS, labels), weights,
-	                            (linear_cross_entropy_params){alpha, train->smoothing});
+	const value label = input(b->g, PORT_LABELS, labels);
+	/* A node of their own: weights may depend on them, and the loss computes its gradients at once. */
+	const value log_probabilities = train->log_probabilities
+	                                    ? op_linear_cross_entropy(b->g, h, weight, bias, label, VALUE_NONE,
+	                                                              (linear_cross_entropy_params){alpha, 0})
+	                                          .log_probability
+	                                    : VALUE_NONE;
+	const linear_cross_entropy_values out = op_linear_cross_entropy(
+	    b->g, h, weight, bias, label, weights, (linear_cross_entropy_params){alpha, train->smoothing});
 	graph_output(b->g, out.loss, "%s", port_name(PORT_LOSS));
 	graph_output(b->g, out.count, "%s", port_name(PORT_COUNT));
 	if (train->hits)
 		graph_output(b->g, out.hit, "%s", port_name(PORT_HITS));
 	if (train->log_probabilities)
-		graph_output(b->g, out.log_probability, "%s", port_name(PORT_LOG_PROBABILITIES));
+		graph_output(b->g, log_probabilities, "%s", port_name(PORT_LOG_PROBABILITIES));
 }
 
 void builder_vocabulary(builder *b, value h, value weight, value bias, float alpha)

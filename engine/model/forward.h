@@ -46,7 +46,7 @@ typedef struct forward_outputs {
 typedef struct forward_training {
 	bool loss;              /* takes labels, outputs loss and count */
 	bool hits;              /* with loss: outputs which labels have the largest logit */
-	bool log_probabilities; /* with loss: outputs those of the labels */
+	bool log_probabilities; /* with loss: outputs those of the labels, before the weights are read */
 	bool weighted;          /* with loss: takes a weight for each label's loss */
 	bool backward;          /* outputs gradients of all parameters as "grad.NAME" */
 	bool recompute;         /* with backward: recomputes activations of a layer instead of keeping them */
