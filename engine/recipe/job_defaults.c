@@ -25,6 +25,7 @@ static kind_defaults job_defaults_kind_of(const objective *o)
 	    [RECORD_BLOCK] = {6, 4e-3, 4e-3, JOB_DEFAULTS_LEAST_STEPS},
 	    [RECORD_LABELLED] = {2, 1e-3, 2e-3, 4 * JOB_DEFAULTS_LEAST_STEPS},
 	    [RECORD_PAIR] = {2, 2e-3, 4e-3, 4 * JOB_DEFAULTS_LEAST_STEPS},
+	    [RECORD_PREFERENCE] = {6, 4e-3, 4e-3, JOB_DEFAULTS_LEAST_STEPS},
 	};
 	return kinds[o ? o->records : RECORD_BLOCK];
 }
@@ -86,7 +87,7 @@ static int64_t ceil_div(int64_t n, int64_t by)
 /* The largest usual batch with which the epochs are steps enough; ranks share it evenly. */
 static int64_t choose_batch(const train_options *o, int64_t epochs, const job_data *d)
 {
-	const int64_t row = o->sequence_length + train_options_source(o),
+	const int64_t row = o->sequence_length * objective_rows(o->objective) + train_options_source(o),
 	              least = job_defaults_kind_of(o->objective).least_steps;
 	const int64_t shown = (epochs ? epochs : JOB_DEFAULTS_EPOCHS) * d->records / o->gradient_accumulation;
 	int64_t batch = clamp(BATCH_TOKENS / row, 1, TRAINING_OPTIONS_BATCH_SIZE_DEFAULT);

@@ -20,6 +20,7 @@
 #define CARRIED "carried.safetensors"
 #define BEST "best.safetensors"
 #define TRAINED "trained.safetensors"
+#define REFERENCE "reference.safetensors"
 enum { STATE_MAX_BYTES = 16 << 20, CONFIG_DIGITS = 15 };
 
 /* --- writing --------------------------------------------------------------------- */
@@ -74,6 +75,11 @@ static status checkpoint_write_all(const char *folder, const checkpoint_parts *p
 		char path[PATH_MAX];
 		TRY(path_join(path, folder, CARRIED, err));
 		TRY(carry_write(p->carry, p->step, path, err));
+	}
+	if (p->reference) {
+		char path[PATH_MAX];
+		TRY(path_join(path, folder, REFERENCE, err));
+		TRY(reference_write(p->reference, path, err));
 	}
 	if (p->best)
 		TRY(write_kept(folder, BEST, p->best, err));
@@ -244,6 +250,16 @@ status checkpoint_load_carry(const char *folder, carry *c, int64_t step, error *
 		return STATUS_OK;
 	TRY(open_part(folder, CARRIED, path, &about, err));
 	return close_part(about, carry_read(c, step, path, about, err), err);
+}
+
+status checkpoint_load_reference(const char *folder, reference *r, error *err)
+{
+	char path[PATH_MAX];
+	manifest *about;
+	if (!r)
+		return STATUS_OK;
+	TRY(open_part(folder, REFERENCE, path, &about, err));
+	return close_part(about, reference_read(r, path, about, err), err);
 }
 
 static status load_kept(const char *folder, const char *name, kept_weights *k, error *err)

@@ -7,6 +7,8 @@
  *   carried.safetensors     with carry_state: the states that the rows of the next step carry (carry.h)
  *   trained.safetensors     with ema_decay, where the model is the average: the weights being trained (kept_weights.h)
  *   best.safetensors        with keep_best, after the first evaluation: the best weights (kept_weights.h)
+ *   reference.safetensors   with an objective that compares with the first weights: log-probabilities by them
+ *                           (reference.h)
  *   trainer.json            the trainer's own state, and "updates"
  *   manifest.json           written last: the hashes of all files (manifest.h)
  *
@@ -18,14 +20,16 @@
 #include "engine/train/kept_weights.h"
 #include "engine/train/carry.h"
 #include "engine/train/optimizer.h"
+#include "engine/train/reference.h"
 
-/* The parts of a run after `step` steps. trained, carry and best may be NULL. */
+/* The parts of a run after `step` steps. trained, carry, best and reference may be NULL. */
 typedef struct checkpoint_parts {
 	const model *model;   /* the model that is evaluated */
 	const model *trained; /* with an average: the model that is trained */
 	const optimizer *optimizer;
 	const carry *carry;
 	const kept_weights *best;
+	const reference *reference; /* complete */
 	int64_t step;
 } checkpoint_parts;
 
@@ -47,5 +51,7 @@ status checkpoint_load_carry(const char *folder, carry *c, int64_t step, error *
 status checkpoint_load_trained(const char *folder, model *m, error *err);
 /* Load the weights of the best evaluation; NULL: nothing to do. */
 status checkpoint_load_best(const char *folder, kept_weights *b, error *err);
+/* Load the log-probabilities by the first weights; NULL: nothing to do. */
+status checkpoint_load_reference(const char *folder, reference *r, error *err);
 
 #endif

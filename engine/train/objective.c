@@ -25,6 +25,11 @@ const objective *objective_find(const char *name)
 	return NULL;
 }
 
+int64_t objective_rows(const objective *o)
+{
+	return o->rows ? o->rows : 1;
+}
+
 /* Return why the objective cannot be used; NULL: it can. */
 static const char *find_fault(const objective *o, const model_dims *d)
 {

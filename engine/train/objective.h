@@ -2,7 +2,8 @@
  *
  * An objective is one source in objectives/ that defines the constant `objective_NAME`; the build makes the list of
  * them. It states which records of a dataset it learns from, how a record becomes the values of a forward's ports, and
- * what an evaluation reports. The loss is the cross entropy of the model's head, with label smoothing in training.
+ * what an evaluation reports. The loss is the cross entropy of the model's head, with label smoothing in training, or a
+ * function of whole sequences that the objective computes itself (`weigh`).
  * Everything here is immutable; any thread may call the functions. */
 #ifndef ENGINE_TRAIN_OBJECTIVE_H
 #define ENGINE_TRAIN_OBJECTIVE_H
@@ -36,6 +37,18 @@ typedef struct example {
 	int64_t source_length;     /* for the source's row; 0: no source */
 } example;
 
+/* The rows of a batch, as an objective sees them that computes the loss itself. R = records · objective.rows. */
+typedef struct sequence_batch {
+	const train_options *options;
+	int64_t records;        /* at least 1 */
+	const float *sums;      /* [R]: sum of the log-probabilities of the row's labels */
+	const float *reference; /* [R]: the same before the first step */
+	const int64_t *labels;  /* [R]: number of them */
+	double *slopes;         /* [R], out: derivative of the loss with respect to sums */
+	double loss;            /* out: mean over the records */
+	void *tally;            /* in an evaluation: the objective's; else NULL */
+} sequence_batch;
+
 typedef struct objective {
 	const char *name;           /* name in recipes */
 	const char *model;          /* usual architecture of a new model */
@@ -44,6 +57,7 @@ typedef struct objective {
 	bool uneven;                /* records of one length may have different numbers of labels */
 	bool masks;                 /* the model reads mask tokens; a new one reserves an id (example_mask) */
 	record_kind records;        /* kind of records it learns from */
+	bool continues;             /* it changes a model, and learns none from scratch */
 	bool skips_excluded;        /* with RECORD_BLOCK: tokens that a record excludes (text_record) are never
 	                             * labels */
 	/* Return the maximum tokens of a record. NULL: sequence_length. */
@@ -53,22 +67,28 @@ typedef struct objective {
 	/* STATUS_INVALID (with a param) if a model of these dimensions cannot learn from the data. NULL: it always
 	 * can. */
 	status (*check)(const dataset *d, const model_dims *dims, const train_options *o, error *err);
-	/* Convert a record to the values of the ports. values[i] is one row of ports[i]: x->length numbers,
-	 * x->source_length for a source, or 1. The result depends on *x alone, so a resumed run computes the same. */
+	int64_t rows; /* rows of the model's batch for a record; 0: one */
+	/* Convert a record to the values of the ports. values[i] is the record's rows of ports[i], each with x->length
+	 * numbers, x->source_length for a source, or 1. The result depends on *x alone, so a resumed run computes the
+	 * same. */
 	void (*example)(const example *x, void *const *values);
+	/* Compute the loss of a batch from its sequences. NULL: it is the model's own. */
+	void (*weigh)(sequence_batch *b);
 	/* Numbers that an evaluation reports besides the mean loss. */
 	const char *metrics[TRAIN_MAX_METRICS + 1]; /* names, NULL-terminated */
 	void (*measure)(const evaluation *e, double *metrics);
 	/* True if the last evaluation is no better than a guess without the text. NULL: no such guess exists. */
 	bool (*at_chance)(const train_progress *p);
 	/* Further outputs of an evaluation, and how they are counted: row b < rows of p has record first + b ·
-	 * e->stride. tally NULL: none. */
+	 * e->stride. tally NULL: none, or `weigh` counts. */
 	logits_rows logits;
 	bool hits; /* PORT_HITS */
 	size_t (*tally_bytes)(const dataset *d);
 	status (*tally)(evaluation *e, plan *p, int64_t first, int64_t rows);
 } objective;
 
+/* Return the rows of the model's batch for a record. */
+int64_t objective_rows(const objective *o);
 /* STATUS_INVALID "objective": a model with these dimensions cannot be trained for it. */
 status objective_check_model(const objective *o, const model_dims *dims, error *err);
 /* STATUS_INVALID names the option that forbids carry_state. */

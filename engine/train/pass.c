@@ -14,12 +14,21 @@ struct pass {
 	const train_options *options;
 	const objective *objective;
 	const model_dims *dims;
-	int64_t batch, length, source_length;
+	int64_t batch, length, source_length; /* batch: in records */
+	int64_t rows;                         /* number for a record */
+	int64_t loaded;                       /* records of the batch that count */
 	value loss, count;
 	text_record record;                 /* the record being loaded */
 	int32_t *host[OBJECTIVE_MAX_PORTS]; /* a batch of each port */
 	int64_t row[OBJECTIVE_MAX_PORTS];   /* numbers in a row of the port */
 	bool *continues;                    /* [batch] */
+	int64_t *numbers;                   /* [batch]: text_record.number */
+	/* for an objective that computes the loss itself; R = batch · rows */
+	value log_probabilities;
+	float *by_label;        /* [R, length]: log-probabilities, then weights */
+	float *sums, *compared; /* [R] each: sequence_batch.sums, reference */
+	double *slopes;         /* [R] */
+	int64_t *labels;        /* [R] */
 };
 
 /* Return the index of a port in the objective's list; -1: absent. */
@@ -41,15 +50,18 @@ static void add_ports(forward_spec *spec, const train_options *o)
 
 forward_spec pass_training_spec(const train_options *o, const model_dims *d, int64_t batch)
 {
-	forward_spec spec = {.batch = batch,
+	const bool weighs = o->objective->weigh;
+	forward_spec spec = {.batch = batch * objective_rows(o->objective),
 	                     .length = o->sequence_length,
-	                     .train.dropout = d->dropout > 0,
+	                     .train.dropout = d->dropout > 0 && !weighs, /* noise in one of two compared numbers */
 	                     .train.loss = true,
 	                     .train.backward = true,
 	                     .train.carried = o->carry_state,
 	                     .train.recompute = o->recompute,
 	                     .bf16 = o->precision == PRECISION_BF16,
-	                     .train.smoothing = (float)o->label_smoothing};
+	                     .train.log_probabilities = weighs,
+	                     .train.weighted = weighs,
+	                     .train.smoothing = weighs ? 0 : (float)o->label_smoothing};
 	add_ports(&spec, o);
 	return spec;
 }
@@ -65,6 +77,18 @@ static status make_rows(pass *p)
 			return STATUS_NOMEM;
 	}
 	return STATUS_OK;
+}
+
+static status make_sequences(pass *p)
+{
+	const int64_t rows = p->batch * p->rows;
+	p->log_probabilities = port_find(plan_graph(p->plan), PORT_LOG_PROBABILITIES);
+	p->by_label = memory_new((size_t)(rows * p->length), sizeof *p->by_label);
+	p->sums = memory_new((size_t)rows, sizeof *p->sums);
+	p->compared = memory_new((size_t)rows, sizeof *p->compared);
+	p->slopes = memory_new((size_t)rows, sizeof *p->slopes);
+	p->labels = memory_new((size_t)rows, sizeof *p->labels);
+	return p->by_label && p->sums && p->compared && p->slopes && p->labels ? STATUS_OK : STATUS_NOMEM;
 }
 
 static status allocate_pool(pass *p, const model *m)
@@ -85,10 +109,13 @@ static status pass_make(pass *p, const model *m, const forward_spec *spec, float
 	if (own.train.carried && model_architecture(m)->carries_states)
 		TRY(allocate_pool(p, m));
 	TRY(model_plan(&p->plan, m, &own, gradients, p->pool, err));
-	TRY(text_record_reserve(&p->record, p->length + p->source_length, err));
+	TRY(text_record_reserve(&p->record, p->length * p->rows + p->source_length, err));
 	p->continues = memory_new((size_t)p->batch, sizeof *p->continues);
-	if (!p->continues)
+	p->numbers = memory_new((size_t)p->batch, sizeof *p->numbers);
+	if (!p->continues || !p->numbers)
 		return STATUS_NOMEM;
+	if (p->objective->weigh)
+		TRY(make_sequences(p));
 	p->loss = port_find(plan_graph(p->plan), PORT_LOSS);
 	p->count = port_find(plan_graph(p->plan), PORT_COUNT);
 	TRY(make_rows(p));
@@ -109,7 +136,8 @@ status pass_new(pass **out, const model *m, const train_options *o, const forwar
 	p->options = o;
 	p->objective = o->objective;
 	p->dims = model_dimensions(m);
-	p->batch = spec->batch;
+	p->rows = objective_rows(o->objective);
+	p->batch = spec->batch / p->rows;
 	p->length = spec->length;
 	p->source_length = train_options_source(o);
 	status s = pass_make(p, m, spec, gradients, err);
@@ -132,6 +160,12 @@ void pass_free(pass *p)
 		free(p->host[i]);
 	text_record_fini(&p->record);
 	free(p->continues);
+	free(p->numbers);
+	free(p->by_label);
+	free(p->sums);
+	free(p->compared);
+	free(p->slopes);
+	free(p->labels);
 	free(p);
 }
 
@@ -144,6 +178,7 @@ status pass_read(pass *p, const dataset *d, uint64_t shuffle, pass_rows rows, er
 {
 	assert(rows.count >= 0 && rows.count <= p->batch && dataset_length(d) == train_options_record(p->options));
 	int64_t records = dataset_records(d);
+	p->loaded = rows.count;
 	example x = {.data = d,
 	             .dims = p->dims,
 	             .options = p->options,
@@ -159,6 +194,7 @@ status pass_read(pass *p, const dataset *d, uint64_t shuffle, pass_rows rows, er
 			TRY(dataset_record(d, shuffle, x.epoch, x.place, &p->record, err));
 		else
 			x.record = NULL;
+		p->numbers[b] = p->record.number;
 		p->continues[b] = x.record && !rows.begin && p->record.continues;
 		void *values[OBJECTIVE_MAX_PORTS];
 		for (int i = 0; i < p->objective->n_ports; i++)
@@ -210,4 +246,52 @@ status pass_result(pass *p, double *loss, double *count)
 	*loss = l;
 	*count = c;
 	return STATUS_OK;
+}
+
+/* --- objectives that compute the loss themselves ---------------------------------------------- */
+
+int pass_stop(const pass *p)
+{
+	return port_find(plan_graph(p->plan), PORT_LABEL_WEIGHTS) == VALUE_NONE
+	           ? plan_node_count(p->plan)
+	           : plan_node_of(p->plan, p->log_probabilities) + 1;
+}
+
+status pass_sums(pass *p, float *sums)
+{
+	const int32_t *labels = p->host[find_port(p->objective, PORT_LABELS)];
+	TRY(plan_read(p->plan, p->log_probabilities, p->by_label));
+	for (int64_t row = 0; row < p->loaded * p->rows; row++) {
+		double sum = 0;
+		p->labels[row] = 0;
+		for (int64_t i = row * p->length; i < (row + 1) * p->length; i++) {
+			sum += (double)p->by_label[i];
+			p->labels[row] += labels[i] >= 0;
+		}
+		sums[row] = (float)sum;
+	}
+	return STATUS_OK;
+}
+
+status pass_weigh(pass *p, const float *reference, void *tally, double *loss)
+{
+	sequence_batch b = {.options = p->options,
+	                    .records = p->loaded,
+	                    .sums = p->sums,
+	                    .reference = p->compared,
+	                    .labels = p->labels,
+	                    .slopes = p->slopes,
+	                    .tally = tally};
+	TRY(pass_sums(p, p->sums));
+	for (int64_t i = 0; i < p->loaded * p->rows; i++)
+		p->compared[i] = reference[p->numbers[i / p->rows] * p->rows + i % p->rows];
+	p->objective->weigh(&b);
+	*loss = b.loss;
+	/* The loss of the plan is Σ weight · -log-probability / labels. */
+	const double labels = (double)pass_labels(p);
+	for (int64_t i = 0; i < p->batch * p->rows * p->length; i++) {
+		const int64_t row = i / p->length;
+		p->by_label[i] = row < p->loaded * p->rows ? (float)(-labels * p->slopes[row]) : 0;
+	}
+	return feed_write(p->plan, PORT_LABEL_WEIGHTS, p->by_label);
 }

@@ -9,17 +9,17 @@
 
 typedef struct pass pass;
 
-/* Return the spec of a forward and backward for a training batch of o->objective. */
+/* Return the spec of a forward and backward for a training batch of o->objective. batch: in records. */
 forward_spec pass_training_spec(const train_options *o, const model_dims *d, int64_t batch);
-/* Create a pass for o->objective; the options are borrowed. spec: a forward with loss over batch × length tokens, to
- * which the inputs of the objective are added. gradients: as in model_plan. */
+/* Create a pass for o->objective; the options are borrowed. spec: a forward with loss over batch × length tokens, with
+ * objective_rows rows for each record, to which the inputs of the objective are added. gradients: as in model_plan. */
 status pass_new(pass **out, const model *m, const train_options *o, const forward_spec *spec, float *gradients,
                 error *err);
 void pass_free(pass *p);
 
 plan *pass_plan(const pass *p);
 
-/* Row b < count ≤ batch has record first + b · stride. Other rows are not counted. */
+/* Record b < count of a batch is first + b · stride of the data. Others are not counted. */
 typedef struct pass_rows {
 	int64_t first, stride, count;
 	bool begin; /* no row continues what its lane (carry.h) has read */
@@ -29,7 +29,7 @@ typedef struct pass_rows {
 status pass_load(pass *p, const dataset *d, uint64_t shuffle, pass_rows rows, error *err);
 /* Load in host memory only, which is what pass_labels needs. */
 status pass_read(pass *p, const dataset *d, uint64_t shuffle, pass_rows rows, error *err);
-/* Return [batch]: the rows that continue what their lanes have read. */
+/* Return [records]: the rows that continue what their lanes have read. */
 const bool *pass_continues(const pass *p);
 /* Return the number of labels of the rows last loaded or read. */
 int64_t pass_labels(const pass *p);
@@ -40,5 +40,15 @@ status pass_seed(pass *p, uint64_t seed, uint32_t step, uint32_t part);
 const float *pass_loss(const pass *p);
 /* After a run: return the mean loss and the number of labels. */
 status pass_result(pass *p, double *loss, double *count);
+
+/* For an objective with `weigh`, whose spec has log_probabilities. */
+/* Return the node before which a run stops for pass_weigh; without `weighted`, the number of nodes. */
+int pass_stop(const pass *p);
+/* After these nodes: add the log-probabilities of each row's labels: sums [records loaded, objective_rows]. */
+status pass_sums(pass *p, float *sums);
+/* After these nodes: return the mean loss over the records loaded and, if the spec is weighted, write the weights of
+ * the labels. reference: of the dataset, by the numbers of the records (reference.h). tally: of an evaluation, or NULL.
+ */
+status pass_weigh(pass *p, const float *reference, void *tally, double *loss);
 
 #endif

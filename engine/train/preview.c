@@ -34,8 +34,11 @@ static status take_prompt(preview *p, const dataset *valid, error *err)
 	text_record r = {0};
 	status s = dataset_record(valid, 0, 0, 0, &r, err);
 	if (s == STATUS_OK) {
-		p->prompt = (int)(r.count < 2 * PREVIEW_PROMPT ? r.count / 2 : PREVIEW_PROMPT);
-		memcpy(p->ids, r.ids, (size_t)p->prompt * sizeof *p->ids);
+		/* The end of a prompt, or the beginning of a text. */
+		const bool prompted = dataset_kind(valid) == RECORD_PREFERENCE && r.source > 0;
+		const int64_t count = prompted ? r.source : r.count / 2;
+		p->prompt = (int)(count < PREVIEW_PROMPT ? count : PREVIEW_PROMPT);
+		memcpy(p->ids, r.ids + (prompted ? count - p->prompt : 0), (size_t)p->prompt * sizeof *p->ids);
 	}
 	p->end = dataset_end(valid);
 	text_record_fini(&r);

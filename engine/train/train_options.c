@@ -130,6 +130,8 @@ status train_options_check(const train_options *o, error *err)
 	if (o->loss_on != LOSS_ON_ALL && o->objective->records == RECORD_BLOCK && !o->objective->skips_excluded)
 		return error_set(err, STATUS_INVALID, "loss_on", "must be all: %s is for all of a text",
 		                 o->objective->name);
+	if (o->objective->weigh && o->label_smoothing > 0 && o->preference_loss != PREFERENCE_LOSS_DPO)
+		return error_set(err, STATUS_INVALID, "label_smoothing", "is for the preference_loss dpo");
 	return STATUS_OK;
 }
 

@@ -11,7 +11,10 @@
  * after its last node and chooses the next stage. trainer_advance depends on nothing else, so it can stop after any
  * node, or while a device is working.
  *
- * An asynchronous device never waits for the host. The take after a batch leaves the transfer of that batch's loss in
+ * If the objective computes the loss itself (objective.h), batch is two stages. score runs the plan up to the
+ * log-probabilities, from which the host computes the weights of the labels. weighted runs the rest.
+ *
+ * Otherwise an asynchronous device never waits for the host. The take after a batch leaves the transfer of that batch's loss in
  * flight and waits for the one before. There is no take between an update and the next batch, except before an
  * evaluation or the end. So the host's work overlaps with a batch on the device:
  *
@@ -46,7 +49,8 @@ enum {
 /* Weight of the newest step in the smoothed speed and in the terms of the noise scale. */
 static const double smoothing = 0.1, noise_smoothing = 0.05;
 
-static const stage batch_stage, gather_stage, reduce_stage, update_stage, exchange_stage, skip_stage, take_stage;
+static const stage batch_stage, score_stage, weighted_stage, gather_stage, reduce_stage, update_stage, exchange_stage,
+    skip_stage, take_stage;
 
 void trainer_go(trainer *t, const stage *next)
 {
@@ -78,14 +82,34 @@ unsigned trainer_checkpoint_event(const trainer *t)
 	return due ? TRAIN_CHECKPOINT_DUE : 0;
 }
 
+static const stage *first_of_batch(const trainer *t)
+{
+	return t->reference ? &score_stage : &batch_stage;
+}
+
+/* The stage that writes gradients. */
+static const stage *last_of_batch(const trainer *t)
+{
+	return t->reference ? &weighted_stage : &batch_stage;
+}
+
+bool trainer_device_is_idle(const trainer *t)
+{
+	backend *b = model_backend(t->model);
+	return !b->busy || !b->busy(b);
+}
+
 void trainer_begin(trainer *t)
 {
-	trainer_go(t, &batch_stage);
+	if (t->reference && !t->reference->complete)
+		trainer_begin_reference(t);
+	else
+		trainer_begin_step(t);
 }
 
 void trainer_begin_step(trainer *t)
 {
-	trainer_go(t, t->progress.step == t->options.max_steps || has_ended_early(t) ? NULL : &batch_stage);
+	trainer_go(t, t->progress.step == t->options.max_steps || has_ended_early(t) ? NULL : first_of_batch(t));
 }
 
 /* --- the stages --------------------------------------------------------------- */
@@ -184,6 +208,34 @@ static status batch_leave(trainer *t, unsigned *events, error *err)
 
 static const stage batch_stage = {batch_plan, batch_enter, NULL, batch_leave};
 
+static status score_leave(trainer *t, unsigned *events, error *err)
+{
+	double loss;
+	(void)events, (void)err;
+	TRY(pass_weigh(t->train_pass, t->reference->sums[REFERENCE_TRAIN], NULL, &loss));
+	t->loss_sum += t->weight * loss;
+	trainer_go(t, &weighted_stage);
+	return STATUS_OK;
+}
+
+static const stage score_stage = {batch_plan, batch_enter, trainer_device_is_idle, score_leave};
+
+static status weighted_enter(trainer *t)
+{
+	t->cursor = pass_stop(t->train_pass);
+	return STATUS_OK;
+}
+
+static status weighted_leave(trainer *t, unsigned *events, error *err)
+{
+	(void)events, (void)err;
+	t->micro++;
+	go_take(t, 0);
+	return STATUS_OK;
+}
+
+static const stage weighted_stage = {batch_plan, weighted_enter, NULL, weighted_leave};
+
 /* End a step. A step without labels has no gradient, but an update would still change the weights through the moments
  * and the decay. */
 static const stage *end_of_step(const trainer *t)
@@ -205,7 +257,7 @@ static plan *gather_plan(const trainer *t)
 static status gather_leave(trainer *t, unsigned *events, error *err)
 {
 	(void)events, (void)err;
-	trainer_go(t, t->micro < t->options.gradient_accumulation ? &batch_stage : complete_gradients(t));
+	trainer_go(t, t->micro < t->options.gradient_accumulation ? first_of_batch(t) : complete_gradients(t));
 	return STATUS_OK;
 }
 
@@ -253,7 +305,7 @@ static void leave_step(trainer *t)
 {
 	t->micro = 0;
 	bool more = t->issued < t->options.max_steps && !trainer_evaluation_is_due(t, t->issued);
-	if (more && model_backend(t->model)->fetch)
+	if (more && model_backend(t->model)->fetch && !t->reference)
 		trainer_go(t, &batch_stage);
 	else
 		go_take(t, 0);
@@ -316,7 +368,8 @@ static const stage skip_stage = {NULL, NULL, NULL, skip_leave};
 static int64_t tokens_per_step(const trainer *t)
 {
 	const train_options *o = &t->options;
-	return (o->sequence_length + train_options_source(o)) * o->batch_size * o->gradient_accumulation;
+	return (o->sequence_length * objective_rows(o->objective) + train_options_source(o)) * o->batch_size *
+	       o->gradient_accumulation;
 }
 
 /* For k batches of b records the mean square is |g|² + noise / b; for their mean it is |g|² + noise / (k b). Both
@@ -430,8 +483,8 @@ static const stage take_stage = {NULL, NULL, take_ready, take_leave};
  * part before the next sums of gradients. It receives the first run node by node, since each product may be timed. */
 static status run_plan(trainer *t, plan *p, bool *issued)
 {
-	const int end = plan_node_count(p);
-	const bool writes = t->sum && t->stage == &batch_stage && t->options.gradient_accumulation == 1;
+	const int all = plan_node_count(p), end = t->stage == &score_stage ? pass_stop(t->train_pass) : all;
+	const bool writes = t->sum && t->stage == last_of_batch(t) && t->options.gradient_accumulation == 1;
 	const bool sums = writes && (t->options.ranks->devices || !model_backend(t->model)->busy);
 	if (!model_backend(t->model)->busy) {
 		TRY(plan_step(p, &t->cursor));
@@ -439,9 +492,11 @@ static status run_plan(trainer *t, plan *p, bool *issued)
 		TRY(plan_run_part(p, &t->cursor, gradient_sum_next(t->sum, t->cursor, end)));
 	} else if (t->cursor < end && plan_is_new(p)) {
 		TRY(plan_step_first(p, &t->cursor));
-	} else if (t->cursor < end) {
+	} else if (t->cursor == 0 && end == all) {
 		TRY(plan_run(p));
 		t->cursor = end;
+	} else if (t->cursor < end) {
+		TRY(plan_run_part(p, &t->cursor, end));
 	}
 	*issued = t->cursor == end;
 	return sums ? gradient_sum_passed(t->sum, t->cursor) : STATUS_OK;

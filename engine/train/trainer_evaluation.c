@@ -39,12 +39,6 @@ static status evaluate_enter(trainer *t)
 	return t->valid_carry ? carry_load(t->valid_carry, t->valid_at, 0, pass_continues(t->valid_pass)) : STATUS_OK;
 }
 
-static bool evaluate_ready(const trainer *t)
-{
-	backend *b = model_backend(t->model);
-	return !b->busy || !b->busy(b);
-}
-
 /* The numbers of the evaluation are reported together with its text. A run saved between the two repeats both. */
 static status finish_evaluation(trainer *t, unsigned *events)
 {
@@ -74,7 +68,12 @@ static status evaluate_leave(trainer *t, unsigned *events, error *err)
 	evaluation *e = &t->evaluation;
 	const pass_rows rows = evaluate_rows(t);
 	double loss, count;
-	TRY(pass_result(t->valid_pass, &loss, &count));
+	if (o->weigh) {
+		TRY(pass_weigh(t->valid_pass, t->reference->sums[REFERENCE_VALID], e->tally, &loss));
+		count = (double)rows.count;
+	} else {
+		TRY(pass_result(t->valid_pass, &loss, &count));
+	}
 	e->nats += loss * count;
 	e->labels += count;
 	if (o->tally)
@@ -93,7 +92,7 @@ static status evaluate_leave(trainer *t, unsigned *events, error *err)
 	return STATUS_OK;
 }
 
-static const stage evaluate_stage = {evaluate_plan, evaluate_enter, evaluate_ready, evaluate_leave};
+static const stage evaluate_stage = {evaluate_plan, evaluate_enter, trainer_device_is_idle, evaluate_leave};
 
 static plan *write_plan(const trainer *t)
 {
@@ -116,4 +115,4 @@ static status write_leave(trainer *t, unsigned *events, error *err)
 	return STATUS_OK;
 }
 
-static const stage preview_stage = {write_plan, write_enter, evaluate_ready, write_leave};
+static const stage preview_stage = {write_plan, write_enter, trainer_device_is_idle, write_leave};

@@ -103,19 +103,20 @@ static status build_evaluation(trainer *t, error *err)
 	t->valid_hash = dataset_fingerprint(t->valid);
 	e->data = t->valid;
 	e->records = o->eval_blocks > 0 && o->eval_blocks < records ? o->eval_blocks : records;
-	if (o->objective->tally) {
+	if (o->objective->tally_bytes) {
 		t->tally_bytes = o->objective->tally_bytes(t->valid);
 		e->tally = memory_new(1, t->tally_bytes);
 		if (!e->tally)
 			return error_set(err, STATUS_NOMEM, NULL, "out of memory");
-		TRY(text_record_reserve(&e->record, dataset_length(t->valid) + dataset_source_length(t->valid), err));
+		TRY(text_record_reserve(&e->record, dataset_room(t->valid), err));
 	}
 	t->valid_batch = o->batch_size < e->records ? o->batch_size : e->records;
 	e->stride = o->carry_state ? trainer_valid_batches(t) : 1;
-	const forward_spec spec = {.batch = t->valid_batch,
+	const forward_spec spec = {.batch = t->valid_batch * objective_rows(o->objective),
 	                           .length = o->sequence_length,
 	                           .train.loss = true,
 	                           .train.hits = o->objective->hits,
+	                           .train.log_probabilities = o->objective->weigh,
 	                           .train.carried = o->carry_state,
 	                           .bf16 = o->precision == PRECISION_BF16,
 	                           .out.logits = o->objective->logits};
@@ -153,6 +154,9 @@ static status trainer_new_build(trainer *t, error *err)
 		TRY(model_update_bf16_copy(trainer_result(t), err));
 	if (o->keep_best && kept_weights_new(&t->best, trainer_result(t)) != STATUS_OK)
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	if (o->objective->weigh)
+		TRY(reference_new(&t->reference, dataset_records(t->train) * objective_rows(o->objective),
+		                  t->valid ? dataset_records(t->valid) * objective_rows(o->objective) : 0, err));
 	return t->valid ? build_evaluation(t, err) : STATUS_OK;
 }
 
@@ -182,12 +186,12 @@ status trainer_new(trainer **out, model *m, const train_options *o, const datase
 	                               .byte_entropy = dataset_byte_entropy(train)};
 	for (int i = 0; i < TRAIN_MAX_METRICS; i++)
 		t->progress.metrics[i] = NAN;
-	trainer_begin(t);
 	status s = trainer_new_build(t, err);
 	if (s != STATUS_OK) {
 		trainer_free(t);
 		return s;
 	}
+	trainer_begin(t);
 	*out = t;
 	return STATUS_OK;
 }
@@ -201,6 +205,8 @@ void trainer_free(trainer *t)
 	carry_free(t->valid_carry);
 	pass_free(t->train_pass);
 	pass_free(t->valid_pass);
+	pass_free(t->reference_pass);
+	reference_free(t->reference);
 	preview_free(t->preview);
 	kept_weights_free(t->best);
 	free(t->evaluation.tally);

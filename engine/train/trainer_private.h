@@ -10,6 +10,7 @@
 #include "engine/train/pass.h"
 #include "engine/train/preview.h"
 #include "engine/train/range_test.h"
+#include "engine/train/reference.h"
 #include "engine/train/trainer.h"
 #include "engine/train/weight_average.h"
 
@@ -51,6 +52,12 @@ struct trainer {
 	gradient_sum *sum;                /* NULL with a single rank */
 	carry *train_carry, *valid_carry; /* NULL without carry_state; valid_carry also without validation data */
 
+	/* If the objective computes the loss itself; else NULL. reference_pass: while the reference is computed. */
+	reference *reference;
+	pass *reference_pass;
+	int reference_set;
+	int64_t reference_at; /* records of the set that are done */
+
 	const stage *stage; /* NULL: the run has ended */
 	int cursor;         /* next node of the stage's plan; -1 before enter */
 	bool finish_reported;
@@ -89,8 +96,12 @@ void trainer_begin_evaluation(trainer *t);
 bool trainer_evaluation_is_due(const trainer *t, int64_t step);
 /* Return TRAIN_CHECKPOINT_DUE or 0, after a step and its evaluation. */
 unsigned trainer_checkpoint_event(const trainer *t);
-/* Continue with the first batch of the next step. */
+/* Continue with the first batch of the next step, or before it with the reference. */
 void trainer_begin(trainer *t);
+/* Compute the reference, then begin. */
+void trainer_begin_reference(trainer *t);
+/* True once the device has computed all that was issued. */
+bool trainer_device_is_idle(const trainer *t);
 /* Return the number of ranks of the run, and this rank's index. */
 int64_t trainer_ranks(const trainer *t);
 int64_t trainer_rank(const trainer *t);

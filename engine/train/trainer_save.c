@@ -25,6 +25,7 @@ status trainer_save(trainer *t, const tokenizer *tok, const char *folder, const 
 	                                .trained = t->average ? t->model : NULL,
 	                                .optimizer = t->optimizer,
 	                                .carry = t->train_carry,
+	                                .reference = t->reference && t->reference->complete ? t->reference : NULL,
 	                                .best = t->progress.best_step > 0 ? t->best : NULL,
 	                                .step = t->progress.step};
 	status s = checkpoint_write(folder, &parts, tok, state, id, about, err);
@@ -61,6 +62,8 @@ status trainer_resume(trainer *t, const char *folder, error *err)
 			s = trainer_state_read(t, saved, err);
 		if (s == STATUS_OK)
 			s = checkpoint_load_carry(folder, t->train_carry, t->progress.step, err);
+		if (s == STATUS_OK && t->progress.step > 0) /* without a step the weights are still the first */
+			s = checkpoint_load_reference(folder, t->reference, err);
 		if (s == STATUS_OK && t->progress.best_step > 0)
 			s = checkpoint_load_best(folder, t->best, err);
 		json_decref(saved);
@@ -77,6 +80,6 @@ status trainer_resume(trainer *t, const char *folder, error *err)
 	if (trainer_evaluation_is_due(t, t->progress.step))
 		trainer_begin_evaluation(t);
 	else
-		trainer_begin_step(t);
+		trainer_begin(t);
 	return STATUS_OK;
 }

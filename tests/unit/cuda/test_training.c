@@ -2,7 +2,10 @@
  * run. */
 #include "tests/unit/train/fixture.h"
 
+#include <stdio.h>
+
 #include "engine/tensor/plan.h"
+#include "engine/train/objective.h"
 #include "engine/train/optimizer_kind.h"
 #include "engine/train/ranks.h"
 #include "tests/unit/cuda/device.h"
@@ -73,7 +76,7 @@ static void twenty_steps_agree_with_the_reference(void **state)
 
 /* --- on a small model ----------------------------------------------------------------------- */
 
-static model *small_model(const char *kind)
+static model *small_model_on(backend *b, const char *kind)
 {
 	model *m;
 	error err = ERROR_INIT;
@@ -89,10 +92,15 @@ static model *small_model(const char *kind)
 	                    24, "n_layer", 2)
 	        : json_pack("{s:i, s:i, s:i, s:i, s:i, s:[i, i], s:f}", "hidden_size", 32, "vocab_size", 259, "n_heads",
 	                    2, "n_positions", 24, "n_layer", 2, "window_sizes", 4, 24, "hidden_dropout_prob", 0.1);
-	if (model_create(&m, architecture_find(kind), config, 7, device, &err) != STATUS_OK)
+	if (model_create(&m, architecture_find(kind), config, 7, b, &err) != STATUS_OK)
 		fail_msg("%s", error_message(&err));
 	json_decref(config);
 	return m;
+}
+
+static model *small_model(const char *kind)
+{
+	return small_model_on(device, kind);
 }
 
 /* Its gradients are summed in several pieces. */
@@ -135,6 +143,49 @@ static train_options small_options(int64_t steps)
 	o.max_steps = steps;
 	o.learning_rate = 3e-3;
 	return o;
+}
+
+/* The host computes the weights of a batch between two parts of its plan. */
+static void preferences_are_learned_as_on_the_host(void **state)
+{
+	const char *const kinds[] = {"additive2", "gpt2", "additive"};
+	const fixture *f = *state;
+	char text[1024];
+	size_t bytes = 0;
+	dataset *train, *valid;
+	for (int i = 0; i < 10; i++)
+		bytes += (size_t)snprintf(text + bytes, sizeof text - bytes,
+		                          "{\"prompt\": \"ab%c\", \"chosen\": \"%.*s\", \"rejected\": \"cc\"}\n",
+		                          'a' + i % 3, 1 + i % 4, "abca");
+	assert_int_equal(preferences_new(&train, &valid, f->tokenizer, text, bytes, FIXTURE_LENGTH, 0.2, NULL),
+	                 STATUS_OK);
+	for (int i = 0; i < 6; i++) {
+		if (is_left_out(device, i, 2))
+			continue;
+		run on[2];
+		train_options o = small_options(4);
+		o.objective = &objective_preference;
+		o.precision = i % 2 ? PRECISION_BF16 : PRECISION_FP32;
+		o.gradient_accumulation = i % 2 ? 2 : 1;
+		for (int side = 0; side < 2; side++) {
+			trainer *t;
+			error err = ERROR_INIT;
+			if (side == 1)
+				o.precision = PRECISION_FP32; /* the processor has no other */
+			model *m = small_model_on(side == 0 ? device : f->backend, kinds[i / 2]);
+			if (trainer_new(&t, m, &o, train, valid, &err) != STATUS_OK)
+				fail_msg("%s", error_message(&err));
+			run_to_the_end(&on[side], t, 0);
+		}
+		assert_true(fabs(on[0].loss[0] - log(2)) < 1e-6 && on[0].steps == 4);
+		for (int s = 0; s < 4; s++)
+			assert_true(fabs(on[0].loss[s] - on[1].loss[s]) < (i % 2 ? 2e-2 : 1e-3));
+		assert_true(fabs(on[0].valid - on[1].valid) < (i % 2 ? 2e-2 : 1e-3));
+		free(on[0].weights);
+		free(on[1].weights);
+	}
+	dataset_free(train);
+	dataset_free(valid);
 }
 
 static void two_runs_have_the_same_bits(void **state)
@@ -628,6 +679,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(twenty_steps_agree_with_the_reference),
+	    cmocka_unit_test(preferences_are_learned_as_on_the_host),
 	    cmocka_unit_test(two_runs_have_the_same_bits),
 	    cmocka_unit_test(recomputed_activations_change_no_bit),
 	    cmocka_unit_test(a_refused_launch_fails_the_step_and_not_the_device),

@@ -1,6 +1,7 @@
 /* Data parallel training: the ranks of a run are trainers of this process, which take turns. */
 #include "engine/base/file.h"
 #include "engine/tensor/ops.h"
+#include "engine/train/objective.h"
 #include "engine/train/gradient_sum.h"
 #include "engine/train/optimizer.h"
 #include "engine/train/optimizer_kind.h"
@@ -107,18 +108,24 @@ typedef struct run {
 	int count;
 } run;
 
-static run run_new(const fixture *f, const train_options *o, const dataset *train, int count)
+/* valid: NULL for no validation. */
+static run run_new_with(const fixture *f, const train_options *o, const dataset *train, const dataset *valid, int count)
 {
 	run r = {.party = count ? party_new(count) : NULL, .count = count ? count : 1};
 	for (int i = 0; i < r.count; i++) {
 		train_options own = *o;
 		error err = ERROR_INIT;
 		own.ranks = r.party ? &r.party->members[i].ranks : NULL;
-		status s = trainer_new(&r.trainers[i], fixture_model(f, 0.1), &own, train, f->valid, &err);
+		status s = trainer_new(&r.trainers[i], fixture_model(f, 0.1), &own, train, valid, &err);
 		assert_string_equal(err.message, "");
 		assert_int_equal(s, STATUS_OK);
 	}
 	return r;
+}
+
+static run run_new(const fixture *f, const train_options *o, const dataset *train, int count)
+{
+	return run_new_with(f, o, train, f->valid, count);
 }
 
 static void run_free(run *r)
@@ -165,7 +172,8 @@ static bool is_near(double got, double want, double distance)
  * bits. */
 static void check_equals_one_process(const fixture *f, const train_options *o, const dataset *train, int count)
 {
-	run alone = run_new(f, o, train, 0), together = run_new(f, o, train, count);
+	const dataset *valid = dataset_kind(train) == RECORD_BLOCK ? f->valid : NULL;
+	run alone = run_new_with(f, o, train, valid, 0), together = run_new_with(f, o, train, valid, count);
 	for (int64_t step = 1; step <= o->max_steps; step++) {
 		run_to(&alone, step);
 		run_to(&together, step);
@@ -219,6 +227,27 @@ static void ranks_weigh_their_labels(void **state)
 	                 STATUS_OK);
 	assert_int_equal(dataset_make(&train, NULL, f->tokenizer, &(dataset_text){cache, 1}, 1, &cut, NULL), STATUS_OK);
 	token_cache_free(cache);
+	check_equals_one_process(f, &o, train, 2);
+	o.gradient_accumulation = 2;
+	check_equals_one_process(f, &o, train, 2);
+	dataset_free(train);
+}
+
+/* Each rank computes the reference of all records, and the loss of its own. */
+static void ranks_learn_preferences(void **state)
+{
+	static const char text[] = "{\"prompt\": \"ab\", \"chosen\": \"cdefghijk\", \"rejected\": \"c\"}\n"
+	                           "{\"prompt\": \"ij\", \"chosen\": \"y\", \"rejected\": \"xxxxxxx\"}\n"
+	                           "{\"prompt\": \"0123\", \"chosen\": \"4567\", \"rejected\": \"7654\"}\n"
+	                           "{\"prompt\": \"9\", \"chosen\": \"87\", \"rejected\": \"\"}\n";
+	const fixture *f = *state;
+	train_options o = fixture_options();
+	dataset *train;
+	o.objective = &objective_preference;
+	o.batch_size = 2;
+	o.learning_rate = 1e-3;
+	assert_int_equal(preferences_new(&train, NULL, f->tokenizer, text, sizeof text - 1, FIXTURE_LENGTH, 0, NULL),
+	                 STATUS_OK);
 	check_equals_one_process(f, &o, train, 2);
 	o.gradient_accumulation = 2;
 	check_equals_one_process(f, &o, train, 2);
@@ -612,6 +641,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(ranks_train_as_one_process_does),
 	    cmocka_unit_test(ranks_weigh_their_labels),
+	    cmocka_unit_test(ranks_learn_preferences),
 	    cmocka_unit_test(each_rank_draws_its_own_random_numbers),
 	    cmocka_unit_test(all_ranks_stop_after_the_same_step),
 	    cmocka_unit_test(a_run_continues_with_another_number_of_ranks),
