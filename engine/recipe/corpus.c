@@ -18,6 +18,7 @@
 #include "engine/text/corpus_tokens.h"
 #include "engine/text/labelled.h"
 #include "engine/text/pairs.h"
+#include "engine/text/preferences.h"
 #include "engine/text/sequence.h"
 
 enum { FORMAT = 4 /* a part of every key: what the same text and tokenizer become */ };
@@ -81,7 +82,7 @@ static status blame(status s, error *err, const char *file)
 
 /* Inputs that determine a text's tokens, beside the text and the tokenizer. */
 typedef struct text_form {
-	const conversation_template *chat; /* running text */
+	const conversation_template *chat; /* running text and preferences */
 	const char *const *classes;        /* labelled texts: as for labelled_text_build */
 	uint64_t digest;                   /* digest of all these */
 } text_form;
@@ -91,14 +92,14 @@ static pair_lengths lengths_of(const corpus *c)
 	return (pair_lengths){c->source_length, c->length};
 }
 
-/* For running text only out's tokens are set; for pairs only its records. */
+/* For running text only out's tokens are set; for pairs and preferences only its records. */
 static status open_form(const corpus *c, const char *path, uint64_t key, labelled_text *out, error *err)
 {
 	int32_t vocab = tokenizer_size(c->texts.tokenizer);
 	*out = (labelled_text){0};
 	return c->records == RECORD_LABELLED ? labelled_text_open(out, path, key, vocab, err)
-	       : c->records == RECORD_PAIR   ? record_text_open(&out->text, path, key, vocab, err)
-	                                     : token_cache_open(&out->text.tokens, path, key, vocab, err);
+	       : c->records == RECORD_BLOCK  ? token_cache_open(&out->text.tokens, path, key, vocab, err)
+	                                     : record_text_open(&out->text, path, key, vocab, err);
 }
 
 static status build_form(const corpus *c, const text_form *form, byte_source *source, corpus_tokens_options *o,
@@ -107,9 +108,16 @@ static status build_form(const corpus *c, const text_form *form, byte_source *so
 	const tokenizer *t = c->texts.tokenizer;
 	*out = (labelled_text){0};
 	o->chat = form->chat;
-	return c->records == RECORD_LABELLED ? labelled_text_build(out, source, t, c->length, form->classes, o, err)
-	       : c->records == RECORD_PAIR   ? pairs_build(&out->text, source, t, lengths_of(c), o, err)
-	                                     : corpus_tokens_build(&out->text.tokens, source, t, o, err);
+	switch (c->records) {
+	case RECORD_LABELLED:
+		return labelled_text_build(out, source, t, c->length, form->classes, o, err);
+	case RECORD_PAIR:
+		return pairs_build(&out->text, source, t, lengths_of(c), o, err);
+	case RECORD_PREFERENCE:
+		return preferences_build(&out->text, source, t, c->length, o, err);
+	default:
+		return corpus_tokens_build(&out->text.tokens, source, t, o, err);
+	}
 }
 
 /* If the data budget is short, remove unused files to make room for the tokens of `bytes` bytes of text. There is at
@@ -257,29 +265,40 @@ static status build_blocks(corpus *c, error *err)
 	return blame(s, err, "validation_file");
 }
 
-/* --- labelled texts and pairs --------------------------------------------------------------- */
+/* --- labelled texts, pairs and preferences --------------------------------------------------- */
 
-/* Lengths are a part of what a text becomes, and so are classes that are known: a label that is none of them is an
- * error. */
+/* The key of a text includes its lengths, the chat template of preferences, and known classes: a label that is none of
+ * these is an error. */
 static status open_records(corpus *c, size_t number, const char *id, const char *const *classes, labelled_text *out,
                            error *err)
 {
 	const uint64_t salt[] = {c->records, (uint64_t)c->length, SEQUENCE_FORMAT, (uint64_t)c->source_length};
 	const size_t words = c->records == RECORD_PAIR ? 4 : 3;
+	corpus_chat chat = {0};
 	text_form form = {.classes = classes, .digest = digest_bytes(salt, words * sizeof *salt)};
+	if (c->records == RECORD_PREFERENCE) {
+		TRY(corpus_chat_open(&chat, c->texts.tokenizer, c->config, err));
+		const uint64_t both[] = {form.digest, chat.digest};
+		form.digest = digest_bytes(both, sizeof both);
+		form.chat = &chat.use;
+	}
 	for (size_t i = 0; classes && classes[i]; i++) {
 		const uint64_t both[] = {form.digest, digest_bytes(classes[i], strlen(classes[i]))};
 		form.digest = digest_bytes(both, sizeof both);
 	}
-	return open_text(c, &form, number, id, out, err);
+	const status s = open_text(c, &form, number, id, out, err);
+	if (form.chat)
+		corpus_chat_close(&chat);
+	return s;
 }
 
 static status make_records(const corpus *c, const labelled_text *x, double share, dataset **train, dataset **valid,
                            error *err)
 {
 	const tokenizer *t = c->texts.tokenizer;
-	return c->records == RECORD_PAIR ? pairs_make(train, valid, t, &x->text, lengths_of(c), share, err)
-	                                 : labelled_make(train, valid, t, x, c->length, share, err);
+	return c->records == RECORD_PAIR         ? pairs_make(train, valid, t, &x->text, lengths_of(c), share, err)
+	       : c->records == RECORD_PREFERENCE ? preferences_make(train, valid, t, &x->text, c->length, share, err)
+	                                         : labelled_make(train, valid, t, x, c->length, share, err);
 }
 
 static status build_training_records(corpus *c, const char *const *classes, error *err)
@@ -312,7 +331,8 @@ static status build_fitting_records(corpus *c, const char *const *classes, error
 static status build_validation_records(corpus *c, error *err)
 {
 	labelled_text x;
-	TRY(open_records(c, 1, c->validation, labelled_classes(c->texts.train), &x, err));
+	TRY(open_records(c, 1, c->validation, c->records == RECORD_LABELLED ? labelled_classes(c->texts.train) : NULL,
+	                 &x, err));
 	status s = make_records(c, &x, 0, &c->texts.valid, NULL, err);
 	labelled_text_close(&x);
 	return s;
@@ -355,7 +375,7 @@ static bool has_conversations_only(const corpus *c)
 	return !c->validation[0] || find_form_of(c, c->validation) == FORM_CHAT;
 }
 
-/* Labelled texts and pairs are no running text, unless the request says so, and running text is neither. */
+/* Records are no running text, unless the request says so, and running text is neither. */
 static status check_form(const corpus *c, error *err)
 {
 	if (c->records == RECORD_BLOCK && !c->objective_open)

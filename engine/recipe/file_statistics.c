@@ -68,11 +68,9 @@ static void keep(const file_statistics_source *from, const json_t *result, const
 
 static const char *kind_name(training_form form, bool data)
 {
-	static const char *const names[] = {[FORM_TEXT] = "documents",
-	                                    [FORM_PROSE] = "text",
-	                                    [FORM_CHAT] = "chat",
-	                                    [FORM_LABELLED] = "labels",
-	                                    [FORM_PAIRS] = "pairs"};
+	static const char *const names[] = {
+	    [FORM_TEXT] = "documents",  [FORM_PROSE] = "text",  [FORM_CHAT] = "chat",
+	    [FORM_LABELLED] = "labels", [FORM_PAIRS] = "pairs", [FORM_PREFERENCES] = "preferences"};
 	return data ? names[form] : "text";
 }
 

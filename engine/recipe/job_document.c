@@ -93,7 +93,13 @@ static json_t *method(const job_request *r)
 		json_decref(given);
 		return NULL;
 	}
-	const char *type = r->adapter ? "adapter" : "supervised";
+	const bool preferences = r->options.objective == &objective_preference;
+	if (preferences &&
+	    json_object_set_new(json_object_get(given, "hyperparameters"), "beta", json_real(r->options.beta)) != 0) {
+		json_decref(given);
+		return NULL;
+	}
+	const char *type = r->adapter ? "adapter" : preferences ? "dpo" : "supervised";
 	return json_pack("{s:s, s:o}", "type", type, type, given);
 }
 
@@ -122,16 +128,15 @@ json_t *job_document_new(const char *id, json_t *params, const job_request *r, d
 	                       .gradient_noise = NAN,
 	                       .suggested_rate = NAN};
 	json_t *metadata = json_object_get(params, "metadata");
-	return json_pack(
-	    "{s:s, s:s, s:I, s:n, s:O, s:n, s:s, s:s, s:o, s:o, s:s, s:s?, s:[], s:n, s:I, s:n, s:n, "
-	    "s:O?, s:[], s:o, s:o, s:O, s:o}",
-	    "id", id, "object", JOB_DOCUMENT_OBJECT, "created_at", (json_int_t)clock_unix(), "finished_at", "model",
-	    json_object_get(params, "model"), "fine_tuned_model", "organization_id", "", "status", "queued",
-	    "hyperparameters", hyperparameters(r), "method", method(r), "training_file", r->training[0].id, "validation_file",
-	    r->validation[0] ? r->validation : NULL, "result_files", "trained_tokens", "seed",
-	    (json_int_t)r->options.seed, "error", "estimated_finish", "metadata", metadata, "integrations", "additive",
-	    progress_object(&none), "request", job_request_write(r, holdout), RECIPE, params, RESOLVED,
-	    job_document_resolved(r, e));
+	return json_pack("{s:s, s:s, s:I, s:n, s:O, s:n, s:s, s:s, s:o, s:o, s:s, s:s?, s:[], s:n, s:I, s:n, s:n, "
+	                 "s:O?, s:[], s:o, s:o, s:O, s:o}",
+	                 "id", id, "object", JOB_DOCUMENT_OBJECT, "created_at", (json_int_t)clock_unix(), "finished_at",
+	                 "model", json_object_get(params, "model"), "fine_tuned_model", "organization_id", "", "status",
+	                 "queued", "hyperparameters", hyperparameters(r), "method", method(r), "training_file",
+	                 r->training[0].id, "validation_file", r->validation[0] ? r->validation : NULL, "result_files",
+	                 "trained_tokens", "seed", (json_int_t)r->options.seed, "error", "estimated_finish", "metadata",
+	                 metadata, "integrations", "additive", progress_object(&none), "request",
+	                 job_request_write(r, holdout), RECIPE, params, RESOLVED, job_document_resolved(r, e));
 }
 
 json_t *job_document_public(const json_t *job)
@@ -330,8 +335,8 @@ json_t *job_document_in_state(const json_t *job, const char *job_status)
 json_t *job_document_paused(const json_t *job, const error *reason, int64_t retry_at, int device_failures)
 {
 	static const char *const names[] = {"status", "additive", "estimated_finish", DEVICE_FAILURES};
-	json_t *cause = json_pack("{s:s, s:s, s:o}", "code", status_name(reason->status), "message", error_message(reason),
-	                        "retry_at", retry_at ? json_integer(retry_at) : json_null());
+	json_t *cause = json_pack("{s:s, s:s, s:o}", "code", status_name(reason->status), "message",
+	                          error_message(reason), "retry_at", retry_at ? json_integer(retry_at) : json_null());
 	json_t *values[] = {json_string("paused"), with_reason(job, cause), json_null(), json_integer(device_failures)};
 	return changed(job, names, values, 4);
 }

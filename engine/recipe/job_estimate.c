@@ -9,7 +9,7 @@ static double operations(const job_request *r, double parameters, const dataset 
 {
 	const train_options *o = &r->options;
 	const double row = o->objective->form->source ? (double)(o->sequence_length + train_options_source(o)) / 2
-	                                              : (double)o->sequence_length;
+	                                              : (double)(o->sequence_length * objective_rows(o->objective));
 	const double records = (double)o->max_steps * (double)o->batch_size * (double)o->gradient_accumulation;
 	const double checks = !valid ? 0 : o->eval_every > 0 ? ceil((double)o->max_steps / (double)o->eval_every) : 1;
 	double checked = valid ? (double)dataset_records(valid) : 0;

@@ -1,6 +1,7 @@
 /* Precedence, where OpenAI's fields and ours say the same: additive.batch_size, additive.learning_rate and
  * additive.max_steps go before hyperparameters.batch_size, learning_rate_multiplier (times the
- * default rate) and n_epochs; top-level hyperparameters before those of the method. */
+ * default rate) and n_epochs; top-level hyperparameters before those of the method. additive.beta goes before the
+ * method's beta. */
 #include "engine/recipe/job_request.h"
 
 #include <math.h>
@@ -218,10 +219,12 @@ static status read_method(job_request *r, const job_sources *from, const json_t 
 	const json_t *method = job_config_member(params, "method");
 	const char *type = json_string_value(job_config_member(method, "type"));
 	r->adapter = type && strcmp(type, "adapter") == 0;
-	const char *other = r->adapter ? "supervised" : "adapter";
-	if (job_config_member(method, other)) {
+	static const char *const types[] = {"supervised", "dpo", "adapter"};
+	for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
 		char field[32];
-		snprintf(field, sizeof field, "method.%s", other);
+		if (!type || strcmp(type, types[i]) == 0 || !job_config_member(method, types[i]))
+			continue;
+		snprintf(field, sizeof field, "method.%s", types[i]);
 		return error_set(err, STATUS_INVALID, field, "has no effect: the method is \"%s\"", type);
 	}
 	if (!r->adapter)
@@ -248,6 +251,10 @@ static status check_objective(job_request *r, error *err)
 		s = objective_check_carry(&r->options, &r->dims, err);
 	error_prefix(err, "additive");
 	TRY(s);
+	if (r->options.objective->continues && !r->base)
+		return error_set(err, STATUS_INVALID, "model",
+		                 "must be a model, not an architecture: %s changes what a model has learned",
+		                 r->options.objective->name);
 	if (r->options.objective->records != RECORD_BLOCK) {
 		/* Refuse options that need running text. */
 		const train_options *o = &r->options;
@@ -323,7 +330,8 @@ static status check_memory(const job_request *r, error *err)
 	if (parameters < 0)
 		return STATUS_NOMEM;
 	const model_dims *d = &r->dims;
-	double tokens = (double)r->options.batch_size * (double)r->options.sequence_length;
+	double tokens =
+	    (double)(r->options.batch_size * objective_rows(r->options.objective)) * (double)r->options.sequence_length;
 	double source = (double)r->options.batch_size * (double)train_options_source(&r->options);
 	double vectors = count_vectors(&r->options, tokens, d->layers) +
 	                 count_vectors(&r->options, d->form->source ? source : tokens, d->other_layers);
@@ -359,10 +367,29 @@ static status try_model(const job_request *r, error *err)
 	return error_set(err, s, "additive.config", "%s", error_message(&found));
 }
 
-status job_request_read(job_request *out, const job_sources *from, const json_t *params, const tokenizer *given,
-                        error *err)
+/* Read the options of a request; the method dpo adds its own. *out: a new reference, also on error; NULL: there are
+ * none. */
+static status read_ours(const json_t *params, json_t **out, error *err)
 {
-	const json_t *ours = job_config_member(params, "additive");
+	const json_t *ours = job_config_member(params, "additive"), *beta = hyperparameter(params, "beta");
+	const json_t *named = job_config_member(ours, "objective");
+	const char *type = json_string_value(job_config_member(job_config_member(params, "method"), "type"));
+	*out = json_incref((json_t *)(uintptr_t)ours);
+	if (!type || strcmp(type, "dpo") != 0)
+		return STATUS_OK;
+	if (named && strcmp(json_string_value(named), objective_preference.name) != 0)
+		return error_set(err, STATUS_INVALID, "additive.objective", "must be preference for the method dpo");
+	json_decref(*out);
+	*out = ours ? json_copy((json_t *)(uintptr_t)ours) : json_object();
+	if (!*out || json_object_set_new(*out, "objective", json_string(objective_preference.name)) != 0 ||
+	    (beta && !job_config_member(ours, "beta") && json_object_set(*out, "beta", (json_t *)(uintptr_t)beta) != 0))
+		return error_settle(err, STATUS_NOMEM);
+	return STATUS_OK;
+}
+
+static status read_request(job_request *out, const job_sources *from, const json_t *params, const json_t *ours,
+                           const tokenizer *given, error *err)
+{
 	*out = (job_request){.on_host = strcmp(from->backend_name, "cpu") == 0};
 	const json_t *fraction = job_config_member(ours, "validation_fraction");
 	out->holdout = fraction ? json_number_value(fraction) : -1;
@@ -382,6 +409,18 @@ status job_request_read(job_request *out, const job_sources *from, const json_t 
 	if (known)
 		TRY(check_memory(out, err));
 	return try_model(out, err);
+}
+
+status job_request_read(job_request *out, const job_sources *from, const json_t *params, const tokenizer *given,
+                        error *err)
+{
+	json_t *ours;
+	*out = (job_request){0};
+	status s = read_ours(params, &ours, err);
+	if (s == STATUS_OK)
+		s = read_request(out, from, params, ours, given, err);
+	json_decref(ours);
+	return s;
 }
 
 void job_base_fini(job_base *b)

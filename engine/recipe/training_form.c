@@ -56,6 +56,8 @@ static training_form form_of(const json_t *object)
 {
 	if (has(object, "messages"))
 		return has_answer(json_object_get(object, "messages")) ? FORM_CHAT : FORM_TEXT;
+	if (has(object, "chosen") || has(object, "preferred_output"))
+		return FORM_PREFERENCES;
 	if (has(object, "conversations") || has(object, "instruction"))
 		return FORM_CHAT;
 	if (has(object, "completion"))
@@ -86,7 +88,10 @@ training_form training_form_of(const char *path)
 
 record_kind training_form_records(training_form f)
 {
-	return f == FORM_LABELLED ? RECORD_LABELLED : f == FORM_PAIRS ? RECORD_PAIR : RECORD_BLOCK;
+	return f == FORM_LABELLED      ? RECORD_LABELLED
+	       : f == FORM_PAIRS       ? RECORD_PAIR
+	       : f == FORM_PREFERENCES ? RECORD_PREFERENCE
+	                               : RECORD_BLOCK;
 }
 
 const char *training_form_advice(training_form f)
@@ -101,6 +106,8 @@ const char *training_form_advice(training_form f)
 	    [FORM_PAIRS] =
 	        "the lines have \"source\" and \"target\": they fit the objective sequence_to_sequence, of the "
 	        "model transformer with the stack encoder_decoder",
+	    [FORM_PREFERENCES] = "the lines have a chosen and a rejected completion: they fit the method dpo, or the "
+	                         "objective preference, of a model to continue from",
 	};
 	return advice[f];
 }
@@ -113,6 +120,8 @@ const char *training_form_example(record_kind k)
 	                        "{\"text\": \"a fine film\", \"label\": \"good\"}",
 	    [RECORD_PAIR] = "the objective sequence_to_sequence reads lines such as "
 	                    "{\"source\": \"guten Tag\", \"target\": \"good day\"}",
+	    [RECORD_PREFERENCE] = "the objective preference reads lines such as "
+	                          "{\"prompt\": \"Is it late?\", \"chosen\": \" It is ten.\", \"rejected\": \" Yes.\"}",
 	};
 	return examples[k];
 }

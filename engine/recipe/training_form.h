@@ -10,7 +10,8 @@ typedef enum training_form {
 	FORM_PROSE, /* running text by its content */
 	FORM_CHAT,  /* conversations, the first of which has an answer */
 	FORM_LABELLED,
-	FORM_PAIRS
+	FORM_PAIRS,
+	FORM_PREFERENCES
 } training_form;
 
 /* Look at the beginning of a file. One that cannot be read is FORM_TEXT: the reader of the whole file reports why. */

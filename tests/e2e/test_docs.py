@@ -45,6 +45,7 @@ def folder(tmp_path):
 
     (tmp_path / "corpus.txt").write_text(TEXT[:3000])
     lines("labels.jsonl", [{"text": f"{word} day {n}", "label": label} for n in range(10) for word, label in (("good", "kind"), ("bad", "rude"))])
+    lines("preferences.jsonl", [{"prompt": f"Greet {n}:", "chosen": f" Good day {n}", "rejected": f" Hey {n}"} for n in range(20)])
     lines("pairs.jsonl", [{"source": f"Good morning {n}", "target": f"Guten Morgen {n}"} for n in range(20)])
     return tmp_path
 

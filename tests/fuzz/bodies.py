@@ -37,6 +37,7 @@ TEXTS = {
     "prose.txt": "".join(f"{n} bottles of beer on the wall. " for n in range(300)),
     "short.txt": "a few words", "one.txt": "a", "empty.txt": "",
     "pairs.jsonl": lines(*({"source": f"word {i}", "target": f"drow {i}"} for i in range(60))),
+    "preferences.jsonl": lines(*({"prompt": f"{i}", "chosen": f" word {i}", "rejected": " no"} for i in range(60))),
     "classes.jsonl": lines(*({"text": f"text {i}", "label": "abc"[i % 3]} for i in range(60))),
     "numbers.jsonl": lines(*({"text": f"text {i}", "text_pair": "more", "label": i % 2} for i in range(60))),
     "one_class.jsonl": lines(*({"text": f"text {i}", "label": "a"} for i in range(20))),
@@ -227,7 +228,7 @@ class Trial:
         file = r.choice(list(TEXTS))
         suited = {"linear_encoder": "classes.jsonl", "pairs": "pairs.jsonl"}
         if r.random() < 0.6:
-            wanted = {"classification": "classes.jsonl", "sequence_to_sequence": "pairs.jsonl"}.get(ours.get("objective"))
+            wanted = {"classification": "classes.jsonl", "sequence_to_sequence": "pairs.jsonl", "preference": "preferences.jsonl"}.get(ours.get("objective"))
             file = wanted or suited.get(base) or r.choice(("prose.txt", "chat.jsonl", "prompts.jsonl", "texts.json"))
         body = {"model": model, "training_file": self.files[file], "additive": ours}
         if r.random() < 0.15:
