@@ -434,7 +434,7 @@ static void unsupported_fields_that_would_change_the_result_are_refused(void **s
 	        "invalid_value");
 	refuses(&schema_response, "{\"model\":\"m\",\"input\":\"p\",\"truncation\":\"auto\"}", "truncation", "invalid_value");
 	refuses(&schema_completion, "{\"model\":\"m\",\"prompt\":\"p\",\"suffix\":\"end\"}", "suffix", "invalid_value");
-	refuses(&schema_fine_tuning_job, "{\"model\":\"m\",\"training_file\":\"f\",\"method\":{\"type\":\"dpo\"}}",
+	refuses(&schema_fine_tuning_job, "{\"model\":\"m\",\"training_file\":\"f\",\"method\":{\"type\":\"reinforcement\"}}",
 	        "method.type", "invalid_value");
 	refuses(&schema_model_load, "{\"dtype\":\"fp16\"}", "dtype", "invalid_value");
 	refuses(&schema_fine_tuning_job,
