@@ -83,6 +83,7 @@ builder builder_begin(graph *g, const forward_spec *spec, const state_list *stat
 	             .logits = VALUE_NONE,
 	             .entry = VALUE_NONE,
 	             .lora_rank = VALUE_NONE,
+	             .lora_places = VALUE_NONE,
 	             .lora_bank = VALUE_NONE};
 	if (spec->masked)
 		b.mask = input(g, PORT_MASK, SHAPE2(spec->batch, builder_rows_before(&b) + spec->length));

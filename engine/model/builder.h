@@ -44,13 +44,13 @@ typedef struct builder {
 	value source_words, source_scaled, source_places[2]; /* those of a source */
 	int n_source_places;
 	attention_place place; /* place of the mixers being appended */
-	/* Low-rank adapters (lora.h). spec->adapters: the entry of each row of the linear layers that follow, and the bank.
-	 * scale: alpha / rank of an adapter whose matrices are parameters. */
+	/* Low-rank adapters (lora.h). spec->adapters: the entry of each row of the linear layers that follow, and the
+	 * bank. scale: alpha / rank of an adapter whose matrices are parameters. */
 	const parameter_list *parameters; /* those of the base */
-	value entry, lora_rank, lora_bank;
+	value entry, lora_rank, lora_places, lora_bank;
 	float lora_scale;
-	bool last_alone;       /* rows of tokens that no output reads have been dropped (builder_needed_rows) */
-	uint32_t site;         /* next dropout site: a Philox stream */
+	bool last_alone; /* rows of tokens that no output reads have been dropped (builder_needed_rows) */
+	uint32_t site;   /* next dropout site: a Philox stream */
 } builder;
 
 /* Add the inputs that the spec requests and the pool of state slots. The states are borrowed. */
@@ -67,8 +67,8 @@ value builder_parameter(const builder *b, const char *format, ...) __attribute__
 value builder_linear(const builder *b, value x, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* Append x Wᵀ for the matrix W of this full name. */
 value builder_product(const builder *b, value x, const char *format, ...) __attribute__((format(printf, 3, 4)));
-/* Append x Wᵀ + bias, which may be VALUE_NONE. All linear layers that can have a low-rank adapter are appended here, or by
- * the two functions above. */
+/* Append x Wᵀ + bias, which may be VALUE_NONE. All linear layers that can have a low-rank adapter are appended here, or
+ * by the two functions above. */
 value builder_affine(const builder *b, value x, value bias, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 value builder_layernorm(const builder *b, value x, float eps, const char *format, ...)

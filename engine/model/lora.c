@@ -296,7 +296,7 @@ typedef struct lora_place {
 
 static int64_t part_floats(const parameter_spec *p)
 {
-	return LORA_MAX_RANK * (p->shape.dim[0] + p->shape.dim[1]);
+	return p->shape.dim[0] + p->shape.dim[1];
 }
 
 /* Return the place of the layer of this matrix; NULL: that of the end. part -1: the matrix is not one of a layer. */
@@ -316,12 +316,12 @@ static lora_place layer_place(const parameter_list *parameters, const char *matr
 	return matrix ? (lora_place){-1, 0} : at;
 }
 
-int64_t lora_entry_floats(const model *base)
+int64_t lora_strip_floats(const model *base)
 {
 	return layer_place(&base->parameters, NULL).offset;
 }
 
-int64_t lora_entry_parts(const model *base)
+int64_t lora_parts(const model *base)
 {
 	return layer_place(&base->parameters, NULL).part;
 }
@@ -336,7 +336,8 @@ void lora_begin(builder *b, float scale)
 	b->entry = graph_input(b->g, port_name(PORT_ENTRY), DTYPE_I32, SHAPE3(batch, spec->length, 1));
 	const lora_place all = layer_place(b->parameters, NULL);
 	b->lora_rank = graph_weight(b->g, LORA_RANKS, DTYPE_I32, SHAPE2(LORA_ENTRIES, all.part));
-	b->lora_bank = graph_weight(b->g, LORA_BANK, DTYPE_F32, SHAPE2(LORA_ENTRIES, all.offset));
+	b->lora_places = graph_weight(b->g, LORA_PLACES, DTYPE_I32, SHAPE2(LORA_ENTRIES, LORA_MAX_RANK));
+	b->lora_bank = graph_weight(b->g, LORA_BANK, DTYPE_F32, SHAPE2(LORA_STRIPS, all.offset));
 }
 
 static value own_type(const builder *b, value v)
@@ -349,7 +350,7 @@ value lora_layer(const builder *b, value x, value y, const char *matrix)
 	if (b->entry != VALUE_NONE) {
 		const lora_place at = layer_place(b->parameters, matrix);
 		return at.part < 0 ? y
-		                   : op_lora(b->g, y, x, b->entry, b->lora_rank, b->lora_bank,
+		                   : op_lora(b->g, y, x, b->entry, b->lora_rank, b->lora_places, b->lora_bank,
 		                             (lora_params){at.part, at.offset});
 	}
 	if (b->lora_scale == 0)
@@ -385,49 +386,36 @@ status lora_check_sessions(const model *base, error *err)
 	           : error_set(err, STATUS_UNSUPPORTED, "model", "sessions of this model can have no low-rank adapter");
 }
 
-typedef struct lora_piece {
-	int64_t at, from, count; /* in an entry, in the values, floats */
-} lora_piece;
-
 struct lora_image {
-	int64_t parts, pieces, floats;
-	lora_piece *piece; /* [pieces] */
-	int32_t *ranks;    /* [parts] */
-	float *values;     /* [floats] */
+	int64_t parts, rank, floats; /* floats: of a strip */
+	int32_t *ranks;              /* [parts] */
+	float *strips;               /* [rank, floats] */
 };
 
 void lora_image_free(lora_image *i)
 {
 	if (!i)
 		return;
-	free(i->piece);
 	free(i->ranks);
-	free(i->values);
+	free(i->strips);
 	free(i);
 }
 
-/* B [outputs, rank], transposed and times alpha / rank. */
-static void transpose_scaled(const parameter_spec *p, const float *b, double scale, float *out)
-{
-	const int64_t outputs = p->shape.dim[0], rank = p->shape.dim[1];
-	for (int64_t i = 0; i < outputs; i++)
-		for (int64_t j = 0; j < rank; j++)
-			out[j * outputs + i] = (float)(scale * (double)b[i * rank + j]);
-}
-
-/* Append the matrices of parameters k and k + 1, of the layer at a place. arena: host memory. */
+/* Append the matrices A [rank, inputs] and B [outputs, rank], parameters k and k + 1, of the layer at a place. arena:
+ * host memory. */
 static void add_part(lora_image *i, const model *a, int k, const float *arena, lora_place at)
 {
-	const parameter_spec *p = &a->parameters.items[k], *q = p + 1;
-	const int64_t inputs = shape_count(p->shape), outputs = shape_count(q->shape);
-	memcpy(i->values + i->floats, arena + a->offset[k], (size_t)inputs * sizeof *arena);
-	transpose_scaled(q, arena + a->offset[k + 1], a->lora.alpha / (double)a->lora.rank,
-	                 i->values + i->floats + inputs);
-	i->piece[i->pieces++] = (lora_piece){at.offset, i->floats, inputs};
-	i->piece[i->pieces++] =
-	    (lora_piece){at.offset + LORA_MAX_RANK * shape_last(p->shape), i->floats + inputs, outputs};
-	i->floats += inputs + outputs;
-	i->ranks[at.part] = (int32_t)a->lora.rank;
+	const int64_t inputs = shape_last(a->parameters.items[k].shape),
+	              outputs = a->parameters.items[k + 1].shape.dim[0];
+	const float *in = arena + a->offset[k], *out = arena + a->offset[k + 1];
+	const double scale = a->lora.alpha / (double)a->lora.rank;
+	for (int64_t r = 0; r < i->rank; r++) {
+		float *strip = i->strips + r * i->floats + at.offset;
+		memcpy(strip, in + r * inputs, (size_t)inputs * sizeof *strip);
+		for (int64_t o = 0; o < outputs; o++)
+			strip[inputs + o] = (float)(scale * (double)out[o * i->rank + r]);
+	}
+	i->ranks[at.part] = (int32_t)i->rank;
 }
 
 static void add_parts(lora_image *i, const model *a, const float *arena)
@@ -450,12 +438,13 @@ status lora_image_new(lora_image **out, const model *a, error *err)
 	TRY(adapter_download(a, &arena, err));
 	lora_image *i = memory_new(1, sizeof *i);
 	if (i) {
-		i->parts = lora_entry_parts(a->base);
-		i->piece = memory_new((size_t)a->parameters.count, sizeof *i->piece);
+		i->parts = lora_parts(a->base);
+		i->rank = a->lora.rank;
+		i->floats = lora_strip_floats(a->base);
 		i->ranks = memory_new((size_t)i->parts, sizeof *i->ranks);
-		i->values = memory_new((size_t)a->count, sizeof *i->values);
+		i->strips = memory_new((size_t)(i->rank * i->floats), sizeof *i->strips);
 	}
-	const bool fits = i && i->piece && i->ranks && i->values;
+	const bool fits = i && i->ranks && i->strips;
 	if (fits)
 		add_parts(i, a, arena);
 	free(arena);
@@ -466,24 +455,35 @@ status lora_image_new(lora_image **out, const model *a, error *err)
 	return fits ? STATUS_OK : error_no_memory(err, "an adapter");
 }
 
+static size_t strip_bytes(const lora_image *i)
+{
+	return (size_t)i->floats * sizeof *i->strips;
+}
+
 uint64_t lora_image_hash(const lora_image *i)
 {
 	const uint64_t parts[] = {digest_bytes(i->ranks, (size_t)i->parts * sizeof *i->ranks),
-	                          digest_bytes(i->values, (size_t)i->floats * sizeof *i->values)};
+	                          digest_bytes(i->strips, (size_t)i->rank * strip_bytes(i))};
 	return digest_bytes(parts, sizeof parts);
 }
 
 size_t lora_image_bytes(const lora_image *i)
 {
-	return sizeof *i + (size_t)i->pieces * sizeof *i->piece + (size_t)i->parts * sizeof *i->ranks +
-	       (size_t)i->floats * sizeof *i->values;
+	return sizeof *i + (size_t)i->parts * sizeof *i->ranks + (size_t)i->rank * strip_bytes(i);
 }
 
-status lora_image_write(const lora_image *i, backend *b, float *entry, int32_t *ranks)
+int64_t lora_image_rank(const lora_image *i)
 {
-	for (int64_t k = 0; k < i->pieces; k++) {
-		const lora_piece *p = &i->piece[k];
-		TRY(b->upload(b, entry + p->at, i->values + p->from, (size_t)p->count * sizeof *entry));
-	}
-	return b->upload(b, ranks, i->ranks, (size_t)i->parts * sizeof *ranks);
+	return i->rank;
+}
+
+status lora_image_write(const lora_image *i, backend *b, const lora_tables *to, int entry, const int32_t *strips)
+{
+	int32_t places[LORA_MAX_RANK];
+	for (int64_t r = 0; r < LORA_MAX_RANK; r++)
+		places[r] = r < i->rank ? strips[r] : -1;
+	for (int64_t r = 0; r < i->rank; r++)
+		TRY(b->upload(b, to->bank + strips[r] * i->floats, i->strips + r * i->floats, strip_bytes(i)));
+	TRY(b->upload(b, to->places + entry * LORA_MAX_RANK, places, sizeof places));
+	return b->upload(b, to->ranks + entry * i->parts, i->ranks, (size_t)i->parts * sizeof *i->ranks);
 }

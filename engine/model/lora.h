@@ -15,9 +15,10 @@
  *
  * MODULE is the name of a layer's matrix without ".weight". Tables and heads have none (parameter_spec.hidden).
  *
- * Sessions with different adapters share a step (forward_spec.adapters). Their adapters are entries of a bank of
- * LORA_ENTRIES, and each token has the number of its entry; entry 0 is empty. An entry has a part for each linear
- * layer, as op_lora reads it, with alpha / rank in B. */
+ * Sessions with different adapters share a step (forward_spec.adapters). Their adapters are LORA_ENTRIES entries, and
+ * each token has the number of its entry; entry 0 is empty. Their numbers are in the strips of a bank. A strip has a
+ * row of A and one of Bᵀ, times alpha / rank, for each linear layer (op_lora). An entry has a strip for each of its
+ * rank, in any place. */
 #ifndef ENGINE_MODEL_LORA_H
 #define ENGINE_MODEL_LORA_H
 
@@ -25,7 +26,7 @@
 #include "engine/model/builder.h"
 #include "engine/model/model.h"
 
-enum { LORA_ENTRIES = 9 };
+enum { LORA_ENTRIES = 65, LORA_STRIPS = 512 };
 
 #define LORA_CONFIG_FILE "adapter_config.json"
 enum { LORA_CONFIG_BYTES = 4 << 20 }; /* the most that is read */
@@ -64,21 +65,28 @@ value lora_layer(const builder *b, value x, value y, const char *matrix);
 
 /* --- the bank ------------------------------------------------------------------------- */
 
-#define LORA_BANK "adapters.bank"
-#define LORA_RANKS "adapters.ranks"
+#define LORA_BANK "adapters.bank"     /* [LORA_STRIPS, lora_strip_floats] */
+#define LORA_RANKS "adapters.ranks"   /* [LORA_ENTRIES, parts] */
+#define LORA_PLACES "adapters.strips" /* [LORA_ENTRIES, LORA_MAX_RANK]: strips of an entry */
 
-/* Return the floats and the layers of an entry. */
-int64_t lora_entry_floats(const model *base);
-int64_t lora_entry_parts(const model *base);
+/* Return the floats of a strip, and the linear layers. */
+int64_t lora_strip_floats(const model *base);
+int64_t lora_parts(const model *base);
 /* STATUS_UNSUPPORTED "model": sessions cannot have adapters, since the model has rows that are no tokens, or none. */
 status lora_check_sessions(const model *base, error *err);
-/* An adapter in host memory, in the form of an entry. Immutable. */
+/* An adapter in host memory, as strips. Immutable. */
 typedef struct lora_image lora_image;
 status lora_image_new(lora_image **out, const model *adapter, error *err);
 void lora_image_free(lora_image *i); /* any thread; NULL is legal */
 uint64_t lora_image_hash(const lora_image *i);
 size_t lora_image_bytes(const lora_image *i);
-/* Write it to an entry in device memory: floats, and the ranks of the layers. STATUS_DEVICE. */
-status lora_image_write(const lora_image *i, backend *b, float *entry, int32_t *ranks);
+int64_t lora_image_rank(const lora_image *i);
+/* Device memory of a bank. */
+typedef struct lora_tables {
+	float *bank;
+	int32_t *ranks, *places;
+} lora_tables;
+/* Write it to an entry, and to these strips, as many as its rank. STATUS_DEVICE. */
+status lora_image_write(const lora_image *i, backend *b, const lora_tables *to, int entry, const int32_t *strips);
 
 #endif

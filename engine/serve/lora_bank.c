@@ -8,25 +8,34 @@
 #include "engine/serve/served_adapter.h"
 
 struct lora_bank {
-	float *entries; /* device memory */
-	int32_t *ranks;
+	lora_tables device;
 	uint64_t hash[LORA_ENTRIES]; /* the adapter of an entry; 0: empty */
 	int users[LORA_ENTRIES];
 	uint64_t given[LORA_ENTRIES], clock; /* time when the last user left */
+	int owner[LORA_STRIPS];              /* the entry of a strip; 0: free */
 };
+
+static status allocate_zeros(backend *d, size_t bytes, void **out)
+{
+	TRY(d->allocate(d, bytes, out));
+	void *zeros = memory_new(bytes, 1);
+	const status s = zeros ? d->upload(d, *out, zeros, bytes) : STATUS_NOMEM;
+	free(zeros);
+	return s;
+}
 
 static status allocate(served_model *m, lora_bank *b)
 {
 	backend *d = model_backend(m->model);
-	const size_t ranks = (size_t)(LORA_ENTRIES * lora_entry_parts(m->model)) * sizeof(int32_t);
-	void *entries, *all;
-	TRY(d->allocate(d, (size_t)(LORA_ENTRIES * lora_entry_floats(m->model)) * sizeof(float), &entries));
-	b->entries = entries;
-	TRY(d->allocate(d, ranks, &all));
-	b->ranks = all;
-	void *zeros = memory_new(ranks, 1);
-	const status s = zeros ? d->upload(d, all, zeros, ranks) : STATUS_NOMEM;
-	free(zeros);
+	void *at;
+	TRY(d->allocate(d, (size_t)(LORA_STRIPS * lora_strip_floats(m->model)) * sizeof(float), &at));
+	b->device.bank = at;
+	status s = allocate_zeros(d, (size_t)(LORA_ENTRIES * lora_parts(m->model)) * sizeof(int32_t), &at);
+	b->device.ranks = at;
+	if (s == STATUS_OK) {
+		s = allocate_zeros(d, (size_t)(LORA_ENTRIES * LORA_MAX_RANK) * sizeof(int32_t), &at);
+		b->device.places = at;
+	}
 	return s;
 }
 
@@ -35,8 +44,9 @@ void lora_bank_free(served_model *m)
 	if (!m->lora)
 		return;
 	backend *d = model_backend(m->model);
-	d->release(d, m->lora->entries);
-	d->release(d, m->lora->ranks);
+	d->release(d, m->lora->device.bank);
+	d->release(d, m->lora->device.ranks);
+	d->release(d, m->lora->device.places);
 	free(m->lora);
 	m->lora = NULL;
 }
@@ -53,17 +63,77 @@ static status bank_make(served_model *m, error *err)
 	return error_set(err, s, "adapter", "no room for low-rank adapters: %s", status_text(s));
 }
 
-/* Return the entry with the hash, or the unused one that is unused longest; 0: there is none. */
-static int bank_find(const lora_bank *b, uint64_t hash)
+/* Count the strips that are free, or of entries without users. */
+static int64_t count_available(const lora_bank *b)
+{
+	int64_t n = 0;
+	for (int s = 0; s < LORA_STRIPS; s++)
+		n += b->users[b->owner[s]] == 0;
+	return n;
+}
+
+static int64_t count_free(const lora_bank *b)
+{
+	int64_t n = 0;
+	for (int s = 0; s < LORA_STRIPS; s++)
+		n += b->owner[s] == 0;
+	return n;
+}
+
+static void empty_entry(lora_bank *b, int entry)
+{
+	b->hash[entry] = 0;
+	for (int s = 0; s < LORA_STRIPS; s++)
+		b->owner[s] = b->owner[s] == entry ? 0 : b->owner[s];
+}
+
+/* Return the entry of an adapter; 0: it has none. */
+static int find_entry(const lora_bank *b, uint64_t hash)
+{
+	int i = LORA_ENTRIES - 1;
+	while (i > 0 && b->hash[i] != hash)
+		i--;
+	return i;
+}
+
+/* Return the entry that is unused longest; 0: all are used. empty: only one without an adapter, or only one with. */
+static int find_unused(const lora_bank *b, bool empty)
 {
 	int best = 0;
-	for (int i = 1; i < LORA_ENTRIES; i++) {
-		if (b->hash[i] == hash)
-			return i;
-		if (b->users[i] == 0 && (best == 0 || b->given[i] < b->given[best]))
+	for (int i = 1; i < LORA_ENTRIES; i++)
+		if (b->users[i] == 0 && (b->hash[i] == 0) == empty && (best == 0 || b->given[i] < b->given[best]))
 			best = i;
-	}
 	return best;
+}
+
+/* Return an empty entry, with this many strips free; 0: sessions use too much. */
+static int free_entry(lora_bank *b, int64_t rank)
+{
+	if (count_available(b) < rank)
+		return 0;
+	while (count_free(b) < rank || find_unused(b, true) == 0) {
+		const int old = find_unused(b, false);
+		if (old == 0)
+			return 0;
+		empty_entry(b, old);
+	}
+	return find_unused(b, true);
+}
+
+static status fill_entry(served_model *m, const served_adapter *a, int entry)
+{
+	lora_bank *b = m->lora;
+	int32_t strips[LORA_MAX_RANK];
+	const int64_t rank = lora_image_rank(a->lora);
+	int64_t n = 0;
+	for (int32_t s = 0; n < rank; s++)
+		if (b->owner[s] == 0) {
+			b->owner[s] = entry;
+			strips[n++] = s;
+		}
+	TRY(lora_image_write(a->lora, model_backend(m->model), &b->device, entry, strips));
+	b->hash[entry] = a->hash;
+	return STATUS_OK;
 }
 
 status lora_bank_take(served_model *m, const served_adapter *a, int32_t *entry, error *err)
@@ -73,18 +143,19 @@ status lora_bank_take(served_model *m, const served_adapter *a, int32_t *entry, 
 		return STATUS_OK;
 	TRY(bank_make(m, err));
 	lora_bank *b = m->lora;
-	const int i = bank_find(b, a->hash);
-	if (i == 0)
-		return error_set(err, STATUS_BUSY, "adapter", "all %d places for low-rank adapters are in use",
-		                 LORA_ENTRIES - 1);
-	if (b->hash[i] != a->hash) {
-		b->hash[i] = 0;
-		const status s =
-		    lora_image_write(a->lora, model_backend(m->model), b->entries + i * lora_entry_floats(m->model),
-		                     b->ranks + i * lora_entry_parts(m->model));
-		if (s != STATUS_OK)
+	int i = find_entry(b, a->hash);
+	if (i == 0) {
+		i = free_entry(b, lora_image_rank(a->lora));
+		if (i == 0)
+			return error_set(err, STATUS_BUSY, "adapter",
+			                 "the low-rank adapters in use leave no room for another: they are %d at most, "
+			                 "with ranks of %d in all",
+			                 LORA_ENTRIES - 1, LORA_STRIPS);
+		const status s = fill_entry(m, a, i);
+		if (s != STATUS_OK) {
+			empty_entry(b, i);
 			return error_set(err, s, "adapter", "the adapter could not be copied: %s", status_text(s));
-		b->hash[i] = a->hash;
+		}
 	}
 	b->users[i]++;
 	*entry = i;
@@ -100,8 +171,9 @@ void lora_bank_give(served_model *m, int32_t entry)
 	m->lora->given[entry] = ++m->lora->clock;
 }
 
-void lora_bank_inputs(const lora_bank *b, forward_input inputs[2])
+void lora_bank_inputs(const lora_bank *b, forward_input inputs[LORA_BANK_INPUTS])
 {
-	inputs[0] = (forward_input){.name = LORA_BANK, .data = b->entries};
-	inputs[1] = (forward_input){.name = LORA_RANKS, .data = b->ranks};
+	inputs[0] = (forward_input){.name = LORA_BANK, .data = b->device.bank};
+	inputs[1] = (forward_input){.name = LORA_RANKS, .data = b->device.ranks};
+	inputs[2] = (forward_input){.name = LORA_PLACES, .data = b->device.places};
 }

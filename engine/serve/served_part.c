@@ -149,7 +149,7 @@ static status make_pick(served_part *p, const served_model *m, char *block, erro
 
 static status served_part_make_plan(served_part *p, const served_model *m, bool picks, error *err)
 {
-	forward_input places[INPUT_COUNT + 3];
+	forward_input places[INPUT_COUNT + LORA_BANK_INPUTS + 1];
 	int n = 0;
 	const forward_spec spec = {.phase = p->most.prompt ? PHASE_READ : PHASE_STEP,
 	                           .batch = p->most.rows,
@@ -166,7 +166,7 @@ static status served_part_make_plan(served_part *p, const served_model *m, bool 
 			places[n++] = (forward_input){.name = port_name(roles[i]), .data = p->device + p->at[i]};
 	if (p->most.lora) {
 		lora_bank_inputs(m->lora, places + n);
-		n += 2;
+		n += LORA_BANK_INPUTS;
 	}
 	places[n] = (forward_input){0};
 	TRY(model_plan(&p->plan, m->model, &spec, NULL, statepool_data(m->pool), err));

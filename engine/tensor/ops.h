@@ -166,15 +166,16 @@ linear_values op_linear_maxima(graph *g, value x, value weight, value bias, floa
 
 /* lora: the low-rank adapters of the rows of a linear layer, one of several for each row:
  *   z_r = y_r + B (A x_r),  A [rank, K], Bᵀ [rank, N] of entry e = entry[r]
- * y […, N], x […, K] f32, entry […] i32 for each row, rank [entries, parts] i32, bank [entries, floats] f32 -> z […, N].
- * The layer has `part` of rank. Its A begins at `offset` of a bank's entry, its Bᵀ at offset + LORA_MAX_RANK · K. z_r is
- * y_r, with the same bits, where e is not an entry or its rank is not from 1 to LORA_MAX_RANK. The bits of a row do not
- * depend on other rows. */
+ * y […, N], x […, K] f32, entry […] i32 for each row, rank [entries, parts] i32, strip [entries, LORA_MAX_RANK] i32,
+ * bank [strips, floats] f32 -> z […, N].
+ * The layer has `part` of rank. Row i of A begins at `offset` of strip[e, i] of the bank, row i of Bᵀ at offset + K. A
+ * row whose strip does not exist counts as zero. z_r is y_r, with the same bits, where e is not an entry or its rank is
+ * not from 1 to LORA_MAX_RANK. The bits of a row do not depend on other rows. */
 enum { LORA_MAX_RANK = 64 };
 typedef struct lora_params {
 	int64_t part, offset;
 } lora_params;
-value op_lora(graph *g, value y, value x, value entry, value rank, value bank, lora_params params);
+value op_lora(graph *g, value y, value x, value entry, value rank, value strip, value bank, lora_params params);
 
 /* layernorm: y = weight ⊙ (x - mean) · rstd + bias per row. rstd = 1/√(Σ(x - mean)² / D + eps) or, `unbiased`, where
  * D ≥ 2, 1/(√(Σ(x - mean)² / (D - 1)) + eps). x […, D] [real], weight [D], bias [D] f32 -> y […, D] [real],
@@ -246,11 +247,10 @@ typedef struct activation_params {
 value op_activation(graph *g, value x, activation_kind kind);
 
 /* glu: y = a ⊙ f(b) with a and b the halves of each row; x […, 2D] = a | b [real], with gate_first b | a -> y […, D]
- * [real]. f is of any kind but LOG_SIGMOID and EXP: SILU is SwiGLU (Shazeer 2020), SIGMOID the first gated linear unit (Dauphin
- * et al. 2017).
- * glu_grad: x, dy -> dx […, 2D], da and db in the order of x: da = dy ⊙ f(b), db = dy ⊙ a ⊙ f'(b); `frozen`: da = share
- * · dy ⊙ f(b),
- * db = (1 - share) dy ⊙ a ⊙ f(b) / b, where ⟨da, a⟩ + ⟨db, b⟩ = ⟨dy, y⟩. A SIGMOID is a constant then: its share is 1.
+ * [real]. f is of any kind but LOG_SIGMOID and EXP: SILU is SwiGLU (Shazeer 2020), SIGMOID the first gated linear unit
+ * (Dauphin et al. 2017). glu_grad: x, dy -> dx […, 2D], da and db in the order of x: da = dy ⊙ f(b), db = dy ⊙ a ⊙
+ * f'(b); `frozen`: da = share · dy ⊙ f(b), db = (1 - share) dy ⊙ a ⊙ f(b) / b, where ⟨da, a⟩ + ⟨db, b⟩ = ⟨dy, y⟩. A
+ * SIGMOID is a constant then: its share is 1.
  */
 typedef struct glu_params {
 	activation_kind kind;
@@ -343,10 +343,10 @@ typedef struct scale_columns_params {
 } scale_columns_params;
 value op_scale_columns(graph *g, value x, value w, int64_t group);
 
-/* mix_columns: y = x + w_row ⊙ (other - x); x, other […, C] [real], w f32, M rows of C numbers -> y [real]. With the row
- * before each row in `other` it is the token shift of RWKV (Peng et al. 2023).
- * mix_columns_grad: x, other, w, dy -> dx = (1 - w_row) ⊙ dy [real], dother = w_row ⊙ dy [real],
- * dw as w: Σ_rows dy ⊙ (other - x) in the row, zeros in the others. */
+/* mix_columns: y = x + w_row ⊙ (other - x); x, other […, C] [real], w f32, M rows of C numbers -> y [real]. With the
+ * row before each row in `other` it is the token shift of RWKV (Peng et al. 2023). mix_columns_grad: x, other, w, dy ->
+ * dx = (1 - w_row) ⊙ dy [real], dother = w_row ⊙ dy [real], dw as w: Σ_rows dy ⊙ (other - x) in the row, zeros in the
+ * others. */
 typedef struct mix_columns_params {
 	int64_t row;
 } mix_columns_params;
@@ -472,10 +472,9 @@ int64_t additive_state_floats(int64_t d, int64_t heads, int64_t window);
  * window. pooled g [B, N, D] [real], log_normalizer M [B, N, H] f32 (H divides D), score l [H], mean m [D]
  *   -> g' [B, N, D] [real], M' [B, N, H] f32
  *   M' = log(e^M + e^l);  g' = g + e^{l - M'} (m - g)
- * x, w, mask? are the inputs of the attention of which g and M are outputs. Only their gradient, additive_attention_grad
- * given g' and M', needs them; g and M have none.
- * additive_initial_grad: l, m, g', M', dg' -> dl [H], dm [D], with p = e^{l - M'} of each row
- *   dm = Σ p dg';  dl = Σ p dg'·(m - g') */
+ * x, w, mask? are the inputs of the attention of which g and M are outputs. Only their gradient,
+ * additive_attention_grad given g' and M', needs them; g and M have none. additive_initial_grad: l, m, g', M', dg' ->
+ * dl [H], dm [D], with p = e^{l - M'} of each row dm = Σ p dg';  dl = Σ p dg'·(m - g') */
 attention_values op_additive_initial(graph *g, attention_values pooled, value score, value mean, value x, value w,
                                      value mask);
 
@@ -491,12 +490,11 @@ typedef struct stream_values {
  *   g_t = Σ_{j≤t} e^{a_j + f_{j+1} + … + f_t - l_t} v_j,  where l_t makes the weights sum to 1. With l = -inf and g = 0
  *   before the first token:
  *   p = l + f_t;  l' = log(e^p + e^{a_t});  w = e^{a_t - l'};  g' = g + w (v_t - g)
- * H divides D; a head may have one channel. Before the first token that counts g is 0 and l -inf. Only g has a gradient.
- * g is a mean and l a log-sum, so neither overflows at any length. A score of -inf has weight 0; one beyond ±2^23 counts
- * as ±2^23.
- * A bonus u, for heads of one channel (H = D), is added to a token's score where the token reads itself (Peng et al.
- * 2023, RWKV-4). The output is o, and l and `before` are those of the state before the token, which has not forgotten
- * for it: s = σ(u + a_t - l_{t-1});  o_t = g_{t-1} + s (v_t - g_{t-1}). A skipped token has s = 0.
+ * H divides D; a head may have one channel. Before the first token that counts g is 0 and l -inf. Only g has a
+ * gradient. g is a mean and l a log-sum, so neither overflows at any length. A score of -inf has weight 0; one beyond
+ * ±2^23 counts as ±2^23. A bonus u, for heads of one channel (H = D), is added to a token's score where the token reads
+ * itself (Peng et al. 2023, RWKV-4). The output is o, and l and `before` are those of the state before the token, which
+ * has not forgotten for it: s = σ(u + a_t - l_{t-1});  o_t = g_{t-1} + s (v_t - g_{t-1}). A skipped token has s = 0.
  * forgetting_attention_grad: v, a, f?, mask?, g, l, dg, bonus? -> dv [B, N, D] [real], da [B, N, H], df of f's shape
  * (none: [0]), dbonus [H] (without bonus: [0]).
  * With G and L the gradients of g_t and l_t, from the last token on, and w as above:

@@ -206,3 +206,15 @@ def test_a_job_killed_again_and_again_ends_with_the_same_bytes(own_daemon, kills
 @pytest.mark.parametrize("name", ["adapter_config.json", "adapter_model.safetensors"])
 def test_a_damaged_adapter_is_an_error_of_the_service_and_no_other_text_fails(own_daemon, name):
     check_that_a_damaged_adapter_fails_alone(own_daemon(), make_lora, name, "flip")
+
+
+def test_adapters_whose_ranks_are_too_many_at_a_time_are_told_to_wait(engine, file):
+    base = make_base(engine)
+    made = [make_lora(engine, base, file, 1, {"rank": 64}, learning_rate=1e-4 * (i + 1)) for i in range(9)]
+    held = [engine.call("session.create", {"model": base, "adapter": adapter})["id"] for adapter in made[:8]]
+    ask = {"model": base, "prompt": "a", "max_tokens": 2, "adapter": made[8]}
+    with pytest.raises(EngineError) as e:
+        engine.generate(ask)
+    assert e.value.status == 429 and e.value.param == "adapter" and "512 in all" in e.value.message
+    engine.call("session.delete", {"id": held[3]})
+    assert engine.generate(ask)[2]["usage"]["completion_tokens"] == 2

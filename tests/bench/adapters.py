@@ -5,7 +5,7 @@
 
 PROGRAMS: the folder of additived and additive-httpd. BASE is a text for one model of additive 2 (d 128, 4 layers, bytes), and a STYLE a
 short one: of each, a fifth is held out. For every style the model is trained on, and an adapter of each KIND beside it, for as many
-steps. STREAMS completions of TOKENS tokens at once then take turns: without an adapter, with one for all, each with its own (of the kind lora: 8).
+steps. STREAMS completions of TOKENS tokens at once then take turns: without an adapter, with one for all, each with its own.
 Prints JSON: the loss in nats per byte, before and at the best evaluation; the bytes of tensors; the seconds of a round, as medians,
 and the speed as a multiple of that without an adapter."""
 
@@ -25,7 +25,6 @@ from http_load import Service, upload
 CONFIG = {"hidden_size": 128, "n_heads": 8, "n_layer": 4, "intermediate_size": 368}
 SETTINGS = {"sequence_length": 256, "batch_size": 8}
 METHODS = {"state": {"kind": "state"}, "lora": {"kind": "lora", "rank": 4}}
-AT_ONCE = {"state": 64, "lora": 8}  # adapters that a model can have in use
 
 
 def job(service, model, file, steps, **more):
@@ -92,9 +91,8 @@ def round_of(service, model, adapters, tokens):
 def speed(service, model, kind, style, options):
     file = upload(service, style)
     made = [job(service, model, file, 2, method={"type": "adapter", "adapter": METHODS[kind]}, seed=i)["additive"]["adapter"]
-            for i in range(min(options.streams, AT_ONCE[kind]))]
-    own = [made[i % len(made)] for i in range(options.streams)]
-    ways = {"none": [None] * len(own), "one": own[:1] * len(own), "own": own}
+            for i in range(options.streams)]
+    ways = {"none": [None] * len(made), "one": made[:1] * len(made), "own": made}
     seconds = {way: [] for way in ways}
     for number in range(options.rounds + 1):
         for way in list(ways) if number % 2 == 0 else list(ways)[::-1]:

@@ -15,15 +15,13 @@ static float lora_dot(const float *a, const float *b, int64_t n)
 	return sum;
 }
 
-static void add_row(float *z, const float *x, int64_t n, int64_t k, int64_t rank, const float *a)
+/* a: a row of A, and after it one of Bᵀ. */
+static void add_strip(float *z, const float *x, int64_t n, int64_t k, const float *a)
 {
-	const float *w = a + LORA_MAX_RANK * k;
-	for (int64_t j = 0; j < rank; j++) {
-		const float inner = lora_dot(a + j * k, x, k);
+	const float inner = lora_dot(a, x, k), *w = a + k;
 #pragma omp simd
-		for (int64_t i = 0; i < n; i++)
-			z[i] += w[j * n + i] * inner;
-	}
+	for (int64_t i = 0; i < n; i++)
+		z[i] += w[i] * inner;
 }
 
 static void lora_rows(const op_call *call, int64_t first, int64_t last)
@@ -31,8 +29,9 @@ static void lora_rows(const op_call *call, int64_t first, int64_t last)
 	const lora_params *p = call->params;
 	const int64_t n = shape_last(call->in[0].shape), k = shape_last(call->in[1].shape);
 	const int64_t entries = call->in[3].shape.dim[0], parts = call->in[3].shape.dim[1];
-	const int32_t *entry = call->in[2].data, *ranks = call->in[3].data;
-	const float *bank = call->in[4].data;
+	const int64_t strips = call->in[5].shape.dim[0], floats = call->in[5].shape.dim[1];
+	const int32_t *entry = call->in[2].data, *ranks = call->in[3].data, *strip = call->in[4].data;
+	const float *bank = call->in[5].data;
 	for (int64_t r = first; r < last; r++) {
 		const float *y = (const float *)call->in[0].data + r * n, *x = (const float *)call->in[1].data + r * k;
 		float *z = (float *)call->out[0].data + r * n;
@@ -40,8 +39,11 @@ static void lora_rows(const op_call *call, int64_t first, int64_t last)
 		const int32_t rank = e < 0 || e >= entries ? 0 : ranks[e * parts + p->part];
 		if (z != y)
 			memcpy(z, y, (size_t)n * sizeof *z);
-		if (rank > 0 && rank <= LORA_MAX_RANK)
-			add_row(z, x, n, k, rank, bank + e * call->in[4].shape.dim[1] + p->offset);
+		for (int64_t j = 0; j < rank && rank <= LORA_MAX_RANK; j++) {
+			const int64_t s = strip[e * call->in[4].shape.dim[1] + j];
+			if (s >= 0 && s < strips)
+				add_strip(z, x, n, k, bank + s * floats + p->offset);
+		}
 	}
 }
 

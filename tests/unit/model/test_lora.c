@@ -315,46 +315,48 @@ static void an_adapter_trains_over_a_bf16_copy(void **state)
 
 /* --- the bank -------------------------------------------------------------------------------------- */
 
-typedef struct bank {
-	float *entries;
-	int32_t *ranks;
-} bank;
-
-static bank bank_new(const model *base)
+static lora_tables bank_new(const model *base)
 {
-	const size_t floats = (size_t)(LORA_ENTRIES * lora_entry_floats(base)) * sizeof(float);
-	const size_t ranks = (size_t)(LORA_ENTRIES * lora_entry_parts(base)) * sizeof(int32_t);
-	bank b;
-	assert_int_equal(device->allocate(device, floats, (void **)&b.entries), STATUS_OK);
+	const size_t floats = (size_t)(LORA_STRIPS * lora_strip_floats(base)) * sizeof(float);
+	const size_t ranks = (size_t)(LORA_ENTRIES * lora_parts(base)) * sizeof(int32_t),
+	             places = LORA_ENTRIES * LORA_MAX_RANK * sizeof(int32_t);
+	lora_tables b;
+	assert_int_equal(device->allocate(device, floats, (void **)&b.bank), STATUS_OK);
 	assert_int_equal(device->allocate(device, ranks, (void **)&b.ranks), STATUS_OK);
-	memset(b.entries, 0xff, floats); /* NaN */
+	assert_int_equal(device->allocate(device, places, (void **)&b.places), STATUS_OK);
+	memset(b.bank, 0xff, floats); /* NaN */
 	memset(b.ranks, 0, ranks);
+	memset(b.places, 0, places);
 	return b;
 }
 
-static void bank_free(bank *b)
+static void bank_free(lora_tables *b)
 {
-	device->release(device, b->entries);
+	device->release(device, b->bank);
 	device->release(device, b->ranks);
+	device->release(device, b->places);
 }
 
-static void enter(const bank *b, const model *a, int entry)
+/* Its strips are every third one from `first` on. */
+static void enter(const lora_tables *b, const model *a, int entry, int32_t first)
 {
-	const model *base = model_base(a);
 	lora_image *i;
+	int32_t strips[LORA_MAX_RANK];
+	for (int32_t r = 0; r < LORA_MAX_RANK; r++)
+		strips[r] = first + 3 * r;
 	assert_int_equal(lora_image_new(&i, a, NULL), STATUS_OK);
-	assert_int_equal(lora_image_write(i, device, b->entries + entry * lora_entry_floats(base),
-	                                  b->ranks + entry * lora_entry_parts(base)),
-	                 STATUS_OK);
+	assert_int_equal(lora_image_write(i, device, b, entry, strips), STATUS_OK);
 	lora_image_free(i);
 }
 
 /* Logits [B, V] after the last token of B sequences, whose tokens have the entries `entry`. */
-static void read_with(const model *base, const bank *b, phase form, const int32_t *ids, const int32_t entry[B],
+static void read_with(const model *base, const lora_tables *b, phase form, const int32_t *ids, const int32_t entry[B],
                       float *logits)
 {
-	const forward_input inputs[] = {
-	    {.name = LORA_BANK, .data = b->entries}, {.name = LORA_RANKS, .data = b->ranks}, {0}};
+	const forward_input inputs[] = {{.name = LORA_BANK, .data = b->bank},
+	                                {.name = LORA_RANKS, .data = b->ranks},
+	                                {.name = LORA_PLACES, .data = b->places},
+	                                {0}};
 	const forward_spec spec = {.phase = form,
 	                           .batch = B,
 	                           .length = form == PHASE_READ ? B * N : N,
@@ -408,9 +410,9 @@ static void rows_of_a_batch_have_their_own_adapters_in_every_architecture_with_s
 		strcpy(strstr(some, ".lora_A.weight"), "\"]");
 		stir(a[0], SEED);
 		a[2] = random_lora(base, 7, some, SEED + 50);
-		bank b = bank_new(base);
-		enter(&b, a[0], 2);
-		enter(&b, a[2], LORA_ENTRIES - 1);
+		lora_tables b = bank_new(base);
+		enter(&b, a[0], 2, LORA_STRIPS - 12);
+		enter(&b, a[2], LORA_ENTRIES - 1, 1);
 		int32_t ids[B * N];
 		fill_ids(ids, B * N, 4);
 		float got[2][B * V], want[B * N * V];

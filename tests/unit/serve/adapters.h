@@ -13,7 +13,7 @@
 /* A served model and adapters of it. */
 typedef struct rig {
 	fixture f;
-	served_adapter *adapters[LORA_ENTRIES + 1];
+	served_adapter *adapters[LORA_ENTRIES];
 	int count;
 } rig;
 

@@ -49,10 +49,11 @@ static void build_linear_deep(graph *g, const int64_t *arg) /* batch, length, in
 
 static void build_lora(graph *g, const int64_t *arg) /* rows, outputs, inputs, entries, parts, part, offset */
 {
-	const int64_t room = arg[6] + LORA_MAX_RANK * (arg[1] + arg[2]) + 3;
+	const int64_t floats = arg[6] + arg[1] + arg[2] + 3;
 	op_lora(g, f32(g, "y", SHAPE2(arg[0], arg[1])), f32(g, "x", SHAPE2(arg[0], arg[2])),
 	        i32(g, "entry", SHAPE1(arg[0])), i32(g, "rank", SHAPE2(arg[3], arg[4])),
-	        f32(g, "bank", SHAPE2(arg[3], room)), (lora_params){arg[5], arg[6]});
+	        i32(g, "strip", SHAPE2(arg[3], LORA_MAX_RANK)), f32(g, "bank", SHAPE2(arg[3], floats)),
+	        (lora_params){arg[5], arg[6]});
 }
 
 /* clang-format off */
