@@ -248,7 +248,8 @@ status job_document_refuse_checkpoint(error *err)
 
 json_t *job_document_checkpoint(const char *job, const char *name, const train_progress *p)
 {
-	bool of_tokens = p->objective && p->objective->records != RECORD_LABELLED;
+	const bool of_tokens =
+	    p->objective && p->objective->records != RECORD_LABELLED && p->objective->records != RECORD_PREFERENCE;
 	json_t *metrics =
 	    with_metrics(json_pack("{s:I, s:o, s:o, s:n, s:o}", "step", (json_int_t)p->step, "train_loss",
 	                           number(p->train_loss), "valid_loss", number(p->valid_loss), "bits_per_byte",

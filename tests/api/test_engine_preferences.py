@@ -95,6 +95,8 @@ def test_the_chosen_completions_become_more_likely_and_every_number_is_that_of_t
     assert ours["margin"] == pytest.approx(want["chosen_reward"] - want["rejected_reward"], rel=1e-3)
     assert ours["accuracy"] == 1 and ours["margin"] > 0.5
     assert done["trained_tokens"] == 30 * 10 * 2 * ours["resolved"]["sequence_length"]
+    point, = engine.call("job.checkpoints", {"id": done["id"]})["data"][:1]
+    assert point["metrics"]["accuracy"] == 1 and point["metrics"]["valid_mean_token_accuracy"] is None
     first = finished(engine, params(base, file, 1, preference_loss=loss, beta=0.3))["additive"]["train_loss"]
     assert first == pytest.approx({"dpo": math.log(2), "ipo": (1 / 0.6) ** 2, "kto": 0.5}[loss], rel=1e-6)  # the model is the reference
 
