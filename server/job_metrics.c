@@ -11,9 +11,10 @@
 enum { JOB_METRICS_PAGE = 200, JOB_METRICS_ID_BYTES = 64 };
 
 static const char *const job_metrics_columns[] = {
-    "step",          "total_steps", "train_loss",        "learning_rate", "gradient_norm", "gradient_noise",
-    "skipped_steps", "empty_steps", "tokens_per_second", "valid_loss",    "bits_per_byte", "perplexity",
-    "accuracy",      "macro_f1",    "matthews",          "exact",         "blank_accuracy"};
+    "step",           "total_steps",    "train_loss",  "learning_rate",     "gradient_norm",
+    "gradient_noise", "skipped_steps",  "empty_steps", "tokens_per_second", "valid_loss",
+    "bits_per_byte",  "perplexity",     "accuracy",    "macro_f1",          "matthews",
+    "exact",          "blank_accuracy", "margin",      "chosen_reward",     "rejected_reward"};
 enum { JOB_METRICS_COLUMNS = sizeof job_metrics_columns / sizeof *job_metrics_columns };
 
 typedef struct job_metrics {
